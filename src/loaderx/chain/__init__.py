@@ -1,0 +1,1 @@
+"""The frozen description of a dataset: a chain of nodes, one per stage."""

@@ -1,0 +1,118 @@
+"""The frozen description: one node per stage, each holding the node that it reads from.
+
+A node knows what can be known without reading a record: its length (None: endless), whether its elements are
+records or batches, how many random stages and repeats stand below it.  It is checked when it is made, and says how
+it reads in a ``repr`` (`stage`) and in a saved state (`mark`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from loaderx.errors import ArgumentError
+from loaderx.tree import Tree
+
+LIMIT = 1 << 62  # positions are int64, with room for arithmetic
+
+
+def digest(*parts: Any) -> str:
+    """Eight hex digits that stand for these values."""
+    return hashlib.blake2s(repr(parts).encode(), digest_size=4).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """The base of all nodes.  Subclasses are final."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        raise NotImplementedError
+
+    @property
+    def length(self) -> int | None:
+        """The number of elements; None if endless."""
+        raise NotImplementedError
+
+    @property
+    def stage(self) -> str:
+        """The stage as a user would write it."""
+        raise NotImplementedError
+
+    def mark(self, seed: int) -> str:
+        """The stage in a saved state: what changes the stream, and nothing else."""
+        return self.stage
+
+    @cached_property
+    def batched(self) -> bool:
+        """Are the elements batches?"""
+        return self.inputs[0].batched
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        """Rows per batch (of the global batch), if they are batches of one size."""
+        sizes = {node.batch_size for node in self.inputs}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Has every batch the full size?"""
+        return self.batch_size is not None and all(node.uniform for node in self.inputs)
+
+    @cached_property
+    def rows(self) -> int | None:
+        """The number of records in all batches; None if endless or unknown."""
+        if self.length is None or self.batch_size is None or not self.uniform:
+            return None
+        return self.length * self.batch_size
+
+    @property
+    def is_stage(self) -> bool:
+        """Is it a stage on one input, rather than a source or a join?"""
+        return False
+
+    @property
+    def is_random(self) -> bool:
+        """Does the stage draw random numbers?"""
+        return False
+
+    @cached_property
+    def random_stages(self) -> int:
+        """Random stages up to and with this one."""
+        return self.is_random + sum(node.random_stages for node in self.inputs)
+
+    @cached_property
+    def repeats(self) -> int:
+        """Stages up to and with this one that can show a record again."""
+        return self._repeats_here + sum(node.repeats for node in self.inputs)
+
+    @property
+    def _repeats_here(self) -> int:
+        return 0
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        """The spec of an element, where it is known without reading one."""
+        return self.inputs[0].spec
+
+    def below(self) -> Iterator[Node]:
+        """This node and all that it reads from."""
+        yield self
+        for node in self.inputs:
+            yield from node.below()
+
+    def chain(self) -> list[Node]:
+        """From the source, or from the node that joins several, up to this node."""
+        nodes: list[Node] = [self]
+        while nodes[-1].is_stage:
+            nodes.append(nodes[-1].inputs[0])
+        return nodes[::-1]
+
+
+def checked_length(length: int) -> int:
+    if length > LIMIT:
+        raise ArgumentError(f"a dataset can have at most 2**62 elements, this one has {length}.")
+    return length

@@ -1,0 +1,24 @@
+"""A chain as text, one stage a line."""
+
+from __future__ import annotations
+
+from loaderx.chain.base import Node
+
+
+def describe_chain(node: Node) -> str:
+    """What ``repr`` shows."""
+    kind = "batches" if node.batched else "records"
+    count = f"endless {kind}" if node.length is None else f"{node.length:,} {kind}"
+    return "\n".join([*_lines(node), f"  # {count}"])
+
+
+def _lines(node: Node) -> list[str]:
+    first, *others = node.chain()
+    lines = [first.stage]
+    for number, component in enumerate(first.inputs):
+        head, *rest = _lines(component)
+        lines += [f"  {number}: {head}", *(f"     {line}" for line in rest)]
+    for stage in others:
+        dot = "" if stage.stage.startswith("[") else "."
+        lines.append(f"  {dot}{stage.stage}")
+    return lines

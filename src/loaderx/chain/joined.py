@@ -1,0 +1,184 @@
+"""Several datasets as one: concatenate, mix and zip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from loaderx.chain.base import Node, checked_length, digest
+from loaderx.chain.marks import default_seed, marks
+from loaderx.errors import ArgumentError, ChainError
+from loaderx.order.tickets import Schedule, schedule
+from loaderx.tree import Structure, Tree, flatten
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Node):
+    """Several datasets as one: the base of concatenate, mix and zip."""
+
+    components: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.components
+
+    @property
+    def kind(self) -> str:
+        raise NotImplementedError
+
+    def _check_components(self) -> None:
+        if not self.components:
+            raise ArgumentError(f"{self.kind} needs at least one dataset.")
+        if len({node.batched for node in self.components}) > 1:
+            raise ChainError(f"{self.kind}: some datasets are batched and some are not.")
+
+    def _check_specs(self) -> None:
+        known = [(i, node.spec) for i, node in enumerate(self.components) if node.spec is not None]
+        for number, spec in known[1:]:
+            skip = int(self.batched)  # batch sizes may differ
+            if problem := _difference(known[0][1], spec, known[0][0], number, skip):
+                raise ChainError(f"{self.kind}: {problem} Make them alike in .map().")
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        specs = [node.spec for node in self.components]
+        if any(spec is None for spec in specs):
+            return None
+        first, *others = specs
+        same = all(repr(spec) == repr(first) for spec in others)
+        return first if same else None
+
+    def inner_marks(self, seed: int) -> str:
+        return " ".join(
+            digest(marks(node, default_seed(node, seed), whole=True)) for node in self.components
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Concatenated(Joined):
+    def __post_init__(self) -> None:
+        self._check_components()
+        self._check_specs()
+        for number, node in enumerate(self.components[:-1]):
+            if node.length is None:
+                raise ChainError(f"concatenate: dataset {number} is endless, nothing can follow it.")
+
+    @property
+    def kind(self) -> str:
+        return "concatenate"
+
+    @cached_property
+    def length(self) -> int | None:
+        total = 0
+        for node in self.components:
+            if node.length is None:
+                return None
+            total += node.length
+        return checked_length(total)
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.concatenate({len(self.components)} datasets)"
+
+    def mark(self, seed: int) -> str:
+        return f"concatenate({self.inner_marks(seed)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Joined):
+    tickets: tuple[int, ...]
+    stop: Literal["first_exhausted", "repeat"]
+
+    def __post_init__(self) -> None:
+        self._check_components()
+        self._check_specs()
+
+    @property
+    def kind(self) -> str:
+        return "mix"
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return schedule(self.tickets)
+
+    @cached_property
+    def length(self) -> int | None:
+        ends = [
+            None if node.length is None else self.schedule.position(c, node.length)
+            for c, node in enumerate(self.components)
+        ]
+        finite = [end for end in ends if end is not None]
+        if self.stop == "repeat":
+            return None if len(finite) < len(ends) else checked_length(max(finite))
+        return min(finite) if finite else None
+
+    @property
+    def _repeats_here(self) -> int:
+        return int(self.stop == "repeat")
+
+    @property
+    def stage(self) -> str:
+        tickets = ":".join(map(str, self.tickets))
+        stop = "" if self.stop == "first_exhausted" else f", stop={self.stop!r}"
+        return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
+
+    def mark(self, seed: int) -> str:
+        tickets = ":".join(map(str, self.tickets))
+        stop = "" if self.stop == "first_exhausted" else " repeat"
+        return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Zipped(Joined):
+    structure: Structure
+
+    def __post_init__(self) -> None:
+        self._check_components()
+        lengths = [node.length for node in self.components]
+        if len(set(lengths)) > 1:
+            listed = ", ".join("endless" if n is None else str(n) for n in lengths)
+            raise ChainError(f"zip needs datasets of one length, got {listed}. Cut with .take(n).")
+        if len({node.batch_size for node in self.components}) > 1:
+            raise ChainError("zip: the batch sizes differ.")
+
+    @property
+    def kind(self) -> str:
+        return "zip"
+
+    @property
+    def length(self) -> int | None:
+        return self.components[0].length
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        specs = [node.spec for node in self.components]
+        if any(spec is None for spec in specs):
+            return None
+        return self.structure.build(specs)
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.zip({len(self.components)} datasets)"
+
+    def mark(self, seed: int) -> str:
+        return f"zip({self.inner_marks(seed)})"
+
+
+def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
+    """What differs between two specs, in words, the first ``skip`` axes aside; None if nothing."""
+    leaves, structure = flatten(one)
+    others, other_structure = flatten(other)
+    if structure is not other_structure:
+        return (
+            f"dataset {j} has the leaves {_listed(other_structure)}, "
+            f"dataset {i} has {_listed(structure)}."
+        )
+    for path, a, b in zip(structure.paths(), leaves, others, strict=True):
+        if a.dtype != b.dtype or a.shape[skip:] != b.shape[skip:]:
+            return f'leaf "{path}" is {b!r} in dataset {j} and {a!r} in dataset {i}.'
+    return None
+
+
+def _listed(structure: Structure) -> str:
+    return ", ".join(repr(path) for path in structure.paths())

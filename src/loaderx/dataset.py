@@ -1,0 +1,530 @@
+"""`Dataset`: what to load, as a frozen chain of stages.  Building one reads no record and starts nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.chain import joined, stages
+from loaderx.chain.base import Node
+from loaderx.chain.describe import describe_chain
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    PositionError,
+    check_choice,
+    check_int,
+    check_seed,
+)
+from loaderx.memory import Pool
+from loaderx.order.tickets import tickets
+from loaderx.plan.job import Job
+from loaderx.plan.plan import Plan
+from loaderx.sources import ArraySource, RangeSource, adapt, open_arrays
+from loaderx.stages.functions import resolve
+from loaderx.stages.stacking import NO_PADDING, Padding
+from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
+from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@final
+class Dataset(Generic[T]):
+    """A description of a stream of records or batches.
+
+    Every method returns a new dataset.  Elements are records up to `batch` and batches after it, and a function
+    gets whatever the elements are at its place.
+
+    >>> import numpy as np
+    >>> ds = Dataset.from_arrays(x=np.arange(6.0), y=np.arange(6) % 2)
+    >>> ds = ds.shuffle(seed=1).batch(4).map(lambda batch: {**batch, "x": batch["x"] / 10})
+    >>> [batch["x"].shape for batch in ds]
+    [(4,), (2,)]
+    """
+
+    __slots__ = ("__weakref__", "_node")
+    _node: Node
+
+    def __init__(
+        self, path: str | os.PathLike[str], data: str, label: str, **more: str
+    ) -> None:
+        """Arrays of an ``.npz`` file, or of a folder of ``.npy`` files, as records ``{"data", "label"}``.
+
+        ``data`` and ``label`` are the names in the file; ``more`` adds leaves, as ``leaf="name in the file"``.
+        """
+        names = {"data": data, "label": label, **more}
+        for leaf, name in names.items():
+            if not isinstance(name, str):
+                raise ArgumentTypeError(
+                    f"`{leaf}` must be the name of an array in the file, got "
+                    f"{type(name).__name__}. For arrays in memory write "
+                    "Dataset.from_arrays(data=..., label=...)."
+                )
+        arrays = open_arrays(path, list(dict.fromkeys(names.values())))
+        tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
+
+    @classmethod
+    def _of(cls, node: Node) -> Dataset[Any]:
+        made = object.__new__(cls)
+        object.__setattr__(made, "_node", node)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset._of, (self._node,)
+
+    # Sources ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_file(
+        path: str | os.PathLike[str], keys: Sequence[str] | None = None
+    ) -> Dataset[dict[str, Any]]:
+        """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
+
+        Files are mapped into memory, not read whole.
+        """
+        if isinstance(keys, str):
+            raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
+        return Dataset._of(stages.FromSource(ArraySource(open_arrays(path, keys))))
+
+    @staticmethod
+    def from_arrays(tree: Tree = None, /, **leaves: Any) -> Dataset[Any]:
+        """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
+
+        >>> Dataset.from_arrays(x=np.zeros((3, 2)))[0]
+        {'x': array([0., 0.])}
+        """
+        if tree is not None and leaves:
+            raise ArgumentTypeError("give either one tree or named arrays, not both.")
+        return Dataset._of(stages.FromSource(ArraySource(leaves if tree is None else tree)))
+
+    @staticmethod
+    def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
+        """Anything with ``__len__`` and ``__getitem__``: a list, a torch or Hugging Face dataset, ...
+
+        Where the object has them, ``__getitems__(indices) -> list of records`` and ``gather(indices) ->
+        batch`` are used.  ``thread_safe`` says whether threads may read it at once; by
+        default only lists and arrays, and objects with ``thread_safe = True``, are trusted.
+        """
+        if isinstance(source, Dataset):
+            return source
+        return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
+
+    @staticmethod
+    def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
+        """The numbers of `range`, as int64."""
+        return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
+
+    # Joins ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def concatenate(datasets: Iterable[Dataset[T]]) -> Dataset[T]:
+        """One dataset after the other."""
+        return Dataset._of(joined.Concatenated(_nodes("concatenate", datasets)))
+
+    @staticmethod
+    def zip(datasets: Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]) -> Dataset[Any]:
+        """Datasets of one length side by side: a tuple, or a dict, of their elements."""
+        if isinstance(datasets, Mapping):
+            tree: Any = dict.fromkeys(datasets, 0)
+            nodes = _nodes("zip", datasets.values())
+        else:
+            nodes = _nodes("zip", datasets)
+            tree = tuple(0 for _ in nodes)
+        return Dataset._of(joined.Zipped(nodes, flatten(tree)[1]))
+
+    @staticmethod
+    def mix(
+        datasets: Iterable[Dataset[T]],
+        weights: Sequence[float] | None = None,
+        *,
+        stop: Literal["first_exhausted", "repeat"] = "first_exhausted",
+    ) -> Dataset[T]:
+        """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
+
+        The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start again (as
+        new epochs) until the longest, by its weight, has ended.
+
+        >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
+        >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
+        [0, 1, 1000, 2, 3, 4, 1001, 5]
+        """
+        nodes = _nodes("mix", datasets)
+        shares = _weights(weights, len(nodes))
+        check_choice("stop", stop, ("first_exhausted", "repeat"))
+        return Dataset._of(joined.Mixed(nodes, tickets(shares), stop))
+
+    # Stages on elements -----------------------------------------------------------------------
+
+    @overload
+    def map(self, f: Callable[[T], U], *, batched: bool = False) -> Dataset[U]: ...
+    @overload
+    def map(self, f: object, *, batched: bool = False) -> Dataset[Any]: ...
+    def map(self, f: Any, *, batched: bool = False) -> Dataset[Any]:
+        """``f(element)`` for every element.
+
+        Before `batch`, ``batched=True`` hands ``f`` stacked runs of records instead; it
+        must work row by row, and so must functions after `batch`.
+        """
+        function = resolve(f, "map")
+        return self._transform("map", Map(function), function.name, batched)
+
+    def map_with_index(self, f: Any) -> Dataset[Any]:
+        """``f(index, element)``, with the element's position in this dataset."""
+        function = resolve(f, "map_with_index")
+        return self._transform("map_with_index", MapWithIndex(function), function.name)
+
+    def random_map(
+        self, f: Any, *, seed: int | None = None, batched: bool = False
+    ) -> Dataset[Any]:
+        """``f(element, rng)``, with random numbers that belong to the element.
+
+        For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
+        ``batched=True``) it is a `BatchGenerator`, of which every call gives one draw per record.
+
+        >>> ds = Dataset.range(4).batch(2).random_map(lambda batch, rng: rng.integers(0, 9, size=3))
+        >>> [draws.shape for draws in ds]
+        [(2, 3), (2, 3)]
+        """
+        function = resolve(f, "random_map")
+        return self._transform("random_map", RandomMap(function), function.name, batched, seed)
+
+    def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
+        """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"`name` must be a string, got {name!r}.")
+        return self._transform("random_keys", RandomKeys(name), name, seed=seed)
+
+    def _transform(
+        self,
+        kind: str,
+        transform: Transform,
+        name: str,
+        batched: bool = False,
+        seed: int | None = None,
+    ) -> Dataset[Any]:
+        if batched and self._node.batched:
+            raise ChainError(
+                f"{kind}(batched=True) after batch: the elements are batches already. "
+                "Leave `batched` out."
+            )
+        own = None if seed is None else check_seed(seed)
+        return Dataset._of(
+            stages.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
+        )
+
+    def apply(self, transforms: Any) -> Dataset[Any]:
+        """Several stages at once: functions (mapped), and Grain-style transform objects.
+
+        An object with ``random_map``, ``map_with_index`` or ``map`` becomes that stage; one with a
+        ``batch_size`` becomes `batch`.
+        """
+        out: Dataset[Any] = self
+        for transform in transforms if isinstance(transforms, (list, tuple)) else [transforms]:
+            out = out._apply_one(transform)
+        return out
+
+    def _apply_one(self, transform: Any) -> Dataset[Any]:
+        for kind in ("random_map", "map_with_index", "map"):
+            if callable(getattr(transform, kind, None)):
+                return cast("Dataset[Any]", getattr(self, kind)(transform))
+        size = getattr(transform, "batch_size", None)
+        if size is not None:
+            drop = bool(getattr(transform, "drop_remainder", False))
+            return self.batch(size, drop_remainder=drop)
+        if not callable(transform):
+            raise ArgumentTypeError(
+                "`apply` takes functions and objects with map, random_map, map_with_index or "
+                f"batch_size; got {transform!r} ({type(transform).__name__})."
+            )
+        return self.map(transform)
+
+    # Order ------------------------------------------------------------------------------------
+
+    def shuffle(self, seed: int | None = None) -> Dataset[T]:
+        """A new random order in every epoch.  Takes no memory, whatever the length.
+
+        >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
+        [2, 3, 0, 1, 4, 1, 4, 2, 3, 0]
+        """
+        return Dataset._of(
+            stages.Shuffled(self._node, None if seed is None else check_seed(seed))
+        )
+
+    def seed(self, n: int) -> Dataset[T]:
+        """The seed of every random stage of this chain that has none of its own (0 by default)."""
+        return Dataset._of(stages.Seeded(self._node, check_seed(n)))
+
+    def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
+        """The dataset ``num_epochs`` times; without end if None.  Random stages differ in every epoch."""
+        epochs = None if num_epochs is None else check_int("num_epochs", num_epochs, least=1)
+        return Dataset._of(stages.Repeated(self._node, epochs))
+
+    def take(self, n: int) -> Dataset[T]:
+        """The first ``n`` elements."""
+        n = check_int("n", n, least=1)
+        length = self._node.length
+        return self._slice(0, 1, n if length is None else min(n, length))
+
+    def skip(self, n: int) -> Dataset[T]:
+        """All but the first ``n`` elements."""
+        n = check_int("n", n, least=0)
+        length = self._node.length
+        if length is not None and n >= length:
+            raise ArgumentError(f"skip({n}) leaves nothing of {length} elements.")
+        return self._slice(n, 1, None if length is None else length - n)
+
+    def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
+        return Dataset._of(stages.Sliced(self._node, start, step, count))
+
+    def split(
+        self, *fractions: float, shuffle: bool = True, seed: int | None = None
+    ) -> tuple[Dataset[T], ...]:
+        """Disjoint datasets that hold these fractions of this one, and together all of it.
+
+        Which record goes where is drawn once (or, without ``shuffle``, follows the order), so that
+        training and validation data never mix, in no epoch.
+
+        >>> train, test = Dataset.range(10).split(0.8, 0.2)
+        >>> len(train), len(test)
+        (8, 2)
+        """
+        length = self._node.length
+        if length is None:
+            raise ChainError("split needs a dataset that ends: put it before .repeat().")
+        for node in self._node.below():
+            if isinstance(node, (stages.Shuffled, stages.Repeated)):
+                raise ChainError(
+                    f"split after .{node.stage}: the parts would share records from one epoch to "
+                    "the next. Split first, then shuffle and repeat each part."
+                )
+        bounds = _bounds(fractions, length)
+        own = None if seed is None else check_seed(seed)
+        base = Dataset._of(stages.Scattered(self._node, own)) if shuffle else self
+        return tuple(
+            base._slice(start, 1, stop - start)
+            for start, stop in zip(bounds, bounds[1:], strict=False)
+        )
+
+    # Batches ----------------------------------------------------------------------------------
+
+    def batch(
+        self,
+        n: int,
+        *,
+        drop_remainder: bool = False,
+        pad_remainder: bool = False,
+        mask_key: str = "mask",
+        pad_to: Mapping[str, int] | None = None,
+        pad_value: Any = 0,
+        collate_fn: Callable[[list[T]], Any] | None = None,
+    ) -> Dataset[Any]:
+        """Runs of ``n`` records, stacked leaf by leaf.  ``n`` is the global batch, over all hosts.
+
+        The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up and adds a
+        bool leaf ``mask_key`` to every batch.  ``pad_to={"tokens": 512}`` pads that leaf of every record
+        to one length (with ``pad_value``, one for all or a dict) and adds ``tokens_length``.
+
+        >>> ds = Dataset.from_source([{"t": [1]}, {"t": [2, 3]}]).batch(2, pad_to={"t": 3})
+        >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()
+        ([[1, 0, 0], [2, 3, 0]], [1, 2])
+        """
+        size = check_int("n", n, least=1)
+        if drop_remainder and pad_remainder:
+            raise ArgumentError("`drop_remainder` and `pad_remainder` exclude each other.")
+        if collate_fn is not None and not callable(collate_fn):
+            raise ArgumentTypeError(f"`collate_fn` must be a function, got {collate_fn!r}.")
+        if collate_fn is not None and pad_to:
+            raise ArgumentError("`pad_to` does not go with `collate_fn`: pad in the function.")
+        padding = NO_PADDING if not pad_to and not pad_value else _padding(pad_to, pad_value)
+        return Dataset._of(
+            stages.Batched(
+                self._node, size, drop_remainder, pad_remainder, mask_key, padding, collate_fn
+            )
+        )
+
+    def unbatch(self) -> Dataset[Any]:
+        """The rows of batches as records again (padding left out)."""
+        return Dataset._of(stages.Unbatched(self._node))
+
+    def on_error(self, policy: Any) -> Dataset[T]:
+        """What to do when reading a record, or a function of one record, fails before this stage.
+
+        ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
+        always the same one for the same place; `DataLoader.stats` counts them.  A function gets the
+        `RecordError` and returns one of the two words.  Failures of batch functions always raise.
+        """
+        if not callable(policy):
+            check_choice("policy", policy, ("raise", "replace"))
+            if policy == "raise":
+                return self
+        return Dataset._of(stages.Guarded(self._node, policy))
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        if self._node.length is None:
+            raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
+        return self._node.length
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(
+        self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+    ) -> Dataset[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
+        if isinstance(index, slice):
+            return self._by_slice(index)
+        if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
+            table = _table(np.asarray(index), self._node.length)
+            return Dataset._of(stages.Picked(self._node, table))
+        position = check_int("index", index)
+        length = self._node.length
+        if length is not None and not -length <= position < length:
+            raise PositionError(f"index {position} is out of range for {length} elements.")
+        if position < 0:
+            if length is None:
+                raise PositionError("an endless dataset has no last element to count from.")
+            position += length
+        return Plan(self._node).read_alone(position, Pool().lend)
+
+    def _by_slice(self, index: slice) -> Dataset[T]:
+        length = self._node.length
+        if length is None:
+            start = check_int("start", 0 if index.start is None else index.start, least=0)
+            step = check_int("step", 1 if index.step is None else index.step, least=1)
+            stop = index.stop
+            count = None if stop is None else -(-(check_int("stop", stop, least=0) - start) // step)
+        else:
+            start, stop, step = index.indices(length)
+            count = len(range(start, stop, step))
+        if count is not None and count <= 0:
+            raise ArgumentError(f"the slice {_say_slice(index)} leaves nothing of the dataset.")
+        return self._slice(start, step, count)
+
+    def __iter__(self) -> Iterator[T]:
+        plan, lend = Plan(self._node), Pool().lend
+        for step in itertools.count() if plan.length is None else range(plan.length):
+            yield plan.read_fast(step, lend) if plan.is_plain else plan.read(step, Job(lend))
+
+    @property
+    def element_spec(self) -> Tree:
+        """Shape and dtype of every leaf of an element.
+
+        Reads the first element, unless the spec is known without (arrays, and nothing mapped).
+        """
+        if self._node.spec is not None:
+            return self._node.spec
+        spec = spec_of(self[0])
+        if not self._node.batched or not any(
+            isinstance(node, stages.Batched) and node.can_be_short for node in self._node.below()
+        ):
+            return spec
+        return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)
+
+    def __repr__(self) -> str:
+        return describe_chain(self._node)
+
+
+def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
+    if isinstance(datasets, Dataset) or not isinstance(datasets, Iterable):
+        raise ArgumentTypeError(f"{kind} needs a list of datasets, got {type(datasets).__name__}.")
+    nodes = []
+    for number, dataset in enumerate(datasets):
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"{kind}: item {number} is {type(dataset).__name__}, not a Dataset. "
+                "Wrap it in Dataset.from_source(...)."
+            )
+        nodes.append(dataset._node)
+    return tuple(nodes)
+
+
+def _weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    if weights is None:
+        return [1.0] * count
+    shares = [float(weight) for weight in weights]
+    if len(shares) != count:
+        raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
+    for number, share in enumerate(shares):
+        if not (math.isfinite(share) and share > 0):
+            raise ArgumentError(
+                f"`weights` must be positive numbers; weight {number} is {share}. "
+                "Leave a dataset out instead of giving it no weight."
+            )
+    return shares
+
+
+def _bounds(fractions: Sequence[float], length: int) -> list[int]:
+    for fraction in fractions:
+        if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
+            raise ArgumentError(f"`fractions` must be between 0 and 1, got {fraction!r}.")
+    total = math.fsum(fractions)
+    if not fractions or abs(total - 1) > 1e-6:
+        rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"
+        raise ArgumentError(
+            f"`fractions` must add up to 1, got {total:.6g}{rest if 0 < total < 1 else ''}."
+        )
+    done, bounds = 0.0, [0]
+    for number, fraction in enumerate(fractions):
+        done += fraction
+        bounds.append(length if number == len(fractions) - 1 else round(done * length))
+        if bounds[-1] == bounds[-2]:
+            raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
+    return bounds
+
+
+def _padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
+    if pad_to is not None and not isinstance(pad_to, Mapping):
+        raise ArgumentTypeError(
+            f"`pad_to` must be a dict such as {{'tokens': 512}}, got {pad_to!r}."
+        )
+    lengths = {
+        path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
+    }
+    return Padding(lengths, value)
+
+
+def _table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]:
+    if index.ndim != 1:
+        raise ArgumentError(f"indices must be in one row, got an array of shape {index.shape}.")
+    if length is None:
+        raise ChainError("indices into an endless dataset: .take(n) first.")
+    if index.dtype == bool:
+        if len(index) != length:
+            raise PositionError(f"the mask has {len(index)} entries for {length} elements.")
+        table = np.flatnonzero(index)
+    elif index.dtype.kind in "iu":
+        table = index.astype(np.int64)
+        outside = (table < -length) | (table >= length)
+        if outside.any():
+            bad = int(table[outside][0])
+            raise PositionError(f"index {bad} is out of range for {length} elements.")
+        table[table < 0] += length
+    else:
+        raise ArgumentTypeError(f"indices must be integers or bools, got {index.dtype}.")
+    if not table.size:
+        raise ArgumentError("the indices leave nothing of the dataset.")
+    table.flags.writeable = False
+    return table
+
+
+def _say_slice(index: slice) -> str:
+    ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+    return f"[{':'.join(ends if ends[2] else ends[:2])}]"
+
+

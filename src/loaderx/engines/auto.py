@@ -1,0 +1,232 @@
+"""Finds the engine by measuring, while the stream goes on.
+
+It starts inline and measures W, the time to make a batch, and P, the time between two batches that are handed out
+(so P - W is what the consumer does in between).  It stays inline if W is under 150 µs or under 3 % of P: nothing
+could be won.  Otherwise it tries threads, one, two, four and so on, and keeps a change only if P gets 10 % shorter.  A trial
+that is clearly losing is cut short.  Since a batch depends on its step alone, changing engines between two
+steps changes nothing in the data, and what a trial has begun is delivered, not thrown away.
+
+A pipeline that stays inline is measured again after a while, since the first batches may not be
+typical (the consumer compiles its step, caches are cold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from loaderx.engines.base import Work, cores
+from loaderx.engines.inline import make
+from loaderx.engines.threads import Threads, ThreadsRun
+from loaderx.memory import Lend, Pool
+
+FAST_S = 150e-6  # handing a batch between threads costs about as much
+SMALL_SHARE = 0.03
+GAIN = 0.9
+ENOUGH = 4  # batches per measurement, at least
+ENOUGH_S = 0.03
+CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """Inline or threads, whichever is measured to be faster; ``max_workers`` bounds the threads."""
+
+    max_workers: int | None = None
+    prefetch: int | None = None
+
+    def open(self, work: Work, steps: range) -> AutoRun:
+        return AutoRun(work, steps, self.max_workers or cores(), self.prefetch)
+
+
+class _Choice:
+    """What was chosen, and why: told by `loader.stats()`."""
+
+    __slots__ = ("engine", "reason")
+
+    def __init__(self) -> None:
+        self.engine = "inline"
+        self.reason = "nothing has been measured yet"
+
+
+class AutoRun:
+    def __init__(self, work: Work, steps: range, max_workers: int, prefetch: int | None) -> None:
+        self._choice = _Choice()
+        self._elements = _Chooser(self._choice, work, steps, max_workers, prefetch).elements()
+        self.next = self._elements.__next__
+
+    def close(self) -> None:
+        self._elements.close()
+
+    def describe(self) -> tuple[str, str]:
+        return self._choice.engine, self._choice.reason
+
+
+class _Chooser:
+    """One stream of elements, made by one engine after the other."""
+
+    def __init__(
+        self, choice: _Choice, work: Work, steps: range, max_workers: int, prefetch: int | None
+    ) -> None:
+        self.choice = choice
+        self.work = work
+        self.position, self.stop = steps.start, steps.stop
+        self.max_workers = max_workers
+        self.prefetch = prefetch
+        self.made_s = 0.0
+        self.period_s = 0.0
+
+    def elements(self) -> Any:
+        lend = Pool().lend
+        again = CHECK_AGAIN
+        while self.position < self.stop:
+            yield from self._measure_inline(lend)
+            if self._inline_is_best():
+                steps = range(self.position, min(self.position + again, self.stop))
+                yield from make(self.work, steps, lend)
+                self.position = steps.stop
+                again *= 8
+            elif not self.work.thread_safe:
+                self.choice.reason = "the source is not known to be thread-safe"
+                yield from make(self.work, range(self.position, self.stop), lend)
+                return
+            else:
+                yield from self._try_threads(lend)
+                return
+
+    def _measure_inline(self, lend: Lend) -> Iterator[Any]:
+        made: list[float] = []
+        periods: list[float] = []
+        last = 0.0
+        while self.position < self.stop:
+            begun = perf_counter()
+            element = self.work(self.position, lend)
+            now = perf_counter()
+            self.position += 1
+            made.append(now - begun)
+            if last:
+                periods.append(now - last)
+            last = now
+            yield element
+            del element
+            if len(periods) >= ENOUGH:
+                self.made_s, self.period_s = median(made), median(periods)
+                enough = sum(periods) >= ENOUGH_S
+                if enough or (len(periods) >= 4 * ENOUGH and self.made_s < FAST_S):
+                    return
+
+    def _inline_is_best(self) -> bool:
+        made, period = self.made_s, self.period_s
+        if made < FAST_S:
+            why = f"making a batch takes {_say(made)}, less than handing it over would"
+        elif made < SMALL_SHARE * period:
+            why = f"making a batch takes {_say(made)} of every {_say(period)}"
+        else:
+            return False
+        self.choice.reason = why
+        return True
+
+    def _try_threads(self, lend: Lend) -> Iterator[Any]:
+        inline_s, consumer_s = self.period_s, max(0.0, self.period_s - self.made_s)
+        best, best_s = 0, inline_s
+        current: tuple[int, ThreadsRun] | None = None
+        for workers in self._candidates(consumer_s):
+            if current is not None:
+                yield from self._drain(current[1])
+            run = self._threads(workers)
+            current = (workers, run)
+            period = yield from self._measure_run(run, best_s)
+            if period < GAIN * best_s:
+                best, best_s = workers, period
+            if best_s <= 1.1 * consumer_s:  # the consumer does not wait any more
+                break
+        if best:
+            self.choice.engine = f"threads({best})"
+            self.choice.reason = (
+                f"they bring a batch every {_say(best_s)}, inline every {_say(inline_s)}"
+            )
+        else:
+            self.choice.engine = "inline"
+            self.choice.reason = f"threads were not faster than {_say(inline_s)} a batch"
+        if current is not None and current[0] == best:
+            yield from self._follow(current[1])
+            return
+        if current is not None:
+            yield from self._drain(current[1])
+        if best:
+            yield from self._follow(self._threads(best))
+        else:
+            yield from make(self.work, range(self.position, self.stop), lend)
+
+    def _candidates(self, consumer_s: float) -> list[int]:
+        """One thread, two, four, ...; one alone wins nothing if the consumer only waits."""
+        first = 1 if consumer_s > (1 - GAIN) * self.period_s else 2
+        counts = []
+        while first < self.max_workers:
+            counts.append(first)
+            first *= 2
+        if self.max_workers >= 1 and (counts or first <= self.max_workers):
+            counts.append(self.max_workers)
+        return counts
+
+    def _threads(self, workers: int) -> ThreadsRun:
+        self.choice.engine = f"threads({workers})"
+        self.choice.reason = "being tried"
+        return Threads(workers, self.prefetch).open(self.work, range(self.position, self.stop))
+
+    def _take(self, run: ThreadsRun) -> Any:
+        element = run.next()
+        self.position += 1
+        return element
+
+    def _follow(self, run: ThreadsRun) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    element = self._take(run)
+                except StopIteration:
+                    return
+                yield element
+                del element
+        finally:
+            run.close()
+
+    def _drain(self, run: ThreadsRun) -> Iterator[Any]:
+        run.drain()
+        yield from self._follow(run)
+
+    def _measure_run(self, run: ThreadsRun, best_s: float) -> Any:
+        """Yields elements and returns the period between them; infinity if the stream ended."""
+        taken, begun = 0, 0.0
+        done = False
+        try:
+            while True:
+                try:
+                    element = self._take(run)
+                except StopIteration:
+                    done = True
+                    return float("inf")
+                now = perf_counter()
+                if taken == 1:
+                    begun = now  # the first ones had to wait for the crew to start
+                taken += 1
+                measured = taken - 2
+                yield element
+                del element
+                if measured >= 1:
+                    period = (now - begun) / measured
+                    enough = measured >= ENOUGH and now - begun >= ENOUGH_S
+                    losing = measured >= 3 and period > 1.5 * best_s
+                    if enough or losing:
+                        done = True
+                        return period
+        finally:
+            if not done:  # an error, or the consumer went away
+                run.close()
+
+
+def _say(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

@@ -1,0 +1,126 @@
+"""The stream itself: an iterator that knows its position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from loaderx.chain.base import Node
+from loaderx.engines.base import Engine, Noted, Run
+from loaderx.errors import ArgumentError, check_int
+from loaderx.loader.position import epoch_of, rows_before
+from loaderx.loader.state import make_state, read_state
+from loaderx.loader.stats import Counters
+from loaderx.loader.work import PlanWork
+
+T = TypeVar("T")
+
+
+class LoaderIterator(Iterator[T], Generic[T]):
+    """Made by ``iter(loader)`` and ``loader.epoch(e)``; starts nothing before its first ``next``."""
+
+    def __init__(
+        self,
+        node: Node,
+        base: Node,
+        steps: range,
+        work: PlanWork,
+        engine: Engine,
+        counters: Counters,
+    ) -> None:
+        self._node = node
+        self._base = base  # one epoch
+        self._steps = steps
+        self._work = work
+        self._engine = engine
+        self._counters = counters
+        self._position = steps.start
+        self._run: Run | None = None
+        self._next: Any = self._open
+
+    def __iter__(self) -> LoaderIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        begun = perf_counter()
+        try:
+            element = self._next()
+        except BaseException:
+            self._stop()
+            raise
+        self._position += 1
+        if type(element) is Noted:
+            element = self._note(element)
+        self._counters.waited += perf_counter() - begun
+        return element  # type: ignore[no-any-return]
+
+    def _open(self) -> Any:
+        """The first ``next``, and the first after an error or a move."""
+        self._run = self._engine.open(self._work, range(self._position, self._steps.stop))
+        self._next = self._run.next
+        self._counting = (perf_counter(), self._position)
+        return self._next()
+
+    def _note(self, noted: Noted) -> Any:
+        self._counters.note(noted.value, noted.replaced, noted.times)
+        return noted.value
+
+    def _stop(self) -> None:
+        self.count()
+        run, self._run = self._run, None
+        self._next = self._open
+        if run is not None:
+            run.close()
+
+    def count(self) -> None:
+        """Brings the statistics up to date."""
+        if self._run is None:
+            return
+        now, position = perf_counter(), self._position
+        since, start = self._counting
+        self._counting = (now, position)
+        counters = self._counters
+        counters.seconds += now - since
+        counters.batches += position - start
+        counters.records += rows_before(self._node, position) - rows_before(self._node, start)
+        counters.engine, counters.reason = self._run.describe()
+
+    @property
+    def step(self) -> int:
+        """The next step to be handed out."""
+        return self._position
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next step belongs to."""
+        return epoch_of(self._node, self._position)
+
+    def seek(self, step: int) -> None:
+        """Goes to a step; the next element handed out is that one."""
+        step = check_int("step", step, least=0)
+        if step > self._steps.stop:
+            raise ArgumentError(
+                f"step {step} is beyond the end of the stream at {self._steps.stop}."
+            )
+        self._stop()
+        self._position = step
+
+    def get_state(self) -> dict[str, Any]:
+        """The position as a small JSON-able dict."""
+        return make_state(self._node, self._base, self._position)
+
+    def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
+        """Goes on where a state was taken.
+
+        A state of another chain is an error that names the stage that differs; with ``strict=False`` it is a warning, and
+        the stream goes on at the same record.
+        """
+        self.seek(read_state(state, self._node, self._base, strict=strict))
+
+    def close(self) -> None:
+        """Stops what runs in the background.  The position stays; ``next`` would start anew."""
+        self._stop()
+
+    def __repr__(self) -> str:
+        return f"<LoaderIterator at step {self._position}>"

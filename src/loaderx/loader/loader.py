@@ -1,0 +1,247 @@
+"""`DataLoader`: how to load a dataset."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from loaderx.chain import stages
+from loaderx.chain.base import Node
+from loaderx.chain.marks import without_outer_repeat
+from loaderx.dataset import Dataset
+from loaderx.engines import Auto, Engine, Inline, Threads
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    LoaderxWarning,
+    check_int,
+    check_seed,
+)
+from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.stats import Counters, Stats, summary
+from loaderx.loader.work import PlanWork
+
+T = TypeVar("T")
+
+_ENDLESS = 1 << 62
+_UNSET: Any = object()
+_ENGINES = ("auto", "inline", "threads")
+
+
+class DataLoader(Generic[T]):
+    """Runs a dataset.  Making one starts nothing; the first ``next`` of an iterator does.
+
+    >>> from loaderx import Dataset
+    >>> with DataLoader(Dataset.range(10).shuffle(seed=1).batch(4)) as loader:
+    ...     [batch.tolist() for batch in loader]
+    [[8, 4, 1, 6], [9, 2, 3, 5], [0, 7]]
+
+    The short form makes the usual chain (shuffle, batch, transform, repeat) of anything that can be indexed:
+
+    >>> loader = DataLoader([{"x": i} for i in range(10)], batch_size=4, num_epochs=2)
+    >>> len(loader)
+    6
+
+    Args:
+        dataset: a `Dataset`, or anything that `Dataset.from_source` takes.
+        batch_size: the switch to the short form, and the global batch.
+        shuffle, num_epochs, seed, transform, drop_remainder: of the short form.  ``num_epochs=None`` is
+            endless; ``transform`` is a function of a batch.
+        engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, or an engine object.
+        num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to try.
+        prefetch: batches kept ready ahead of the consumer.
+        shard: ``(index, count)``: load this host's rows of every batch only.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = _UNSET,
+        num_epochs: int | None = _UNSET,
+        seed: int = _UNSET,
+        transform: Callable[[Any], Any] | None = _UNSET,
+        drop_remainder: bool = _UNSET,
+        engine: str | Engine = "auto",
+        num_workers: int | None = None,
+        prefetch: int | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        short = {
+            "shuffle": shuffle,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "transform": transform,
+            "drop_remainder": drop_remainder,
+        }
+        given = {name: value for name, value in short.items() if value is not _UNSET}
+        chain = Dataset.from_source(dataset)
+        if batch_size is not None:
+            chain = _short_form(chain, batch_size, **given)
+        elif given:
+            raise ArgumentTypeError(
+                f"`{next(iter(given))}` needs `batch_size`; without it the dataset says "
+                "everything: write it as a stage, such as .shuffle(seed=0)."
+            )
+        self.dataset: Dataset[Any] = chain
+        self._node: Node = chain._node
+        self._engine = _engine(engine, num_workers, prefetch)
+        self._shard = _check_shard(shard, self._node)
+        # One epoch, and the chain of all epochs, however many of them this loader runs.
+        self._base = without_outer_repeat(self._node)
+        endless = self._base.length is None
+        self._all = self._base if endless else stages.Repeated(self._base, None)
+        self._work: PlanWork | None = None
+        self._counters = Counters()
+        self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
+        self._iterated = False
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __iter__(self) -> LoaderIterator[T]:
+        self._warn_if_iterated_again()
+        length = self._node.length
+        return self._iterate(range(0, _ENDLESS if length is None else length))
+
+    def epoch(self, number: int) -> LoaderIterator[T]:
+        """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
+        number = check_int("epoch", number, least=0)
+        length = self._base.length
+        if length is None:
+            raise ChainError(
+                "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        return self._iterate(range(number * length, (number + 1) * length))
+
+    def _iterate(self, steps: range) -> LoaderIterator[T]:
+        if self._work is None:
+            self._work = PlanWork(self._all, self._shard)
+        made: LoaderIterator[T] = LoaderIterator(
+            self._all, self._base, steps, self._work, self._engine, self._counters
+        )
+        self._iterators.add(made)
+        return made
+
+    def _warn_if_iterated_again(self) -> None:
+        if self._iterated and self._node.random_stages and self._node is self._base:
+            warnings.warn(
+                "iterating a loader again gives the same random order and draws again. For a new "
+                "epoch write `for batch in loader.epoch(e)`, or put .repeat(n) into the dataset.",
+                LoaderxWarning,
+                stacklevel=3,
+            )
+            self._iterated = False  # once is enough
+        else:
+            self._iterated = True
+
+    def stats(self) -> Stats:
+        """What has been loaded so far, how long the consumer waited, and what took the time."""
+        for iterator in list(self._iterators):
+            iterator.count()
+        return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
+
+    def close(self) -> None:
+        """Stops every iterator of this loader.  Closing twice is fine."""
+        for iterator in list(self._iterators):
+            iterator.close()
+
+    def __enter__(self) -> DataLoader[T]:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"DataLoader({self._engine}) of\n{self.dataset!r}"
+
+
+def _short_form(
+    dataset: Dataset[Any],
+    batch_size: int,
+    *,
+    shuffle: bool = True,
+    num_epochs: int | None = 1,
+    seed: int = 0,
+    transform: Callable[[Any], Any] | None = None,
+    drop_remainder: bool = False,
+) -> Dataset[Any]:
+    check_int("batch_size", batch_size, least=1)
+    if dataset._node.batched:
+        raise ChainError(
+            "`batch_size` was given, but the dataset has a .batch(...) already. Leave one out."
+        )
+    if shuffle:
+        dataset = dataset.shuffle(check_seed(seed))
+    dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
+    if transform is not None:
+        dataset = dataset.map(transform)
+    return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
+
+
+def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:
+    if num_workers is not None:
+        check_int("num_workers", num_workers, least=0)
+    if prefetch is not None:
+        check_int("prefetch", prefetch, least=0)
+    if not isinstance(engine, str):
+        if not callable(getattr(engine, "open", None)):
+            raise ArgumentTypeError(
+                f"`engine` must be one of {', '.join(map(repr, _ENGINES))}, or an engine object; "
+                f"got {engine!r}."
+            )
+        if num_workers is not None or prefetch is not None:
+            raise ArgumentError("give `num_workers` and `prefetch` to the engine object instead.")
+        return engine
+    if engine not in _ENGINES:
+        known = ", ".join(map(repr, _ENGINES))
+        raise ArgumentError(f"`engine` must be one of {known}, got {engine!r}.")
+    if engine == "inline" or num_workers == 0:
+        return Inline()
+    return Threads(num_workers, prefetch) if engine == "threads" else Auto(num_workers, prefetch)
+
+
+def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
+    if shard is None:
+        return (0, 1)
+    if not isinstance(shard, (tuple, list)) or len(shard) != 2:
+        raise ArgumentTypeError(f"`shard` must be (index, count), got {shard!r}.")
+    index, count = check_int("shard index", shard[0], least=0), check_int("shard count", shard[1], least=1)
+    if index >= count:
+        raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
+    if count == 1:
+        return (0, 1)
+    if not node.batched:
+        raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
+    for below in node.below():
+        if isinstance(below, stages.Batched) and _reaches(node, below):
+            _check_host_batch(below, count)
+    return (index, count)
+
+
+def _check_host_batch(node: stages.Batched, count: int) -> None:
+    if node.size % count:
+        raise ArgumentError(
+            f"{count} hosts cannot share batches of {node.size} records: the number of hosts must "
+            "divide the batch size."
+        )
+    if node.can_be_short:
+        raise ChainError(
+            f"the last batch of {node.stage} is short, and some hosts would get nothing. Write "
+            "drop_remainder=True or pad_remainder=True."
+        )
+
+
+def _reaches(node: Node, target: Node) -> bool:
+    """Is ``target`` the batch stage of these batches, with no unbatch in between?"""
+    if node is target:
+        return True
+    if isinstance(node, (stages.Unbatched, stages.Batched)):
+        return False
+    return any(_reaches(part, target) for part in node.inputs)
+
+

@@ -1,0 +1,113 @@
+"""A position as a small dict: JSON-able, independent of engines, workers and hosts.
+
+``step`` is the next batch to be handed out.  ``chain`` has one short string per stage, so that a state from another
+chain is refused by name.  ``epoch`` and ``record`` say the same position in records, for a chain whose batch size
+has changed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from loaderx.chain.base import Node
+from loaderx.chain.marks import default_seed, marks
+from loaderx.errors import LoaderxWarning, StateError
+from loaderx.loader.position import rows_before
+from loaderx.order.permutation import VERSION as ORDER_VERSION
+
+STATE_VERSION = 1
+
+
+def describe(node: Node) -> list[str]:
+    """The chain as it stands in a state."""
+    return marks(node, default_seed(node, 0))
+
+
+def make_state(node: Node, base: Node, step: int) -> dict[str, Any]:
+    """The state at a step; ``base`` is one epoch of ``node``."""
+    epoch, inside = divmod(step, base.length) if base.length is not None else (0, step)
+    return {
+        "version": STATE_VERSION,
+        "step": step,
+        "epoch": epoch,
+        "record": rows_before(base, inside),
+        "chain": [f"order {ORDER_VERSION}", *describe(node)],
+    }
+
+
+def read_state(state: Any, node: Node, base: Node, *, strict: bool) -> int:
+    """The step at which this chain goes on."""
+    step, saved = _parse(state)
+    here = [f"order {ORDER_VERSION}", *describe(node)]
+    problem = _difference(saved, here)
+    if problem is None:
+        _warn_about_names(saved, here)
+        return step
+    if strict:
+        raise StateError(
+            f"the state belongs to another chain: {problem} Pass strict=False to continue at "
+            "the same record position all the same."
+        )
+    moved = _same_record(state, base)
+    warnings.warn(
+        f"the state belongs to another chain: {problem} Going on at step {moved} "
+        f"(it was step {step}).",
+        LoaderxWarning,
+        stacklevel=4,
+    )
+    return moved
+
+
+def _parse(state: Any) -> tuple[int, list[str]]:
+    if not isinstance(state, dict) or not {"version", "step", "chain"} <= state.keys():
+        raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
+    if state["version"] != STATE_VERSION:
+        raise StateError(
+            f"the state has version {state['version']!r}, this loaderx reads {STATE_VERSION}."
+        )
+    step = state["step"]
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise StateError(f"the state's step must be a whole number, got {step!r}.")
+    return step, [str(stage) for stage in state["chain"]]
+
+
+def _same_record(state: dict[str, Any], base: Node) -> int:
+    """The step at the record that the state names, in a chain that may be cut another way."""
+    epoch, record = int(state.get("epoch", 0)), int(state.get("record", 0))
+    size = base.batch_size if base.batched else 1
+    inside = record // (size or 1)
+    if base.length is None:
+        return inside
+    return epoch * base.length + min(inside, base.length)
+
+
+def _identity(stage: str) -> str:
+    """A stage without the name of its function: names may change."""
+    kind, _, name = stage.partition(" ")
+    return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
+
+
+_NAMED = ("map", "random_map", "map_with_index")
+
+
+def _difference(saved: list[str], here: list[str]) -> str | None:
+    for number, (old, new) in enumerate(zip(saved, here, strict=False)):
+        if _identity(old) != _identity(new):
+            return f"stage {number} was {old!r} and is {new!r} now."
+    if len(saved) > len(here):
+        return f"it had a stage {saved[len(here)]!r} that is not here now."
+    if len(here) > len(saved):
+        return f"it had no stage {here[len(saved)]!r}."
+    return None
+
+
+def _warn_about_names(saved: list[str], here: list[str]) -> None:
+    for old, new in zip(saved, here, strict=True):
+        if old != new:
+            warnings.warn(
+                f"the state was saved with {old!r}, the chain has {new!r} now. If the function "
+                "does something else, so will the stream from here on.",
+                LoaderxWarning,
+                stacklevel=4,
+            )

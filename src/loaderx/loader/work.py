@@ -1,0 +1,37 @@
+"""What engines are given to do: the element of a step, now and then with a stopwatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaderx.chain.base import Node
+from loaderx.chain.stages import FromSource
+from loaderx.engines.base import Noted
+from loaderx.memory import Lend
+from loaderx.plan.job import Job, TimedJob
+from loaderx.plan.plan import Plan
+
+SAMPLE_MASK = 63
+"""One step in 64 is timed stage by stage: often enough to know, too rarely to be felt."""
+
+
+class PlanWork:
+    """Reads the elements of a plan."""
+
+    def __init__(self, node: Node, shard: tuple[int, int]) -> None:
+        self.plan = Plan(node, shard=shard)
+        self._plain = self.plan.is_plain
+        self.thread_safe = all(
+            below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
+        )
+
+    def __call__(self, step: int, lend: Lend) -> Any:
+        if step & SAMPLE_MASK:
+            if self._plain:
+                return self.plan.read_fast(step, lend)
+            job = Job(lend)
+            element = self.plan.read(step, job)
+            return Noted(element, job.replaced, None) if job.replaced else element
+        timed = TimedJob(lend)
+        element = self.plan.read(step, timed)
+        return Noted(element, timed.replaced, timed.times)

@@ -1,0 +1,133 @@
+"""Aligned batch buffers that are used again once nobody looks at them.
+
+A *slot* is a root array of bytes; a batch is a set of views into one slot, each starting at a multiple
+of 64 bytes, so that JAX on CPU takes them without a copy.  Whoever holds a view (NumPy, a memoryview,
+a `jax.Array`) holds a reference to the root, because NumPy makes the root the base of every view.
+So a slot is free exactly when the root's reference count is back at the value it had when
+nobody looked at it, and asking costs 50 ns; a finaliser per leaf would cost as much as the gather.
+
+A pool keeps a few slots and lends the most recently freed one (its pages are warm).  When all are
+held, it runs the young garbage collection once (JAX may hold a batch until then), then makes a new slot and forgets
+the one that was lent longest ago: that one's memory goes when its user drops it.  A pool never waits.
+
+Builds without the GIL count references in another way: there every batch gets fresh memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+ALIGNMENT = 64
+
+Array = npt.NDArray[Any]
+LeafLayout = tuple[tuple[int, ...], np.dtype[Any]]
+
+_counts_references = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Layout:
+    """Where the leaves of a batch lie within a slot.  Python objects cannot: they get arrays of their own."""
+
+    __slots__ = ("leaves", "nbytes", "objects", "plain")
+
+    def __init__(self, leaves: Sequence[LeafLayout]) -> None:
+        self.objects = [(shape, dtype) if dtype.hasobject else None for shape, dtype in leaves]
+        if any(self.objects):
+            self.plain = Layout([leaf for leaf in leaves if not leaf[1].hasobject])
+        else:
+            self.objects = []
+        offset = 0
+        self.leaves: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
+        for shape, dtype in leaves:
+            self.leaves.append((shape, dtype, offset))
+            size = dtype.itemsize
+            for dimension in shape:
+                size *= dimension
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+        self.nbytes = offset
+
+    def with_objects(self, lend: Lend) -> list[Array]:
+        plain = iter(lend(self.plain))
+        return [next(plain) if leaf is None else np.empty(*leaf) for leaf in self.objects]
+
+
+Lend: TypeAlias = Callable[[Layout], list[Array]]
+"""Gives uninitialised arrays for a layout: a pool of recycled buffers stands behind it."""
+
+
+class _Slot:
+    __slots__ = ("idle", "layout", "nbytes", "offset", "root", "views")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.root = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self.offset = -self.root.ctypes.data % ALIGNMENT
+        self.idle = 0
+        self.layout: Layout | None = None
+        self.views: list[Array] = []
+
+    def arrange(self, layout: Layout) -> None:
+        """Makes a view for each leaf; what is lent are views of these, the cheapest to make."""
+        self.layout = layout
+        self.views = [
+            np.ndarray(shape, dtype, self.root, self.offset + start)
+            for shape, dtype, start in layout.leaves
+        ]
+        self.idle = getrefcount(self.root) if _counts_references else -1
+
+    def lend(self) -> list[Array]:
+        return [view.view() for view in self.views]
+
+
+class Pool:
+    """Lends slots.  Each worker has a pool of its own, so that lending needs no lock."""
+
+    __slots__ = ("_capacity", "_slots")
+
+    def __init__(self, capacity: int = 4) -> None:
+        self._capacity = capacity
+        self._slots: list[_Slot] = []  # the most recently lent is last
+
+    def lend(self, layout: Layout) -> list[Array]:
+        """Uninitialised arrays for the layout; the caller owns them until it drops them."""
+        slots, number = self._slots, len(self._slots)
+        while number:  # the usual case, kept short: a free slot that had this layout before
+            number -= 1
+            slot = slots[number]
+            if slot.layout is layout and getrefcount(slot.root) == slot.idle:
+                del slots[number]
+                slots.append(slot)
+                return [view.view() for view in slot.views]
+        return self._lend_other(layout)
+
+    def _lend_other(self, layout: Layout) -> list[Array]:
+        slots = self._slots
+        if layout.objects:
+            return layout.with_objects(self.lend)
+        slot = self._free(layout.nbytes)
+        if slot is None and len(slots) >= self._capacity:
+            gc.collect(0)
+            slot = self._free(layout.nbytes)
+        if slot is None:
+            slot = _Slot(layout.nbytes)
+            if len(slots) >= self._capacity:
+                del slots[0]
+        slot.arrange(layout)
+        slots.append(slot)
+        return slot.lend()
+
+    def _free(self, nbytes: int) -> _Slot | None:
+        """Takes the most recently lent slot that is free and large enough out of the list."""
+        slots = self._slots
+        for number in range(len(slots) - 1, -1, -1):
+            slot = slots[number]
+            if getrefcount(slot.root) == slot.idle and slot.nbytes >= nbytes:
+                return slots.pop(number)
+        return None

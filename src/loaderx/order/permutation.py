@@ -1,0 +1,137 @@
+"""Random permutations that take no memory: position in, position out, for any length.
+
+Up to 1,024 records the order is an argsort of hashed keys.  Above that it is a Feistel network.  A
+position is written as (high, low), with low a power of two near the root of the length and
+``high < a``, the fewest that cover it.  In turn, low is XORed with a hash of high, and a hash of low
+is added to high modulo ``a``.  Each round can be undone, so the whole is a permutation of
+a * 2**low positions, hardly more than there are records; the few results beyond the length are
+sent through again ("cycle walking") until they fall inside.  Short lengths use uint32 arithmetic, twice as
+fast as uint64.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.rng import Keys, mix64
+
+VERSION = 1  # of the order: part of every saved state, raised when any order changes
+ROUNDS = 6  # 4 are measurably biased
+_SMALL = 1024  # up to here the order is sorted out
+_FEW = 6
+_SHORT_BITS = 24  # up to here uint32 holds every product below
+_GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)
+_STEPS = np.arange(1, 4 * ROUNDS, 2, dtype=np.uint64)[:, None] * np.array(
+    [0xD1342543DE82EF95], np.uint64
+)
+
+Positions = npt.NDArray[np.int64]
+Words = npt.NDArray[Any]
+
+
+def permute(positions: Positions, length: int, keys: Keys) -> Positions:
+    """Where each position lands in the order that its key names.
+
+    ``keys`` has one entry per position, or a single one for all.
+    """
+    if length <= 1:
+        return positions
+    if keys.size > 1:
+        borders = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        if borders.size <= _FEW:  # long runs of one key: each is cheaper alone
+            ends = [0, *borders.tolist(), len(keys)]
+            return np.concatenate(
+                [
+                    permute(positions[start:stop], length, keys[start : start + 1])
+                    for start, stop in zip(ends, ends[1:], strict=False)
+                ]
+            )
+    if length <= _SMALL:
+        return _by_sorting(positions, length, keys)
+    return _by_feistel(positions, length, keys)
+
+
+def _by_sorting(positions: Positions, length: int, keys: Keys) -> Positions:
+    counter = np.arange(1, length + 1, dtype=np.uint64) * _GOLDEN
+    if keys.size == 1:
+        return np.argsort(mix64(counter + keys), kind="stable")[positions]
+    out = np.empty_like(positions)
+    unique, which = np.unique(keys, return_inverse=True)
+    chunk = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
+    for start in range(0, len(unique), chunk):
+        orders = np.argsort(mix64(unique[start : start + chunk, None] + counter), axis=1)
+        mine = np.flatnonzero((which >= start) & (which < start + chunk))
+        out[mine] = orders[which[mine] - start, positions[mine]]
+    return out
+
+
+def _by_feistel(positions: Positions, length: int, keys: Keys) -> Positions:
+    kind: Any = np.uint32 if length <= 1 << _SHORT_BITS else np.uint64
+    rounds = _rounds(keys, kind)
+    out = _encrypt(positions.astype(kind), length, rounds, kind)
+    outside = np.flatnonzero(out >= length)
+    if outside.size and keys.size == 1 and kind is np.uint32:
+        out[outside] = _landing(length, int(keys[0]))[out[outside] - length]
+    else:
+        _walk(out, outside, length, rounds, kind)
+    return out.astype(np.int64)
+
+
+def _rounds(keys: Keys, kind: Any) -> Words:
+    rounds = mix64(keys + _STEPS)
+    return (rounds >> np.uint64(32)).astype(kind) if kind is np.uint32 else rounds
+
+
+def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any) -> None:
+    """Sends what lies beyond the length through again until it does not."""
+    while outside.size:
+        part = rounds if rounds.shape[1] == 1 else rounds[:, outside]
+        again = _encrypt(out[outside], length, part, kind)
+        out[outside] = again
+        outside = outside[again >= length]
+
+
+@lru_cache(maxsize=8)
+def _landing(length: int, key: int) -> Words:
+    """Where the few positions beyond the length end up: at most 4,096, the same for all blocks."""
+    low_bits = (length - 1).bit_length() // 2
+    out = np.arange(length, -(-length >> low_bits) << low_bits, dtype=np.uint32)
+    rounds = _rounds(np.array([key], np.uint64), np.uint32)
+    _walk(out, np.arange(len(out)), length, rounds, np.uint32)
+    return out
+
+
+def _encrypt(values: Words, length: int, keys: Words, kind: Any) -> Words:
+    """One pass of the network; overwrites ``values``."""
+    low_bits = (length - 1).bit_length() // 2
+    highs = kind(-(-length >> low_bits))
+    half_width = kind(4 * values.itemsize)
+    to_low = kind(8 * values.itemsize - low_bits)
+    high = values >> kind(low_bits)
+    low = np.bitwise_and(values, kind((1 << low_bits) - 1), out=values)
+    hashed, scratch = np.empty_like(low), np.empty_like(low)
+    for number in range(0, 2 * ROUNDS, 4):
+        _hash(high, keys[number], keys[number + 1], hashed, scratch)
+        hashed >>= to_low
+        low ^= hashed
+        _hash(low, keys[number + 2], keys[number + 3], hashed, scratch)
+        hashed >>= half_width  # scaled into 0 ... highs - 1, and added modulo highs
+        hashed *= highs
+        hashed >>= half_width
+        high += hashed
+        np.subtract(high, highs, out=scratch)  # wraps to a huge number where it was smaller
+        np.minimum(high, scratch, out=high)
+    high <<= kind(low_bits)
+    high |= low
+    return high
+
+
+def _hash(half: Words, key: Words, other_key: Words, out: Words, scratch: Words) -> None:
+    """(half + key) * (half XOR other_key): a hash whose *high* bits are good."""
+    np.add(half, key, out=scratch)
+    np.bitwise_xor(half, other_key, out=out)
+    out *= scratch

@@ -1,0 +1,92 @@
+"""Mixing by tickets: an exact, periodic interleaving of components in given proportions.
+
+Weights become whole tickets t_c with D = sum(t_c).  One period of D positions hands component c
+exactly t_c of them.  Job j of component c must fall into the window
+[floor(j D / t_c), ceil((j + 1) D / t_c)); serving the earliest deadline first fills every window
+(the schedule of a fully used single machine), so that in *every* prefix of n positions
+component c has had n t_c / D records, give or take less than one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_TICKETS = 65_536
+
+Positions = npt.NDArray[np.int64]
+
+
+def tickets(weights: Sequence[float]) -> tuple[int, ...]:
+    """Whole tickets for positive finite weights: exact if a small common denominator exists."""
+    fractions = [Fraction(weight).limit_denominator(10**6) for weight in weights]
+    if all(fraction > 0 for fraction in fractions):
+        scale = math.lcm(*(fraction.denominator for fraction in fractions))
+        whole = [int(fraction * scale) for fraction in fractions]
+        shared = math.gcd(*whole)
+        exact = tuple(count // shared for count in whole)
+        if sum(exact) <= MAX_TICKETS:
+            return exact
+    return _largest_remainder([Fraction(weight) for weight in weights])
+
+
+def _largest_remainder(weights: list[Fraction]) -> tuple[int, ...]:
+    total = sum(weights)
+    spare = MAX_TICKETS - len(weights)  # everybody holds one ticket already
+    shares = [max(Fraction(0), weight * MAX_TICKETS / total - 1) for weight in weights]
+    grown = sum(shares)
+    shares = [share * spare / grown for share in shares] if grown else shares
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(weights)), key=lambda c: (counts[c] - shares[c], c))
+    for c in by_remainder[: spare - sum(counts)]:
+        counts[c] += 1
+    return tuple(count + 1 for count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One period of a mix: at slot r, component ``component[r]`` gives its ``rank[r]``-th record."""
+
+    tickets: tuple[int, ...]
+    component: npt.NDArray[np.intp]
+    rank: Positions
+    slots: tuple[Positions, ...]
+    """The slots of each component, ascending."""
+
+    def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
+        """The component at each position, and the record's place in that component's stream."""
+        periods, slot = np.divmod(positions, len(self.component))
+        which = self.component[slot]
+        return which, periods * np.array(self.tickets, np.int64)[which] + self.rank[slot]
+
+    def position(self, component: int, index: int) -> int:
+        """Where the component's record ``index`` comes in the mix."""
+        periods, rank = divmod(index, self.tickets[component])
+        return periods * len(self.component) + int(self.slots[component][rank])
+
+
+@lru_cache(maxsize=64)
+def schedule(counts: tuple[int, ...]) -> Schedule:
+    """The period for these tickets."""
+    period = sum(counts)
+    component = np.empty(period, np.intp)
+    rank = np.empty(period, np.int64)
+    waiting = [(0, c, 0) for c in range(len(counts))]  # (release, component, job)
+    ready: list[tuple[int, int, int]] = []  # (deadline, component, job)
+    for slot in range(period):
+        while waiting and waiting[0][0] <= slot:
+            _, c, job = heapq.heappop(waiting)
+            heapq.heappush(ready, (-(-(job + 1) * period // counts[c]), c, job))
+        _, c, job = heapq.heappop(ready)
+        component[slot], rank[slot] = c, job
+        if job + 1 < counts[c]:
+            heapq.heappush(waiting, ((job + 1) * period // counts[c], c, job + 1))
+    slots = tuple(np.flatnonzero(component == c).astype(np.int64) for c in range(len(counts)))
+    return Schedule(counts, component, rank, slots)

@@ -1,0 +1,163 @@
+"""From description to operators.
+
+Stages that only move rows become `Move`s of the operator below them, so that reading never meets them.
+Going down, two wishes travel along: ``stacked`` (the stage above wants arrays, not single records) and
+``guard`` (an `on_error` stands above, so the place where rows can be replaced must be marked).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaderx.chain import joined, stages
+from loaderx.chain.base import Node
+from loaderx.chain.marks import default_seed
+from loaderx.plan import batches, moves, records
+from loaderx.stages.transforms import RandomKeys
+
+
+class Compiler:
+    """Compiles one chain; ``seed`` is for stages without one, ``shard`` is (host, hosts)."""
+
+    def __init__(self, seed: int, shard: tuple[int, int] = (0, 1)) -> None:
+        self.seed = seed
+        self.shard = shard
+
+    def component(self, node: Node) -> Compiler:
+        """The compiler for a component, which may have a default seed of its own."""
+        return Compiler(default_seed(node, self.seed), self.shard)
+
+    def records(
+        self, node: Node, *, stacked: bool, guard: bool = False
+    ) -> records.RecordOperator:
+        if guard and _is_single(node):
+            assert node.length is not None
+            inner = self.records(node, stacked=stacked)
+            return records.Anchor(inner, node.length, self.seed)
+        move = self._move(node)
+        if move is not None:
+            below = self.records(node.inputs[0], stacked=stacked, guard=guard)
+            below.moves.insert(0, move)
+            return below
+        match node:
+            case stages.FromSource():
+                return records.ReadSource(node.source, stacked=stacked)
+            case stages.Seeded():
+                return self.records(node.input, stacked=stacked, guard=guard)
+            case stages.Guarded():
+                below = self.records(node.input, stacked=stacked, guard=True)
+                return records.Guard(node.stage, below, node.policy)
+            case stages.Transformed():
+                return self._transform(node, stacked, guard)
+            case stages.Unbatched():
+                return batches.Unbatch(self.batches(node.input))
+            case joined.Zipped():
+                children = [
+                    self.component(part).records(part, stacked=stacked) for part in node.components
+                ]
+                return records.Zip(node.stage, children, node.structure)
+            case joined.Concatenated() | joined.Mixed():
+                children = [
+                    self.component(part).records(part, stacked=stacked, guard=guard)
+                    for part in node.components
+                ]
+                return records.Merge(node.stage, children, _router(node))
+        raise AssertionError(f"no operator for {type(node).__name__}")
+
+    def batches(self, node: Node, *, policy: Any = None) -> batches.BatchOperator:
+        move = self._move(node)
+        if move is not None:
+            below = self.batches(node.inputs[0], policy=policy)
+            below.moves.insert(0, move)
+            return below
+        match node:
+            case stages.Batched():
+                return self._cut(node, policy)
+            case stages.Seeded():
+                return self.batches(node.input, policy=policy)
+            case stages.Guarded():
+                return self.batches(node.input, policy=node.policy)
+            case stages.Transformed():
+                child = self.batches(node.input, policy=policy)
+                if node.transform.needs == "nothing":
+                    return batches.ApplyBatch(node.stage, child, node.transform)
+                return batches.ApplyBatchTagged(
+                    node.stage,
+                    child,
+                    node.transform,
+                    seed=node.seed(self.seed),
+                    ordinal=node.random_stages,
+                )
+            case joined.Zipped():
+                children = [
+                    self.component(part).batches(part, policy=policy) for part in node.components
+                ]
+                return batches.ZipBatches(node.stage, children, node.structure, node.batch_size)
+            case joined.Concatenated() | joined.Mixed():
+                children = [
+                    self.component(part).batches(part, policy=policy) for part in node.components
+                ]
+                return batches.MergeBatches(node.stage, children, _router(node), node.batch_size)
+        raise AssertionError(f"no operator for {type(node).__name__}")
+
+    def _cut(self, node: stages.Batched, policy: Any) -> batches.Cut:
+        stacked = node.collate is None and not node.padding.lengths
+        child = self.records(node.input, stacked=stacked, guard=policy is not None)
+        if policy is not None:
+            child = records.Guard("on_error", child, policy)
+        return batches.Cut(node, child, self.shard)
+
+    def _transform(
+        self, node: stages.Transformed, stacked: bool, guard: bool
+    ) -> records.RecordOperator:
+        if not isinstance(node.transform, RandomKeys):  # keys are added to whatever comes
+            stacked = node.stacked
+        child = self.records(node.input, stacked=stacked, guard=guard)
+        if node.transform.needs == "nothing":
+            return records.Apply(node.stage, child, node.transform, stacked=stacked)
+        return records.ApplyTagged(
+            node.stage,
+            child,
+            node.transform,
+            stacked=stacked,
+            seed=node.seed(self.seed),
+            ordinal=node.random_stages,
+        )
+
+    def _move(self, node: Node) -> moves.Move | None:
+        match node:
+            case stages.Shuffled():
+                assert node.length is not None
+                return moves.Shuffle(node.length, node.seed(self.seed), node.random_stages)
+            case stages.Scattered():
+                assert node.length is not None
+                seed = node.seed(self.seed)
+                return moves.Shuffle(node.length, seed, -1, per_epoch=False)
+            case stages.Sliced():
+                return moves.Slice(node.start, node.step)
+            case stages.Picked():
+                return moves.Pick(node.table, node.seen, node.repeats)
+            case stages.Repeated():
+                assert node.input.length is not None
+                return moves.Repeat(node.input.length, node.input.rows, node.repeats)
+        return None
+
+
+def _router(node: joined.Concatenated | joined.Mixed) -> records.Router:
+    lengths = [part.length for part in node.components]
+    if isinstance(node, joined.Concatenated):
+        return records.ByOffset(lengths)
+    ordinal = node.repeats if node.stop == "repeat" else None
+    return records.ByTickets(node.schedule, lengths, ordinal)
+
+
+def _is_single(node: Node) -> bool:
+    """Is this one dataset, seen once: nothing repeated or joined on the way to its source?"""
+    for stage in node.chain():
+        if isinstance(stage, (stages.Repeated, joined.Concatenated, joined.Mixed)):
+            return False
+        if isinstance(stage, stages.Picked) and stage.seen is not None:
+            return False
+        if isinstance(stage, stages.Unbatched):
+            return _is_single(stage.input) and stage.length is not None
+    return True

@@ -1,0 +1,480 @@
+"""Operators on records.
+
+`resolve` turns addresses into `Rows`, vectorised and ahead of time; `read` turns rows into a run of
+records: a plain list, or `Stacked` arrays where nobody has to look at single records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, LoaderxError, RecordError, StackError
+from loaderx.memory import Layout
+from loaderx.order.epochs import wrap
+from loaderx.order.tickets import Schedule
+from loaderx.plan.job import Job
+from loaderx.plan.moves import Move
+from loaderx.plan.rows import AnchoredRows, MergedRows, SourceRows, TaggedRows, ZippedRows
+from loaderx.rng import BRANCH, REPLACE, ROW, Keys, fold, fold_int, stage_keys
+from loaderx.sources.base import Source
+from loaderx.stages.stacking import stack
+from loaderx.stages.transforms import Transform
+from loaderx.tree import Array, Structure, Tree, flatten
+
+Positions = npt.NDArray[np.int64]
+
+
+class Stacked:
+    """A run of records as one tree of arrays."""
+
+    __slots__ = ("count", "tree")
+
+    def __init__(self, tree: Tree, count: int) -> None:
+        self.tree = tree
+        self.count = count
+
+
+Run = Stacked | list[Any]
+
+
+class RecordOperator:
+    """The base: moves rows first, then finds them."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.moves: list[Move] = []  # outermost first
+
+    def resolve(self, epochs: Keys, positions: Positions) -> Any:
+        for move in self.moves:
+            epochs, positions = move.steps(epochs, positions)
+        return self.locate(epochs, positions)
+
+    def locate(self, epochs: Keys, positions: Positions) -> Any:
+        raise NotImplementedError
+
+    def read(self, rows: Any, job: Job) -> Run:
+        raise NotImplementedError
+
+    def keys(self, rows: Any) -> Keys:
+        """A key per row, the same wherever the row stands."""
+        raise NotImplementedError
+
+    def index(self, rows: Any, number: int) -> tuple[int, str]:
+        """A row's index in its source, and the record's name for messages."""
+        raise NotImplementedError
+
+    def relocate(self, rows: Any, attempt: int) -> Any:
+        """The rows that stand in for these when they cannot be read."""
+        raise NotImplementedError
+
+    def namer(self, rows: Any) -> Callable[[int], str]:
+        return lambda number: self.index(rows, number)[1]
+
+    def failer(self, rows: Any, stage: str) -> Callable[[int | None, Exception], LoaderxError]:
+        """Errors of a stage above this operator, as `RecordError`."""
+
+        def fail(number: int | None, error: Exception) -> LoaderxError:
+            if isinstance(error, RecordError):
+                return error
+            if number is None:
+                index, name = None, f"a run of {len(rows)} records"
+            else:
+                index, name = self.index(rows, number)
+            return RecordError(f"{stage} failed on {name}: {say(error)}", index=index, stage=stage)
+
+        return fail
+
+
+def say(error: BaseException) -> str:
+    """An exception in one line."""
+    text = str(error)
+    kind = type(error).__name__
+    if isinstance(error, StackError):
+        return text
+    if "read-only" in text:
+        text += " (records are read-only views of the data: copy before changing in place)"
+    return f"{kind}: {text}" if text else kind
+
+
+class ReadSource(RecordOperator):
+    """Records of a source, gathered in one call where it can do that."""
+
+    def __init__(self, source: Source, *, stacked: bool) -> None:
+        super().__init__("source")
+        self.source = source
+        self.stacked = stacked and source.gathers
+
+    def locate(self, epochs: Keys, positions: Positions) -> SourceRows:
+        return SourceRows(epochs, positions)
+
+    def read(self, rows: SourceRows, job: Job) -> Run:
+        index = rows.index
+        try:
+            if self.stacked:
+                return Stacked(self.source.gather(index, job.lend), len(index))
+            return self.source.records(index)
+        except Exception as error:
+            raise self._blame(rows, error) from error
+
+    def _blame(self, rows: SourceRows, error: Exception) -> LoaderxError:
+        """Which record was it?  Read them one by one to find out."""
+        fail = self.failer(rows, "reading the source")
+        for number in range(len(rows)):
+            try:
+                self.source.records(rows.index[number : number + 1])
+            except Exception as own:
+                return fail(number, own)
+        return fail(None, error)
+
+    def keys(self, rows: SourceRows) -> Keys:
+        return fold(rows.epochs, rows.index, ROW)
+
+    def index(self, rows: SourceRows, number: int) -> tuple[int, str]:
+        index = int(rows.index[number])
+        return index, f"record {index}"
+
+
+class Inner(RecordOperator):
+    """An operator above one other."""
+
+    def __init__(self, stage: str, child: RecordOperator) -> None:
+        super().__init__(stage)
+        self.child = child
+
+    def locate(self, epochs: Keys, positions: Positions) -> Any:
+        return self.child.resolve(epochs, positions)
+
+    def keys(self, rows: Any) -> Keys:
+        return self.child.keys(rows)
+
+    def index(self, rows: Any, number: int) -> tuple[int, str]:
+        return self.child.index(rows, number)
+
+    def relocate(self, rows: Any, attempt: int) -> Any:
+        return self.child.relocate(rows, attempt)
+
+
+class Apply(Inner):
+    """A transform that needs nothing but the records."""
+
+    def __init__(
+        self, stage: str, child: RecordOperator, transform: Transform, *, stacked: bool
+    ) -> None:
+        super().__init__(stage, child)
+        self.transform = transform
+        self.stacked = stacked
+
+    def read(self, rows: Any, job: Job) -> Run:
+        return self.apply(rows, None, job)
+
+    def apply(self, rows: Any, extra: Any, job: Job) -> Run:
+        run = job.read(self.child, rows)
+        fail = self.child.failer(rows, self.stage)
+        if not self.stacked:
+            return self.transform.on_records(as_records(run), extra, fail)
+        count = len(rows)
+        tree = as_stacked(run, job, self.child.namer(rows))
+        tree = self.transform.on_batch(tree, extra, fail)
+        for leaf in flatten(tree)[0]:
+            if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != count:
+                raise fail(
+                    None,
+                    StackError(
+                        f"with batched=True it must return arrays of {count} rows, one for each "
+                        f"record it was given; got {_shape_of(leaf)}."
+                    ),
+                )
+        return Stacked(tree, count)
+
+
+class ApplyTagged(Apply):
+    """A transform that needs random keys or positions of its rows."""
+
+    def __init__(
+        self,
+        stage: str,
+        child: RecordOperator,
+        transform: Transform,
+        *,
+        stacked: bool,
+        seed: int,
+        ordinal: int,
+    ) -> None:
+        super().__init__(stage, child, transform, stacked=stacked)
+        self.seed, self.ordinal = seed, ordinal
+
+    def locate(self, epochs: Keys, positions: Positions) -> TaggedRows:
+        rows = self.child.resolve(epochs, positions)
+        return TaggedRows(rows, self._tags(rows, positions))
+
+    def _tags(self, rows: Any, positions: Positions) -> Any:
+        if self.transform.needs == "positions":
+            return positions
+        return stage_keys(self.child.keys(rows), self.seed, self.ordinal)
+
+    def read(self, rows: TaggedRows, job: Job) -> Run:
+        return self.apply(rows.inner, rows.values, job)
+
+    def keys(self, rows: TaggedRows) -> Keys:
+        return self.child.keys(rows.inner)
+
+    def index(self, rows: TaggedRows, number: int) -> tuple[int, str]:
+        return self.child.index(rows.inner, number)
+
+    def relocate(self, rows: TaggedRows, attempt: int) -> TaggedRows:
+        inner = self.child.relocate(rows.inner, attempt)
+        return TaggedRows(inner, self._tags(inner, rows.values))
+
+
+class Merge(RecordOperator):
+    """Concatenate and mix: every row comes from one component."""
+
+    def __init__(self, stage: str, children: Sequence[RecordOperator], router: Router) -> None:
+        super().__init__(stage)
+        self.children = children
+        self.router = router
+
+    def locate(self, epochs: Keys, positions: Positions) -> MergedRows:
+        parts = []
+        which, epochs, positions = self.router.route(epochs, positions)
+        for component, child in enumerate(self.children):
+            places = np.flatnonzero(which == component)
+            if places.size:
+                mine = epochs if epochs.size == 1 else epochs[places]
+                parts.append((component, places, child.resolve(mine, positions[places])))
+        return MergedRows(len(which), parts)
+
+    def read(self, rows: MergedRows, job: Job) -> Run:
+        runs = [
+            (places, job.read(self.children[component], part))
+            for component, places, part in rows.parts
+        ]
+        if len(runs) == 1:
+            return runs[0][1]
+        if all(isinstance(run, Stacked) for _, run in runs):
+            return self._interleave(rows, runs, job)
+        out: list[Any] = [None] * len(rows)
+        for places, run in runs:
+            for place, record in zip(places.tolist(), as_records(run), strict=True):
+                out[place] = record
+        return out
+
+    def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
+        first, structure = flatten(runs[0][1].tree)
+        targets = job.lend(Layout([((len(rows), *leaf.shape[1:]), leaf.dtype) for leaf in first]))
+        for (component, _, _), (places, run) in zip(rows.parts, runs, strict=True):
+            leaves, other = flatten(run.tree)
+            if other is not structure:
+                raise StackError(
+                    f"{self.stage}: dataset {component} has the leaves {other.paths()}, "
+                    f"dataset {rows.parts[0][0]} has {structure.paths()}."
+                )
+            for path, target, leaf in zip(structure.paths(), targets, leaves, strict=True):
+                if leaf.dtype != target.dtype or leaf.shape[1:] != target.shape[1:]:
+                    raise StackError(
+                        f'{self.stage}: leaf "{path}" is {leaf.dtype}{list(leaf.shape[1:])} in '
+                        f"dataset {component} and {target.dtype}{list(target.shape[1:])} in "
+                        f"dataset {rows.parts[0][0]}."
+                    )
+                target[places] = leaf
+        return Stacked(structure.build(targets), len(rows))
+
+    def keys(self, rows: MergedRows) -> Keys:
+        out = np.empty(len(rows), np.uint64)
+        for component, places, part in rows.parts:
+            branch = np.array([component], np.uint64)
+            out[places] = fold(self.children[component].keys(part), branch, BRANCH)
+        return out
+
+    def index(self, rows: MergedRows, number: int) -> tuple[int, str]:
+        for component, places, part in rows.parts:
+            found = np.flatnonzero(places == number)
+            if found.size:
+                index, name = self.children[component].index(part, int(found[0]))
+                return index, f"{name} of dataset {component}"
+        raise IndexError(number)
+
+    def relocate(self, rows: MergedRows, attempt: int) -> MergedRows:
+        parts = [
+            (component, places, self.children[component].relocate(part, attempt))
+            for component, places, part in rows.parts
+        ]
+        return MergedRows(len(rows), parts)
+
+
+class Router:
+    """Which component a position belongs to, and where in it."""
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        raise NotImplementedError
+
+
+class ByOffset(Router):
+    """One component after the other."""
+
+    def __init__(self, lengths: Sequence[int | None]) -> None:
+        ends = np.cumsum([length or 0 for length in lengths[:-1]], dtype=np.int64)
+        self.starts = np.concatenate([np.zeros(1, np.int64), ends])
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        which = np.searchsorted(self.starts, positions, side="right") - 1
+        return which, epochs, positions - self.starts[which]
+
+
+class ByTickets(Router):
+    """Mixed; with ``wrap``, components that end start again as new epochs."""
+
+    def __init__(self, schedule: Schedule, lengths: Sequence[int | None], ordinal: int | None):
+        self.schedule, self.lengths, self.ordinal = schedule, lengths, ordinal
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        which, inside = self.schedule.locate(positions)
+        if self.ordinal is None:
+            return which, epochs, inside
+        epochs = np.broadcast_to(epochs, inside.shape).copy()
+        for component, length in enumerate(self.lengths):
+            mine = np.flatnonzero(which == component)
+            if length is not None and mine.size:
+                epochs[mine], inside[mine] = wrap(epochs[mine], inside[mine], length, self.ordinal)
+        return which, epochs, inside
+
+
+class Zip(RecordOperator):
+    """Every row comes from all components."""
+
+    def __init__(
+        self, stage: str, children: Sequence[RecordOperator], structure: Structure
+    ) -> None:
+        super().__init__(stage)
+        self.children = children
+        self.structure = structure
+
+    def locate(self, epochs: Keys, positions: Positions) -> ZippedRows:
+        return ZippedRows([child.resolve(epochs, positions) for child in self.children])
+
+    def read(self, rows: ZippedRows, job: Job) -> Run:
+        runs = [
+            job.read(child, part) for child, part in zip(self.children, rows.parts, strict=True)
+        ]
+        build = self.structure.build
+        if all(isinstance(run, Stacked) for run in runs):
+            return Stacked(build([run.tree for run in runs]), len(rows))
+        return [build(row) for row in zip(*map(as_records, runs), strict=True)]
+
+    def keys(self, rows: ZippedRows) -> Keys:
+        first, *others = (
+            child.keys(part) for child, part in zip(self.children, rows.parts, strict=True)
+        )
+        for other in others:
+            first = fold(first, other, BRANCH)
+        return first
+
+    def index(self, rows: ZippedRows, number: int) -> tuple[int, str]:
+        return self.children[0].index(rows.parts[0], number)
+
+
+class Anchor(Inner):
+    """The place where a row that cannot be read is replaced by another row of the same dataset."""
+
+    def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
+        super().__init__("on_error", child)
+        self.length, self.seed = length, seed
+
+    def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
+        return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
+
+    def read(self, rows: AnchoredRows, job: Job) -> Run:
+        run: Run = self.child.read(rows.inner, job)
+        return run
+
+    def keys(self, rows: AnchoredRows) -> Keys:
+        return self.child.keys(rows.inner)
+
+    def index(self, rows: AnchoredRows, number: int) -> tuple[int, str]:
+        return self.child.index(rows.inner, number)
+
+    def relocate(self, rows: AnchoredRows, attempt: int) -> AnchoredRows:
+        if self.length < 2:
+            raise ArgumentError("on_error: there is no other record to take instead.")
+        tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
+        drawn = fold(fold(rows.epochs, rows.positions, REPLACE), tries, REPLACE)
+        away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
+        positions = (rows.positions + away) % self.length
+        return AnchoredRows(
+            rows.epochs, rows.positions, self.child.resolve(rows.epochs, positions)
+        )
+
+
+class Guard(Inner):
+    """on_error: rows that fail twice are replaced, one by one."""
+
+    ATTEMPTS = 64
+
+    def __init__(self, stage: str, child: RecordOperator, policy: Any) -> None:
+        super().__init__(stage, child)
+        self.policy = policy
+
+    def read(self, rows: Any, job: Job) -> Run:
+        try:
+            run: Run = job.read(self.child, rows)
+            return run
+        except RecordError as error:
+            if error.index is None:  # a batch function: never hidden
+                raise
+        return [self._one(rows.cut(i, i + 1), job) for i in range(len(rows))]
+
+    def _one(self, row: Any, job: Job) -> Any:
+        try:
+            return as_records(job.read(self.child, row))[0]
+        except RecordError as error:
+            first = error
+        if self._decision(first) == "raise":
+            raise first
+        for attempt in range(1, self.ATTEMPTS + 1):
+            try:
+                record = as_records(job.read(self.child, self.child.relocate(row, attempt)))[0]
+            except RecordError:
+                continue
+            job.replaced += 1
+            return record
+        raise first
+
+    def _decision(self, error: RecordError) -> str:
+        if isinstance(self.policy, str):
+            return self.policy
+        answer = self.policy(error)
+        if answer not in ("raise", "replace"):
+            raise ArgumentError(
+                f"the function given to on_error must return 'raise' or 'replace', got {answer!r}."
+            ) from error
+        return str(answer)
+
+
+def as_records(run: Run) -> list[Any]:
+    """The run's records one by one; views of its arrays where it is stacked."""
+    if isinstance(run, list):
+        return run
+    leaves, structure = flatten(run.tree)
+    return [structure.build(row) for row in zip(*leaves, strict=True)]
+
+
+def as_stacked(run: Run, job: Job, name: Callable[[int], str]) -> Tree:
+    """The run as one tree of arrays that the caller owns."""
+    return run.tree if isinstance(run, Stacked) else stack(run, job.lend, name)
+
+
+def _shape_of(leaf: Any) -> str:
+    if isinstance(leaf, np.ndarray):
+        array: Array = leaf
+        return f"an array of shape {array.shape}"
+    return f"a {type(leaf).__name__}"

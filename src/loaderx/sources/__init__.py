@@ -1,0 +1,19 @@
+"""Where records come from: arrays, files of arrays, and any object with a length and an index.
+
+A dataset reads through one small interface, `Source`.  `adapt` makes one of whatever a user has.
+"""
+
+from loaderx.sources.arrays import ArraySource
+from loaderx.sources.base import Source
+from loaderx.sources.files import open_arrays
+from loaderx.sources.objects import ObjectSource, adapt
+from loaderx.sources.ranges import RangeSource
+
+__all__ = [
+    "ArraySource",
+    "ObjectSource",
+    "RangeSource",
+    "Source",
+    "adapt",
+    "open_arrays",
+]

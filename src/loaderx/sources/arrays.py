@@ -1,0 +1,145 @@
+"""Records that are rows of arrays: in memory, memory-mapped, or lazy (h5py, zarr, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.memory import Layout, Lend
+from loaderx.sources.base import Indices
+from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
+
+_THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
+
+
+class ArraySource:
+    """A tree of arrays with one leading length: record i is row i of every leaf."""
+
+    def __init__(self, tree: Tree) -> None:
+        leaves, self._structure = flatten(tree)
+        paths = self._structure.paths()
+        if not leaves:
+            raise ArgumentError("`from_arrays` needs at least one array.")
+        self._leaves = [_leaf(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
+        lengths = [leaf.shape[0] for leaf in self._leaves]
+        if len(set(lengths)) > 1:
+            listed = ", ".join(f'"{path}" has {n}' for path, n in zip(paths, lengths, strict=True))
+            raise ArgumentError(f"arrays must have equal leading lengths: {listed}.")
+        if lengths[0] == 0:
+            raise ArgumentError(f"the dataset is empty: {_named(paths[0])} has length 0.")
+        self._length = lengths[0]
+        self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
+        self._layouts: dict[int, Layout] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_layouts": {}}
+
+    @property
+    def spec(self) -> Tree:
+        return self._structure.build(
+            ArraySpec(tuple(leaf.shape[1:]), leaf.dtype) for leaf in self._leaves
+        )
+
+    @property
+    def structure(self) -> Structure:
+        return self._structure
+
+    @property
+    def thread_safe(self) -> bool:
+        return all(
+            isinstance(leaf, np.ndarray)
+            or type(leaf).__module__.partition(".")[0] in _THREAD_SAFE_LAZY
+            for leaf in self._leaves
+        )
+
+    @property
+    def gathers(self) -> bool:
+        return True
+
+    def label(self) -> str:
+        return f"from_arrays({describe_spec(self.spec)})"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        count = len(indices)
+        layout = self._layouts.get(count)
+        if layout is None:
+            layout = Layout([((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
+            self._layouts[count] = layout
+        out = lend(layout)
+        for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
+            if type(leaf) is np.ndarray:
+                leaf.take(indices, 0, target, "clip")  # other modes buffer the output first
+            else:
+                target[...] = _read_lazy(leaf, indices)
+        return self._structure.build(out)
+
+    def records(self, indices: Indices) -> list[Any]:
+        structure = self._structure
+        if self._in_memory:
+            where = indices.tolist()
+            columns = [[leaf[i] for i in where] for leaf in self._leaves]
+        else:
+            columns = [
+                list(leaf[indices] if isinstance(leaf, np.ndarray) else _read_lazy(leaf, indices))
+                for leaf in self._leaves
+            ]
+        if structure.is_flat_dict:
+            keys = structure.keys
+            return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def _leaf(leaf: Any, path: str) -> Any:
+    """An array as a read-only view, or a lazy array-like as it is."""
+    if isinstance(leaf, np.ndarray):
+        array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
+    elif _is_lazy(leaf):
+        return leaf
+    elif isinstance(leaf, (str, bytes)) or np.isscalar(leaf):
+        raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
+    else:
+        array = as_array(leaf)
+    if array.ndim == 0:
+        raise ArgumentTypeError(
+            f"{_named(path)} has no leading axis of records (it is {array!r})."
+        )
+    view = array.view()
+    view.flags.writeable = False  # an in-place `map` must not change the data
+    return view
+
+
+def _is_lazy(leaf: Any) -> bool:
+    """Indexable on disk, as h5py and zarr are; tensors in memory speak DLPack."""
+    needed = ("shape", "dtype", "__getitem__")
+    return all(hasattr(leaf, name) for name in needed) and not hasattr(leaf, "__dlpack__")
+
+
+def _read_lazy(leaf: Any, indices: Indices) -> Array:
+    """Rows of a lazy array, through what all such libraries do well: slices and ascending indices."""
+    rows, inverse = np.unique(indices, return_inverse=True)
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first < 2 * len(rows):
+        return np.asarray(leaf[first : last + 1])[indices - first]
+    index = getattr(leaf, "oindex", leaf)
+    return np.asarray(index[rows])[inverse.reshape(-1)]
+
+
+def _named(path: str) -> str:
+    return f'leaf "{path}"' if path else "the array"
+
+
+def describe_spec(spec: Tree) -> str:
+    """A record's spec in one line, cut where it gets long."""
+    leaves, structure = flatten(spec)
+    paths: Sequence[str] = structure.paths()
+    parts = [
+        f"{path}={leaf!r}" if path else repr(leaf) for path, leaf in zip(paths, leaves, strict=True)
+    ]
+    shown = parts if len(parts) <= 6 else [*parts[:5], f"... {len(parts) - 5} more"]
+    return ", ".join(shown)

@@ -1,0 +1,86 @@
+"""Any object with a length and an index: a list, a torch ``Dataset``, a Hugging Face ``Dataset``, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.memory import Lend
+from loaderx.sources.arrays import ArraySource
+from loaderx.sources.base import Indices, Source
+from loaderx.tree import Tree, map_leaves
+
+
+class ObjectSource:
+    """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist."""
+
+    def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
+        if not (hasattr(obj, "__len__") and hasattr(obj, "__getitem__")):
+            raise ArgumentTypeError(
+                f"a source needs __len__ and __getitem__; {type(obj).__name__} has not both."
+            )
+        if isinstance(obj, (Mapping, str, bytes)):
+            raise ArgumentTypeError(
+                f"a {type(obj).__name__} is not indexed by record. "
+                "For a dict of arrays write Dataset.from_arrays(...)."
+            )
+        self._obj = obj
+        self._length = len(obj)
+        if self._length == 0:
+            raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
+        if thread_safe is None:
+            plain = isinstance(obj, (list, tuple, range))
+            thread_safe = plain or bool(getattr(obj, "thread_safe", False))
+        self._thread_safe = thread_safe
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def spec(self) -> Tree | None:
+        return None
+
+    @property
+    def thread_safe(self) -> bool:
+        return self._thread_safe
+
+    @property
+    def gathers(self) -> bool:
+        return callable(getattr(self._obj, "gather", None))
+
+    def label(self) -> str:
+        return f"from_source({type(self._obj).__name__}, {self._length} records)"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        return map_leaves(_owned, self._obj.gather(indices))
+
+    def records(self, indices: Indices) -> list[Any]:
+        where = indices.tolist()
+        many = getattr(self._obj, "__getitems__", None)
+        if many is not None:
+            found = list(many(where))
+            if len(found) != len(where):
+                raise ArgumentError(
+                    f"{type(self._obj).__name__}.__getitems__ was asked for {len(where)} records "
+                    f"and gave {len(found)}."
+                )
+        else:
+            obj = self._obj
+            found = [obj[i] for i in where]
+        # A `map` that writes into its record must not change the user's own dict.
+        return [dict(record) if type(record) is dict else record for record in found]
+
+
+def _owned(leaf: Any) -> Any:
+    array = np.asarray(leaf)
+    return array if array.flags.writeable else array.copy()
+
+
+def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
+    """The source for whatever the user has."""
+    if isinstance(obj, np.ndarray):
+        return ArraySource(obj)
+    return ObjectSource(obj, thread_safe=thread_safe)

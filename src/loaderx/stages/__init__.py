@@ -1,0 +1,1 @@
+"""What happens to records and batches: user functions, random numbers, stacking and padding."""

@@ -1,0 +1,41 @@
+"""User functions, and Grain-style objects in their place."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loaderx.errors import ArgumentTypeError
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What to call, and the name by which messages call it."""
+
+    call: Callable[..., Any]
+    name: str
+
+
+def resolve(f: Any, method: str) -> Function:
+    """``f`` itself, or its method where it is a transform object (``obj.map``, ``obj.random_map``, ...)."""
+    if isinstance(f, type) and hasattr(f, method):
+        raise ArgumentTypeError(
+            f"`{method}` was given the class {f.__name__}; pass an instance: {f.__name__}(...)."
+        )
+    bound = getattr(f, method, None)
+    if callable(bound):
+        return Function(bound, type(f).__name__)
+    if not callable(f):
+        raise ArgumentTypeError(
+            f"`{method}` needs a function, or an object with a .{method} method; "
+            f"got {f!r} ({type(f).__name__})."
+        )
+    return Function(f, name_of(f))
+
+
+def name_of(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return str(getattr(f, "__name__", type(f).__name__))

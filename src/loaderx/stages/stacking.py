@@ -1,0 +1,237 @@
+"""A list of records becomes one batch: every leaf stacked, straight into a recycled buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import StackError
+from loaderx.memory import Layout, Lend
+from loaderx.tree import (
+    Array,
+    Structure,
+    Tree,
+    as_array,
+    describe,
+    flatten,
+    narrow_scalars,
+    same_structure,
+)
+
+Name = Callable[[int], str]
+"""Names the record in a row, for messages."""
+
+_PYTHON_NUMBERS = {bool, int, float, complex}
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """``pad_to``: leaves that are padded along their first axis, and with what."""
+
+    lengths: Mapping[str, int]
+    value: Any = 0
+
+    def value_for(self, path: str) -> Any:
+        return self.value.get(path, 0) if isinstance(self.value, Mapping) else self.value
+
+
+NO_PADDING = Padding({})
+
+
+def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
+    """The batch of these records, in arrays that the caller owns."""
+    _, structure = flatten(records[0])
+    columns = _columns(records, structure, name)
+    paths = structure.paths()
+    pieces = [
+        _Piece.of(column, path, name, padding.lengths.get(path))
+        for column, path in zip(columns, paths, strict=True)
+    ]
+    targets = lend(Layout([((len(records), *piece.shape), piece.dtype) for piece in pieces]))
+    for piece, path, target in zip(pieces, paths, targets, strict=True):
+        piece.write(target, padding.value_for(path))
+    batch = structure.build(targets)
+    if padding.lengths:
+        batch = _with_lengths(batch, paths, pieces, padding, len(records))
+    return batch
+
+
+def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
+    if structure.is_flat_dict:
+        width, keys = len(structure.keys), structure.keys
+        if all(isinstance(record, dict) and len(record) == width for record in records):
+            try:
+                return [[record[key] for record in records] for key in keys]
+            except KeyError:
+                pass  # reported below
+    rows = []
+    for number, record in enumerate(records):
+        leaves = same_structure(record, structure)
+        if leaves is None:
+            raise StackError(
+                f"cannot stack: {name(number)} has the structure "
+                f"{describe(flatten(record)[1])}, {name(0)} has {describe(structure)}. "
+                "Make them alike in .map()."
+            )
+        rows.append(leaves)
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One leaf of all records, ready to be written: checked, with the shape and dtype of its rows."""
+
+    values: Any  # a finished column, or a list of arrays
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    lengths: list[int] | None = None
+
+    @classmethod
+    def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
+        kinds = set(map(type, column))
+        if kinds <= _PYTHON_NUMBERS:
+            try:
+                values = narrow_scalars(column)
+            except StackError as error:
+                raise StackError(f"cannot stack {_leaf(path)}: {error}") from error
+            return cls(values, (), values.dtype)
+        arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
+        if pad_to is not None:
+            return cls._padded(arrays, path, name, pad_to)
+        shape, dtype = arrays[0].shape, arrays[0].dtype
+        for number, array in enumerate(arrays):
+            if array.shape != shape or array.dtype != dtype:
+                raise _misfit(arrays, number, path, name)
+        return cls(arrays, shape, dtype)
+
+    @classmethod
+    def _padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> _Piece:
+        first = next((array for array in arrays if array.size), arrays[0])
+        for number, array in enumerate(arrays):
+            if array.ndim == 0:
+                raise StackError(
+                    f"cannot pad {_leaf(path)}: in {name(number)} it has no axis to pad."
+                )
+            if len(array) > pad_to:
+                raise StackError(
+                    f"cannot pad {_leaf(path)} to {pad_to}: {name(number)} has length "
+                    f"{len(array)}. Cut it in .map(), or raise `pad_to`."
+                )
+            if array.size and (array.shape[1:] != first.shape[1:] or array.dtype != first.dtype):
+                raise _misfit([first, array], 1, path, lambda i, n=number: name(n))  # type: ignore[misc]
+        lengths = [len(array) for array in arrays]
+        return cls(arrays, (pad_to, *first.shape[1:]), first.dtype, lengths)
+
+    def write(self, target: Array, pad_value: Any) -> None:
+        values = self.values
+        if self.lengths is not None:
+            target[...] = pad_value
+            for row, array, length in zip(target, values, self.lengths, strict=True):
+                if length:
+                    row[:length] = array
+        elif isinstance(values, np.ndarray):
+            target[...] = values
+        elif self.shape and self.dtype != object:
+            # One call for all rows: the records laid end to end along their first axis.
+            np.concatenate(values, out=target.reshape(-1, *self.shape[1:]))
+        else:
+            for number, array in enumerate(values):
+                target[number] = array[()] if array.ndim == 0 else array
+
+
+def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
+    arrays = []
+    for number, value in enumerate(column):
+        if isinstance(value, (dict, tuple)) or value is None:
+            raise StackError(
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} there, "
+                "others have an array. Make them alike in .map()."
+            )
+        try:
+            arrays.append(as_array(value))
+        except StackError as error:
+            raise StackError(f"cannot stack {_leaf(path)}, {name(number)}: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise StackError(
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} "
+                f"that is no array ({error})."
+            ) from error
+    return arrays
+
+
+def _misfit(arrays: list[Array], number: int, path: str, name: Name) -> StackError:
+    one, first = arrays[number], arrays[0]
+    if one.shape != first.shape:
+        return StackError(
+            f"cannot stack {_leaf(path)}: {name(number)} has shape {one.shape}, "
+            f"the others {first.shape}. Resize it in .map(), or pad with batch(..., pad_to=...)."
+        )
+    return StackError(
+        f"cannot stack {_leaf(path)}: {name(number)} has dtype {one.dtype}, "
+        f"the others {first.dtype}. Cast it in .map()."
+    )
+
+
+def _leaf(path: str) -> str:
+    return f'leaf "{path}"' if path else "records"
+
+
+def _with_lengths(
+    batch: Tree, paths: list[str], pieces: list[_Piece], padding: Padding, count: int
+) -> Tree:
+    """Beside each padded leaf, the lengths before padding."""
+    missing = [path for path in padding.lengths if path not in paths]
+    if missing:
+        raise StackError(
+            f"`pad_to` names a leaf {missing[0]!r} that records do not have; "
+            f"they have {', '.join(map(repr, paths))}."
+        )
+    for path, piece in zip(paths, pieces, strict=True):
+        if piece.lengths is None:
+            continue
+        batch = add_leaf(batch, f"{path}_length", np.array(piece.lengths, np.int32), "pad_to")
+    return batch
+
+
+def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
+    """The batch with one more leaf, at a dotted path of dict keys."""
+    key, _, rest = path.partition(".")
+    if not isinstance(batch, dict):
+        raise StackError(
+            f"`{asked_by}` adds a leaf {path!r}, so records must be dicts; "
+            f"these are {type(batch).__name__}. Make a dict of them in .map() first."
+        )
+    if rest:
+        return {**batch, key: add_leaf(batch[key], rest, leaf, asked_by)}
+    if key in batch:
+        raise StackError(f"`{asked_by}` adds a leaf {key!r}, but records have one already.")
+    return {**batch, key: leaf}
+
+
+def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
+    """The batch filled up from ``count`` to ``size`` rows, with a mask of the real ones."""
+    leaves, structure = flatten(batch)
+    if not all(isinstance(leaf, np.ndarray) and leaf.ndim and len(leaf) for leaf in leaves):
+        raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
+    mask_layout = ((size,), np.dtype(np.bool_))
+    if count == size:
+        (mask,) = lend(Layout([mask_layout]))
+    else:
+        shapes = [((size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        *targets, mask = lend(Layout([*shapes, mask_layout]))
+        for leaf, target, path in zip(leaves, targets, structure.paths(), strict=True):
+            target[:count] = leaf[:count]
+            target[count:] = _filler(target.dtype, value.value_for(path))
+        batch = structure.build(targets)
+    mask[:count] = True
+    mask[count:] = False
+    return add_leaf(batch, mask_key, mask, "pad_remainder")
+
+
+def _filler(dtype: np.dtype[Any], value: Any) -> Any:
+    if dtype.kind in "OUS":
+        return value if value else ""
+    return np.asarray(value).astype(dtype)

@@ -1,0 +1,152 @@
+"""The per-element stages, each for a list of records and for a stacked batch.
+
+A transform may need something about its rows: random keys, or positions.  It says so in ``needs``, and gets it
+as ``extra``.  Failures leave through ``fail(i, error)``, which knows which record row i is; a
+whole batch fails as row None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ChainError, LoaderxError, StackError
+from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
+from loaderx.stages.functions import Function
+from loaderx.tree import Tree
+
+Needs: TypeAlias = Literal["nothing", "keys", "positions"]
+Fail: TypeAlias = Callable[[int | None, Exception], LoaderxError]
+
+
+class Transform(Protocol):
+    @property
+    def needs(self) -> Needs: ...
+
+    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]: ...
+
+    def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``f(element)``"""
+
+    function: Function
+    needs: Needs = "nothing"
+
+    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+        call = self.function.call
+        out: list[Any] = []
+        try:
+            for record in records:
+                out.append(call(record))
+        except Exception as error:
+            raise fail(len(out), error) from error
+        return _given(out, fail)
+
+    def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
+        try:
+            return _given_batch(self.function.call(batch), fail)
+        except LoaderxError:
+            raise
+        except Exception as error:
+            raise fail(None, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RandomMap:
+    """``f(element, rng)``"""
+
+    function: Function
+    needs: Needs = "keys"
+
+    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+        call = self.function.call
+        out: list[Any] = []
+        try:
+            for record, generator in zip(records, record_generators(extra), strict=True):
+                out.append(call(record, generator))
+        except Exception as error:
+            raise fail(len(out), error) from error
+        return _given(out, fail)
+
+    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
+        try:
+            return _given_batch(self.function.call(batch, BatchGenerator(extra)), fail)
+        except LoaderxError:
+            raise
+        except Exception as error:
+            raise fail(None, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class MapWithIndex:
+    """``f(index, element)``"""
+
+    function: Function
+    needs: Needs = "positions"
+
+    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+        call = self.function.call
+        out: list[Any] = []
+        try:
+            for index, record in zip(extra.tolist(), records, strict=True):
+                out.append(call(index, record))
+        except Exception as error:
+            raise fail(len(out), error) from error
+        return _given(out, fail)
+
+    def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
+        try:
+            return _given_batch(self.function.call(int(extra), batch), fail)
+        except LoaderxError:
+            raise
+        except Exception as error:
+            raise fail(None, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RandomKeys:
+    """Adds key data for `jax.random.wrap_key_data`: uint32[2] per record."""
+
+    name: str
+    needs: Needs = "keys"
+
+    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+        data = self._data(extra)
+        return [self._add(record, key) for record, key in zip(records, data, strict=True)]
+
+    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
+        return self._add(batch, self._data(extra))
+
+    def _data(self, keys: Keys) -> Any:
+        return key_words(keys, 1).view(np.uint32)
+
+    def _add(self, element: Any, data: Any) -> Any:
+        if not isinstance(element, dict):
+            raise ChainError(
+                f"random_keys adds a leaf {self.name!r}, so elements must be dicts; "
+                f"this one is {type(element).__name__}. Make a dict of it in .map() first."
+            )
+        if self.name in element:
+            raise ChainError(
+                f"random_keys: elements have a leaf {self.name!r} already; choose another `name`."
+            )
+        return {**element, self.name: data}
+
+
+def _given(out: list[Any], fail: Fail) -> list[Any]:
+    for number, record in enumerate(out):
+        if record is None:
+            raise fail(number, StackError("it returned None; did it forget its `return`?"))
+    return out
+
+
+def _given_batch(out: Tree, fail: Fail) -> Tree:
+    if out is None:
+        raise fail(None, StackError("it returned None; did it forget its `return`?"))
+    return out

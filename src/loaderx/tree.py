@@ -1,0 +1,252 @@
+"""Records and batches as trees of arrays.
+
+Structure is dict, tuple, named tuple, list and dataclass; None is an empty branch, as in JAX.  All else is a
+leaf.  A list of scalars is a leaf too (``[1, 2, 3]`` is a row of numbers), other lists are structure.
+
+`flatten` takes a tree apart into leaves and a `Structure`; equal structures are one object, so that
+comparing them is an identity test.  `as_array` holds the rules by which a leaf becomes an array: arrays keep
+their dtype, Python numbers become what JAX makes of them (int32, float32), text is never cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import StackError
+
+Tree: TypeAlias = Any
+Array: TypeAlias = npt.NDArray[Any]
+
+_SCALARS = (bool, int, float, complex, str, bytes, np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of a leaf.  None in a shape: it varies between elements."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        inner = ",".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.dtype}[{inner}]"
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Structure:
+    """The shape of a tree without its leaves.  Interned: compare with ``is``."""
+
+    kind: str  # leaf, none, dict, tuple, list, namedtuple, dataclass
+    type: type | None
+    keys: tuple[Any, ...]
+    children: tuple[Structure, ...]
+
+    is_flat_dict: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _intern, (self.kind, self.type, self.keys, self.children)
+
+    def build(self, leaves: Iterable[Any]) -> Tree:
+        """The tree with these leaves."""
+        if self.is_flat_dict:
+            return dict(zip(self.keys, leaves))  # noqa: B905 (a hot path)
+        return self._build(iter(leaves))
+
+    def _build(self, leaves: Any) -> Tree:
+        if self is LEAF:
+            return next(leaves)
+        if self.kind == "none":
+            return None
+        values = [child._build(leaves) for child in self.children]
+        if self.kind == "dict":
+            return dict(zip(self.keys, values, strict=True))
+        if self.kind == "dataclass":
+            assert self.type is not None
+            return self.type(**dict(zip(self.keys, values, strict=True)))
+        if self.kind == "namedtuple":
+            assert self.type is not None
+            return self.type(*values)
+        return tuple(values) if self.kind == "tuple" else values
+
+    def paths(self, prefix: str = "") -> list[str]:
+        """A readable path for each leaf, such as ``inputs.tokens``."""
+        if self is LEAF:
+            return [prefix]
+        found: list[str] = []
+        for key, child in zip(self.keys, self.children, strict=True):
+            found += child.paths(f"{prefix}.{key}" if prefix else str(key))
+        return found
+
+
+_interned: weakref.WeakValueDictionary[tuple[Any, ...], Structure] = weakref.WeakValueDictionary()
+
+
+def _intern(
+    kind: str, type_: type | None, keys: Sequence[Any], children: Sequence[Structure]
+) -> Structure:
+    identity = (kind, type_, tuple(keys), tuple(map(id, children)))
+    found = _interned.get(identity)
+    if found is None:
+        flat = kind == "dict" and all(child is LEAF for child in children)
+        made = Structure(kind, type_, tuple(keys), tuple(children), flat)
+        found = _interned.setdefault(identity, made)
+    return found
+
+
+LEAF = _intern("leaf", None, (), ())
+_NONE = _intern("none", None, (), ())
+
+
+def flatten(tree: Tree) -> tuple[list[Any], Structure]:
+    """The leaves of a tree, and its structure."""
+    leaves: list[Any] = []
+    return leaves, _walk(tree, leaves)
+
+
+def _walk(tree: Tree, leaves: list[Any]) -> Structure:
+    if isinstance(tree, (np.ndarray, ArraySpec)):
+        leaves.append(tree)
+        return LEAF
+    if isinstance(tree, Mapping):
+        children = [_walk(value, leaves) for value in tree.values()]
+        return _intern("dict", None, tuple(tree), children)
+    if tree is None:
+        return _NONE
+    if isinstance(tree, tuple):
+        children = [_walk(value, leaves) for value in tree]
+        if hasattr(tree, "_fields"):
+            return _intern("namedtuple", type(tree), tree._fields, children)
+        return _intern("tuple", None, range(len(tree)), children)
+    if isinstance(tree, list) and not all(isinstance(value, _SCALARS) for value in tree):
+        children = [_walk(value, leaves) for value in tree]
+        return _intern("list", None, range(len(tree)), children)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree) if field.init]
+        children = [_walk(getattr(tree, name), leaves) for name in names]
+        return _intern("dataclass", type(tree), names, children)
+    leaves.append(tree)
+    return LEAF
+
+
+def same_structure(tree: Tree, structure: Structure) -> list[Any] | None:
+    """The leaves in the order of ``structure``; None if the tree has another structure.
+
+    Two dicts with the same keys in another order have the same structure.
+    """
+    leaves, other = flatten(tree)
+    if other is structure:
+        return leaves
+    return _reordered(iter(leaves), other, structure)
+
+
+def _reordered(leaves: Iterator[Any], have: Structure, want: Structure) -> list[Any] | None:
+    """The leaves of a tree of structure ``have`` in the order of ``want``, None if they differ."""
+    if have is LEAF and want is LEAF:
+        return [next(leaves)]
+    if (have.kind, have.type) != (want.kind, want.type) or set(have.keys) != set(want.keys):
+        return None
+    wanted = dict(zip(want.keys, want.children, strict=True))
+    parts: dict[Any, list[Any]] = {}
+    for key, child in zip(have.keys, have.children, strict=True):
+        part = _reordered(leaves, child, wanted[key])
+        if part is None:
+            return None
+        parts[key] = part
+    return [leaf for key in want.keys for leaf in parts[key]]
+
+
+def map_leaves(f: Callable[[Any], Any], tree: Tree) -> Tree:
+    """The tree with ``f`` applied to every leaf."""
+    leaves, structure = flatten(tree)
+    return structure.build(f(leaf) for leaf in leaves)
+
+
+def describe(structure: Structure) -> str:
+    """A structure as a person would write it: ``{'image': *, 'label': *}``."""
+    if structure is LEAF:
+        return "*"
+    if structure.kind == "none":
+        return "None"
+    inner = [describe(child) for child in structure.children]
+    if structure.kind == "dict":
+        pairs = zip(structure.keys, inner, strict=True)
+        return "{" + ", ".join(f"{key!r}: {value}" for key, value in pairs) + "}"
+    if structure.kind == "list":
+        return f"[{', '.join(inner)}]"
+    if structure.type is not None:
+        pairs = zip(structure.keys, inner, strict=True)
+        return f"{structure.type.__name__}({', '.join(f'{k}={v}' for k, v in pairs)})"
+    return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+
+
+def as_array(value: Any) -> Array:
+    """One record's leaf as an array, by the rules of the module's docstring."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (str, bytes)):
+        return _object_scalar(value)
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, (bool, int, float, complex)):
+        return _narrow(np.asarray(value), value)
+    if isinstance(value, list):
+        if any(isinstance(item, (str, bytes)) for item in value):
+            out = np.empty(len(value), object)
+            out[:] = value
+            return out
+        array = np.asarray(value)
+        plain = all(type(item) in (bool, int, float, complex) for item in value)
+        return _narrow(array, value) if plain else array
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    return _object_scalar(value)
+
+
+def _object_scalar(value: Any) -> Array:
+    out = np.empty((), object)
+    out[()] = value
+    return out
+
+
+_NARROW = {"i": np.int32, "u": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}
+
+
+def _narrow(array: Array, value: Any) -> Array:
+    """Python numbers as JAX would hold them."""
+    kind = array.dtype.kind
+    if kind == "O" or (kind in "iu" and array.size and not _fits_int32(array)):
+        raise StackError(
+            f"the Python integer {_widest(value)} does not fit into int32, which is what Python "
+            "integers become. Use np.int64(...) in the record to keep 64 bits."
+        )
+    return array.astype(_NARROW[kind])
+
+
+def _fits_int32(array: Array) -> bool:
+    return bool(array.max() <= 2**31 - 1 and array.min() >= -(2**31))
+
+
+def _widest(value: Any) -> Any:
+    return max(value, key=abs) if isinstance(value, list) else value
+
+
+def narrow_scalars(values: list[Any]) -> Array:
+    """A column of Python numbers, one per record."""
+    return _narrow(np.asarray(values), values)
+
+
+def spec_of(tree: Tree) -> Tree:
+    """The tree with an `ArraySpec` for every leaf."""
+
+    def one(leaf: Any) -> ArraySpec:
+        array = as_array(leaf)
+        return ArraySpec(array.shape, array.dtype)
+
+    return map_leaves(one, tree)
