@@ -1,6 +1,7 @@
 """loaderx: a data loader for JAX and Flax, on NumPy.
 
-`Dataset` says what to load, `DataLoader` how.  A batch is a pure function of (description, seed, step).
+`Dataset` says what to load, `DataLoader` how.  A batch is a pure function of (description, seed,
+step).
 """
 
 from loaderx import engines, sources

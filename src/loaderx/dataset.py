@@ -1,4 +1,4 @@
-"""`Dataset`: what to load, as a frozen chain of stages.  Building one reads no record and starts nothing."""
+"""`Dataset`: what to load, as a frozen chain of stages.  Building one reads no record."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ U = TypeVar("U")
 class Dataset(Generic[T]):
     """A description of a stream of records or batches.
 
-    Every method returns a new dataset.  Elements are records up to `batch` and batches after it, and a function
-    gets whatever the elements are at its place.
+    Every method returns a new dataset.  Elements are records up to `batch` and batches after it,
+    and a function gets whatever the elements are at its place.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(x=np.arange(6.0), y=np.arange(6) % 2)
@@ -54,12 +54,11 @@ class Dataset(Generic[T]):
     __slots__ = ("__weakref__", "_node")
     _node: Node
 
-    def __init__(
-        self, path: str | os.PathLike[str], data: str, label: str, **more: str
-    ) -> None:
-        """Arrays of an ``.npz`` file, or of a folder of ``.npy`` files, as records ``{"data", "label"}``.
+    def __init__(self, path: str | os.PathLike[str], data: str, label: str, **more: str) -> None:
+        """Arrays of an ``.npz``, or of a folder of ``.npy``, as records ``{"data", "label"}``.
 
-        ``data`` and ``label`` are the names in the file; ``more`` adds leaves, as ``leaf="name in the file"``.
+        ``data`` and ``label`` are the names in the file; ``more`` adds leaves, as ``leaf="name in
+        the file"``.
         """
         names = {"data": data, "label": label, **more}
         for leaf, name in names.items():
@@ -112,11 +111,12 @@ class Dataset(Generic[T]):
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
-        """Anything with ``__len__`` and ``__getitem__``: a list, a torch or Hugging Face dataset, ...
+        """Anything with ``__len__`` and ``__getitem__``: a list, a torch or HF dataset, ...
 
-        Where the object has them, ``__getitems__(indices) -> list of records`` and ``gather(indices) ->
-        batch`` are used.  ``thread_safe`` says whether threads may read it at once; by
-        default only lists and arrays, and objects with ``thread_safe = True``, are trusted.
+        Where the object has them, ``__getitems__(indices) -> list of records`` and
+        ``gather(indices) -> batch`` are used.  ``thread_safe`` says whether threads may read it at
+        once; by default only lists and arrays, and objects with ``thread_safe = True``, are
+        trusted.
         """
         if isinstance(source, Dataset):
             return source
@@ -154,8 +154,8 @@ class Dataset(Generic[T]):
     ) -> Dataset[T]:
         """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
 
-        The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start again (as
-        new epochs) until the longest, by its weight, has ended.
+        The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start
+        again (as new epochs) until the longest, by its weight, has ended.
 
         >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
         >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
@@ -186,9 +186,7 @@ class Dataset(Generic[T]):
         function = resolve(f, "map_with_index")
         return self._transform("map_with_index", MapWithIndex(function), function.name)
 
-    def random_map(
-        self, f: Any, *, seed: int | None = None, batched: bool = False
-    ) -> Dataset[Any]:
+    def random_map(self, f: Any, *, seed: int | None = None, batched: bool = False) -> Dataset[Any]:
         """``f(element, rng)``, with random numbers that belong to the element.
 
         For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
@@ -259,16 +257,14 @@ class Dataset(Generic[T]):
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [2, 3, 0, 1, 4, 1, 4, 2, 3, 0]
         """
-        return Dataset._of(
-            stages.Shuffled(self._node, None if seed is None else check_seed(seed))
-        )
+        return Dataset._of(stages.Shuffled(self._node, None if seed is None else check_seed(seed)))
 
     def seed(self, n: int) -> Dataset[T]:
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
         return Dataset._of(stages.Seeded(self._node, check_seed(n)))
 
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
-        """The dataset ``num_epochs`` times; without end if None.  Random stages differ in every epoch."""
+        """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
         epochs = None if num_epochs is None else check_int("num_epochs", num_epochs, least=1)
         return Dataset._of(stages.Repeated(self._node, epochs))
 
@@ -314,8 +310,7 @@ class Dataset(Generic[T]):
         own = None if seed is None else check_seed(seed)
         base = Dataset._of(stages.Scattered(self._node, own)) if shuffle else self
         return tuple(
-            base._slice(start, 1, stop - start)
-            for start, stop in zip(bounds, bounds[1:], strict=False)
+            base._slice(start, 1, stop - start) for start, stop in itertools.pairwise(bounds)
         )
 
     # Batches ----------------------------------------------------------------------------------
@@ -333,9 +328,10 @@ class Dataset(Generic[T]):
     ) -> Dataset[Any]:
         """Runs of ``n`` records, stacked leaf by leaf.  ``n`` is the global batch, over all hosts.
 
-        The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up and adds a
-        bool leaf ``mask_key`` to every batch.  ``pad_to={"tokens": 512}`` pads that leaf of every record
-        to one length (with ``pad_value``, one for all or a dict) and adds ``tokens_length``.
+        The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up
+        and adds a bool leaf ``mask_key`` to every batch.  ``pad_to={"tokens": 512}`` pads that leaf
+        of every record to one length (with ``pad_value``, one for all or a dict) and adds
+        ``tokens_length``.
 
         >>> ds = Dataset.from_source([{"t": [1]}, {"t": [2, 3]}]).batch(2, pad_to={"t": 3})
         >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()
@@ -380,11 +376,11 @@ class Dataset(Generic[T]):
         return self._node.length
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> T: ...
-    @overload
     def __getitem__(
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Dataset[T]: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
     def __getitem__(self, index: Any) -> Any:
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
@@ -526,5 +522,3 @@ def _table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]
 def _say_slice(index: slice) -> str:
     ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
     return f"[{':'.join(ends if ends[2] else ends[:2])}]"
-
-

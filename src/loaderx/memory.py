@@ -1,14 +1,16 @@
 """Aligned batch buffers that are used again once nobody looks at them.
 
-A *slot* is a root array of bytes; a batch is a set of views into one slot, each starting at a multiple
-of 64 bytes, so that JAX on CPU takes them without a copy.  Whoever holds a view (NumPy, a memoryview,
-a `jax.Array`) holds a reference to the root, because NumPy makes the root the base of every view.
-So a slot is free exactly when the root's reference count is back at the value it had when
-nobody looked at it, and asking costs 50 ns; a finaliser per leaf would cost as much as the gather.
+A *slot* is a root array of bytes; a batch is a set of views into one slot, each starting at a
+multiple of 64 bytes, so that JAX on CPU takes them without a copy.  Whoever holds a view (NumPy, a
+memoryview, a `jax.Array`) holds a reference to the root, because NumPy makes the root the base of
+every view. So a slot is free exactly when the root's reference count is back at the value it had
+when nobody looked at it, and asking costs 50 ns; a finaliser per leaf would cost as much as the
+gather.
 
 A pool keeps a few slots and lends the most recently freed one (its pages are warm).  When all are
-held, it runs the young garbage collection once (JAX may hold a batch until then), then makes a new slot and forgets
-the one that was lent longest ago: that one's memory goes when its user drops it.  A pool never waits.
+held, it runs the young garbage collection once (JAX may hold a batch until then), then makes a new
+slot and forgets the one that was lent longest ago: that one's memory goes when its user drops it.
+A pool never waits.
 
 Builds without the GIL count references in another way: there every batch gets fresh memory.
 """
@@ -33,7 +35,7 @@ _counts_references = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class Layout:
-    """Where the leaves of a batch lie within a slot.  Python objects cannot: they get arrays of their own."""
+    """Where the leaves of a batch lie within a slot.  Python objects get arrays of their own."""
 
     __slots__ = ("leaves", "nbytes", "objects", "plain")
 

@@ -3,13 +3,14 @@
 Keys are arrays of uint64, one per row (or one for all rows, shape ``(1,)``).  Two ingredients:
 
 ``mix64``
-    The SplitMix64 finaliser, a bijection on 64 bits in which every input bit reaches every output bit.
+    The SplitMix64 finaliser, a bijection on 64 bits in which every input bit reaches every output
+    bit.
 ``fold``
     A key and a number make a new key.  Each use has its own ``tag``, so that an epoch's key, a
     row's key and a shuffle's key never meet, and ``seed + index`` style collisions cannot happen.
 
-Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  On top stand the two
-generators that users meet: a `numpy.random.Generator` per record, and `BatchGenerator`, which
+Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  On top stand the
+two generators that users meet: a `numpy.random.Generator` per record, and `BatchGenerator`, which
 gives one draw per record of a batch in one vectorised call.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +86,8 @@ def key_words(keys: Keys, count: int) -> Keys:
     return mix64(keys[:, None] + steps)
 
 
-class _Words(ISeedSequence):  # type: ignore[misc]
-    """A seed sequence that is hashed already: it hands its words to the bit generator as they are."""
+class _Words(ISeedSequence):
+    """A seed sequence that is hashed already: its words go to the bit generator as they are."""
 
     __slots__ = ("words",)
 
@@ -96,14 +97,15 @@ class _Words(ISeedSequence):  # type: ignore[misc]
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
         if n_words == len(self.words) and np.dtype(dtype) == np.uint64:
             return self.words
-        return key_words(self.words[:1].copy(), n_words)[0].astype(dtype)
+        more: npt.NDArray[Any] = key_words(self.words[:1].copy(), n_words)[0].astype(dtype)
+        return more
 
 
 def record_generators(keys: Keys) -> Iterator[np.random.Generator]:
     """One `numpy.random.Generator` per key."""
     generator, pcg = np.random.Generator, np.random.PCG64
     for words in key_words(keys, 4):
-        yield generator(pcg(_Words(words)))
+        yield generator(pcg(cast("np.random.SeedSequence", _Words(words))))
 
 
 class BatchGenerator:

@@ -1,11 +1,13 @@
 """Records and batches as trees of arrays.
 
-Structure is dict, tuple, named tuple, list and dataclass; None is an empty branch, as in JAX.  All else is a
-leaf.  A list of scalars is a leaf too (``[1, 2, 3]`` is a row of numbers), other lists are structure.
+Structure is dict, tuple, named tuple, list and dataclass; None is an empty branch, as in JAX.  All
+else is a leaf.  A list of scalars is a leaf too (``[1, 2, 3]`` is a row of numbers), other lists
+are structure.
 
 `flatten` takes a tree apart into leaves and a `Structure`; equal structures are one object, so that
-comparing them is an identity test.  `as_array` holds the rules by which a leaf becomes an array: arrays keep
-their dtype, Python numbers become what JAX makes of them (int32, float32), text is never cut.
+comparing them is an identity test.  `as_array` holds the rules by which a leaf becomes an array:
+arrays keep their dtype, Python numbers become what JAX makes of them (int32, float32), text is
+never cut.
 """
 
 from __future__ import annotations

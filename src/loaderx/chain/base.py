@@ -1,8 +1,8 @@
 """The frozen description: one node per stage, each holding the node that it reads from.
 
-A node knows what can be known without reading a record: its length (None: endless), whether its elements are
-records or batches, how many random stages and repeats stand below it.  It is checked when it is made, and says how
-it reads in a ``repr`` (`stage`) and in a saved state (`mark`).
+A node knows what can be known without reading a record: its length (None: endless), whether its
+elements are records or batches, how many random stages and repeats stand below it.  It is checked
+when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved state (`mark`).
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class Concatenated(Joined):
         self._check_specs()
         for number, node in enumerate(self.components[:-1]):
             if node.length is None:
-                raise ChainError(f"concatenate: dataset {number} is endless, nothing can follow it.")
+                raise ChainError(
+                    f"concatenate: dataset {number} is endless, nothing can follow it."
+                )
 
     @property
     def kind(self) -> str:

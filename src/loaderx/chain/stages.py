@@ -178,9 +178,8 @@ class Sliced(Single):
     def stage(self) -> str:
         if self.step == 1 and self.start == 0:
             return f"take({self.count})"
-        if self.step == 1 and self.input.length is not None and self.count is not None:
-            if self.start + self.count == self.input.length:
-                return f"skip({self.start})"
+        if self.step == 1 and (self.count is None or self._has_last):
+            return f"skip({self.start})"
         stop = "" if self.count is None else self.start + self.count * self.step
         return f"[{self.start}:{stop}:{self.step}]"
 

@@ -1,10 +1,11 @@
 """Finds the engine by measuring, while the stream goes on.
 
-It starts inline and measures W, the time to make a batch, and P, the time between two batches that are handed out
-(so P - W is what the consumer does in between).  It stays inline if W is under 150 µs or under 3 % of P: nothing
-could be won.  Otherwise it tries threads, one, two, four and so on, and keeps a change only if P gets 10 % shorter.  A trial
-that is clearly losing is cut short.  Since a batch depends on its step alone, changing engines between two
-steps changes nothing in the data, and what a trial has begun is delivered, not thrown away.
+It starts inline and measures W, the time to make a batch, and P, the time between two batches that
+are handed out (so P - W is what the consumer does in between).  It stays inline if W is under 150
+µs or under 3 % of P: nothing could be won.  Otherwise it tries threads, one, two, four and so on,
+and keeps a change only if P gets 10 % shorter.  A trial that is clearly losing is cut short.  Since
+a batch depends on its step alone, changing engines between two steps changes nothing in the data,
+and what a trial has begun is delivered, not thrown away.
 
 A pipeline that stays inline is measured again after a while, since the first batches may not be
 typical (the consumer compiles its step, caches are cold).

@@ -1,8 +1,8 @@
 """What an engine is.
 
-An engine *opens* a run: it is given `Work` and a range of steps, and the run gives one element per step, in order.  A
-failure keeps its place: it is raised when its step is asked for.  A run that is closed leaves nothing
-behind; closing twice is fine, and dropping a run closes it.
+An engine *opens* a run: it is given `Work` and a range of steps, and the run gives one element per
+step, in order.  A failure keeps its place: it is raised when its step is asked for.  A run that is
+closed leaves nothing behind; closing twice is fine, and dropping a run closes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Noted:
 
 
 class Work(Protocol):
-    """What is to be done for a step.  May be called by several threads, each with its own ``lend``."""
+    """What is to be done for a step.  Threads may call it at once, each with its own ``lend``."""
 
     @property
     def thread_safe(self) -> bool: ...
@@ -38,8 +38,9 @@ class Work(Protocol):
 class Run(Protocol):
     """Elements in the order of their steps."""
 
-    next: Callable[[], Any]
-    """The next element; StopIteration after the last."""
+    @property
+    def next(self) -> Callable[[], Any]:
+        """Gives the next element; StopIteration after the last."""
 
     def close(self) -> None: ...
 

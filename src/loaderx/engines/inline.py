@@ -1,4 +1,4 @@
-"""The caller's own thread: the reference for all other engines, and the fastest for small batches."""
+"""The caller's own thread: the reference for all engines, the fastest for small batches."""
 
 from __future__ import annotations
 

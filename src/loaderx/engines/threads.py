@@ -1,8 +1,8 @@
 """Worker threads, for work that releases the GIL: NumPy, image decoding, reading files.
 
-Steps are handed out one by one to whoever is free, and delivered in order.  At most ``workers + prefetch`` steps
-are under way or waiting to be taken.  Each step has a lock that its worker opens when it is done; waiting
-for the next step in order is waiting for its lock.
+Steps are handed out one by one to whoever is free, and delivered in order.  At most ``workers +
+prefetch`` steps are under way or waiting to be taken.  Each step has a lock that its worker opens
+when it is done; waiting for the next step in order is waiting for its lock.
 
 The threads know the crew's queue and nothing else: not the run, and not the loader.  So a
 run that nobody holds any more is collected, and its finaliser sends the crew home.
@@ -89,9 +89,7 @@ class _Crew:
                 thread.join()
 
 
-def _labour(
-    tasks: SimpleQueue[_Task | None], is_stopping: Any, work: Work, capacity: int
-) -> None:
+def _labour(tasks: SimpleQueue[_Task | None], is_stopping: Any, work: Work, capacity: int) -> None:
     lend = Pool(capacity).lend
     while (task := tasks.get()) is not None:
         if not is_stopping():

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class LoaderIterator(Iterator[T], Generic[T]):
-    """Made by ``iter(loader)`` and ``loader.epoch(e)``; starts nothing before its first ``next``."""
+    """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class LoaderIterator(Iterator[T], Generic[T]):
     def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
         """Goes on where a state was taken.
 
-        A state of another chain is an error that names the stage that differs; with ``strict=False`` it is a warning, and
-        the stream goes on at the same record.
+        A state of another chain is an error that names the stage that differs; with
+        ``strict=False`` it is a warning, and the stream goes on at the same record.
         """
         self.seek(read_state(state, self._node, self._base, strict=strict))
 

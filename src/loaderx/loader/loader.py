@@ -39,21 +39,22 @@ class DataLoader(Generic[T]):
     ...     [batch.tolist() for batch in loader]
     [[8, 4, 1, 6], [9, 2, 3, 5], [0, 7]]
 
-    The short form makes the usual chain (shuffle, batch, transform, repeat) of anything that can be indexed:
+    The short form makes the usual chain (shuffle, batch, transform, repeat) of anything that can be
+    indexed:
 
     >>> loader = DataLoader([{"x": i} for i in range(10)], batch_size=4, num_epochs=2)
     >>> len(loader)
     6
 
     Args:
-        dataset: a `Dataset`, or anything that `Dataset.from_source` takes.
-        batch_size: the switch to the short form, and the global batch.
-        shuffle, num_epochs, seed, transform, drop_remainder: of the short form.  ``num_epochs=None`` is
+        dataset: a `Dataset`, or anything that `Dataset.from_source` takes. batch_size: the switch
+        to the short form, and the global batch. shuffle, num_epochs, seed, transform,
+        drop_remainder: of the short form.  ``num_epochs=None`` is
             endless; ``transform`` is a function of a batch.
         engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, or an engine object.
-        num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to try.
-        prefetch: batches kept ready ahead of the consumer.
-        shard: ``(index, count)``: load this host's rows of every batch only.
+        num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to
+        try. prefetch: batches kept ready ahead of the consumer. shard: ``(index, count)``: load
+        this host's rows of every batch only.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class DataLoader(Generic[T]):
         prefetch: int | None = None,
         shard: tuple[int, int] | None = None,
     ) -> None:
-        short = {
+        short: dict[str, Any] = {
             "shuffle": shuffle,
             "num_epochs": num_epochs,
             "seed": seed,
@@ -106,7 +107,7 @@ class DataLoader(Generic[T]):
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
         length = self._node.length
-        return self._iterate(range(0, _ENDLESS if length is None else length))
+        return self._iterate(range(_ENDLESS if length is None else length))
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
@@ -202,7 +203,9 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
         raise ArgumentError(f"`engine` must be one of {known}, got {engine!r}.")
     if engine == "inline" or num_workers == 0:
         return Inline()
-    return Threads(num_workers, prefetch) if engine == "threads" else Auto(num_workers, prefetch)
+    if engine == "threads":
+        return Threads(num_workers, prefetch)
+    return Auto(num_workers, prefetch)
 
 
 def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
@@ -210,7 +213,10 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         return (0, 1)
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ArgumentTypeError(f"`shard` must be (index, count), got {shard!r}.")
-    index, count = check_int("shard index", shard[0], least=0), check_int("shard count", shard[1], least=1)
+    index, count = (
+        check_int("shard index", shard[0], least=0),
+        check_int("shard count", shard[1], least=1),
+    )
     if index >= count:
         raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
     if count == 1:
@@ -243,5 +249,3 @@ def _reaches(node: Node, target: Node) -> bool:
     if isinstance(node, (stages.Unbatched, stages.Batched)):
         return False
     return any(_reaches(part, target) for part in node.inputs)
-
-

@@ -1,8 +1,8 @@
 """A position as a small dict: JSON-able, independent of engines, workers and hosts.
 
-``step`` is the next batch to be handed out.  ``chain`` has one short string per stage, so that a state from another
-chain is refused by name.  ``epoch`` and ``record`` say the same position in records, for a chain whose batch size
-has changed.
+``step`` is the next batch to be handed out.  ``chain`` has one short string per stage, so that a
+state from another chain is refused by name.  ``epoch`` and ``record`` say the same position in
+records, for a chain whose batch size has changed.
 """
 
 from __future__ import annotations

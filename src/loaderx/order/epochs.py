@@ -10,9 +10,7 @@ from loaderx.rng import EPOCH, Keys, fold
 Positions = npt.NDArray[np.int64]
 
 
-def wrap(
-    epochs: Keys, positions: Positions, length: int, ordinal: int
-) -> tuple[Keys, Positions]:
+def wrap(epochs: Keys, positions: Positions, length: int, ordinal: int) -> tuple[Keys, Positions]:
     """Addresses inside a dataset of ``length`` that is repeated without end.
 
     The first pass keeps its epoch key, so that epoch 0 of a repetition is the dataset itself.

@@ -1,17 +1,18 @@
 """Random permutations that take no memory: position in, position out, for any length.
 
 Up to 1,024 records the order is an argsort of hashed keys.  Above that it is a Feistel network.  A
-position is written as (high, low), with low a power of two near the root of the length and
-``high < a``, the fewest that cover it.  In turn, low is XORed with a hash of high, and a hash of low
-is added to high modulo ``a``.  Each round can be undone, so the whole is a permutation of
-a * 2**low positions, hardly more than there are records; the few results beyond the length are
-sent through again ("cycle walking") until they fall inside.  Short lengths use uint32 arithmetic, twice as
-fast as uint64.
+position is written as (high, low), with low a power of two near the root of the length and ``high <
+a``, the fewest that cover it.  In turn, low is XORed with a hash of high, and a hash of low is
+added to high modulo ``a``.  Each round can be undone, so the whole is a permutation of a * 2**low
+positions, hardly more than there are records; the few results beyond the length are sent through
+again ("cycle walking") until they fall inside.  Short lengths use uint32 arithmetic, twice as fast
+as uint64.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def permute(positions: Positions, length: int, keys: Keys) -> Positions:
             return np.concatenate(
                 [
                     permute(positions[start:stop], length, keys[start : start + 1])
-                    for start, stop in zip(ends, ends[1:], strict=False)
+                    for start, stop in pairwise(ends)
                 ]
             )
     if length <= _SMALL:
@@ -111,7 +112,7 @@ def _encrypt(values: Words, length: int, keys: Words, kind: Any) -> Words:
     highs = kind(-(-length >> low_bits))
     half_width = kind(4 * values.itemsize)
     to_low = kind(8 * values.itemsize - low_bits)
-    high = values >> kind(low_bits)
+    high: Words = values >> kind(low_bits)
     low = np.bitwise_and(values, kind((1 << low_bits) - 1), out=values)
     hashed, scratch = np.empty_like(low), np.empty_like(low)
     for number in range(0, 2 * ROUNDS, 4):

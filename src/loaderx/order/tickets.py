@@ -52,7 +52,7 @@ def _largest_remainder(weights: list[Fraction]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One period of a mix: at slot r, component ``component[r]`` gives its ``rank[r]``-th record."""
+    """One period of a mix: slot r takes the ``rank[r]``-th record of ``component[r]``."""
 
     tickets: tuple[int, ...]
     component: npt.NDArray[np.intp]

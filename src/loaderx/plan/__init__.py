@@ -1,7 +1,7 @@
-"""How a description is carried out: addresses are resolved in bulk, then each step is read on its own.
+"""How a description is carried out: addresses in bulk, then each step on its own.
 
-The way of a batch: step -> addresses -> gather -> stages -> buffer.  `compile` turns nodes into operators, `Plan`
-runs them for one step at a time, from any thread.
+The way of a batch: step -> addresses -> gather -> stages -> buffer.  `compile` turns nodes into
+operators, `Plan` runs them for one step at a time, from any thread.
 """
 
 from loaderx.plan.plan import Plan

@@ -1,7 +1,7 @@
 """Operators on batches.
 
-`steps` resolves a block of steps to the rows that each must read, `rows` resolves single records of batches (for
-`unbatch`), and `read` makes one batch, or with rows one run of records as a batch.
+`steps` resolves a block of steps to the rows that each must read, `rows` resolves single records of
+batches (for `unbatch`), and `read` makes one batch, or with rows one run of records as a batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class BatchOperator:
     def steps(self, epochs: Keys, numbers: Positions) -> Steps:
         for move in self.moves:
             epochs, numbers = move.steps(epochs, numbers)
-        return self.locate(epochs, numbers)
+        found: Steps = self.locate(epochs, numbers)
+        return found
 
     def rows(self, epochs: Keys, positions: Positions) -> Any:
         for move in self.moves:

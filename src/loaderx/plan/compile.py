@@ -1,8 +1,9 @@
 """From description to operators.
 
-Stages that only move rows become `Move`s of the operator below them, so that reading never meets them.
-Going down, two wishes travel along: ``stacked`` (the stage above wants arrays, not single records) and
-``guard`` (an `on_error` stands above, so the place where rows can be replaced must be marked).
+Stages that only move rows become `Move`s of the operator below them, so that reading never meets
+them. Going down, two wishes travel along: ``stacked`` (the stage above wants arrays, not single
+records) and ``guard`` (an `on_error` stands above, so the place where rows can be replaced must be
+marked).
 """
 
 from __future__ import annotations
@@ -27,58 +28,59 @@ class Compiler:
         """The compiler for a component, which may have a default seed of its own."""
         return Compiler(default_seed(node, self.seed), self.shard)
 
-    def records(
+    def of_records(
         self, node: Node, *, stacked: bool, guard: bool = False
     ) -> records.RecordOperator:
         if guard and _is_single(node):
             assert node.length is not None
-            inner = self.records(node, stacked=stacked)
+            inner = self.of_records(node, stacked=stacked)
             return records.Anchor(inner, node.length, self.seed)
         move = self._move(node)
         if move is not None:
-            below = self.records(node.inputs[0], stacked=stacked, guard=guard)
+            below = self.of_records(node.inputs[0], stacked=stacked, guard=guard)
             below.moves.insert(0, move)
             return below
         match node:
             case stages.FromSource():
                 return records.ReadSource(node.source, stacked=stacked)
             case stages.Seeded():
-                return self.records(node.input, stacked=stacked, guard=guard)
+                return self.of_records(node.input, stacked=stacked, guard=guard)
             case stages.Guarded():
-                below = self.records(node.input, stacked=stacked, guard=True)
+                below = self.of_records(node.input, stacked=stacked, guard=True)
                 return records.Guard(node.stage, below, node.policy)
             case stages.Transformed():
                 return self._transform(node, stacked, guard)
             case stages.Unbatched():
-                return batches.Unbatch(self.batches(node.input))
+                return batches.Unbatch(self.of_batches(node.input))
             case joined.Zipped():
                 children = [
-                    self.component(part).records(part, stacked=stacked) for part in node.components
+                    self.component(part).of_records(part, stacked=stacked)
+                    for part in node.components
                 ]
                 return records.Zip(node.stage, children, node.structure)
             case joined.Concatenated() | joined.Mixed():
                 children = [
-                    self.component(part).records(part, stacked=stacked, guard=guard)
+                    self.component(part).of_records(part, stacked=stacked, guard=guard)
                     for part in node.components
                 ]
                 return records.Merge(node.stage, children, _router(node))
         raise AssertionError(f"no operator for {type(node).__name__}")
 
-    def batches(self, node: Node, *, policy: Any = None) -> batches.BatchOperator:
+    def of_batches(self, node: Node, *, policy: Any = None) -> batches.BatchOperator:
         move = self._move(node)
         if move is not None:
-            below = self.batches(node.inputs[0], policy=policy)
+            below = self.of_batches(node.inputs[0], policy=policy)
             below.moves.insert(0, move)
             return below
         match node:
             case stages.Batched():
                 return self._cut(node, policy)
             case stages.Seeded():
-                return self.batches(node.input, policy=policy)
+                return self.of_batches(node.input, policy=policy)
             case stages.Guarded():
-                return self.batches(node.input, policy=node.policy)
+                return self.of_batches(node.input, policy=node.policy)
             case stages.Transformed():
-                child = self.batches(node.input, policy=policy)
+                child = self.of_batches(node.input, policy=policy)
                 if node.transform.needs == "nothing":
                     return batches.ApplyBatch(node.stage, child, node.transform)
                 return batches.ApplyBatchTagged(
@@ -90,19 +92,19 @@ class Compiler:
                 )
             case joined.Zipped():
                 children = [
-                    self.component(part).batches(part, policy=policy) for part in node.components
+                    self.component(part).of_batches(part, policy=policy) for part in node.components
                 ]
                 return batches.ZipBatches(node.stage, children, node.structure, node.batch_size)
             case joined.Concatenated() | joined.Mixed():
                 children = [
-                    self.component(part).batches(part, policy=policy) for part in node.components
+                    self.component(part).of_batches(part, policy=policy) for part in node.components
                 ]
                 return batches.MergeBatches(node.stage, children, _router(node), node.batch_size)
         raise AssertionError(f"no operator for {type(node).__name__}")
 
     def _cut(self, node: stages.Batched, policy: Any) -> batches.Cut:
         stacked = node.collate is None and not node.padding.lengths
-        child = self.records(node.input, stacked=stacked, guard=policy is not None)
+        child = self.of_records(node.input, stacked=stacked, guard=policy is not None)
         if policy is not None:
             child = records.Guard("on_error", child, policy)
         return batches.Cut(node, child, self.shard)
@@ -112,7 +114,7 @@ class Compiler:
     ) -> records.RecordOperator:
         if not isinstance(node.transform, RandomKeys):  # keys are added to whatever comes
             stacked = node.stacked
-        child = self.records(node.input, stacked=stacked, guard=guard)
+        child = self.of_records(node.input, stacked=stacked, guard=guard)
         if node.transform.needs == "nothing":
             return records.Apply(node.stage, child, node.transform, stacked=stacked)
         return records.ApplyTagged(

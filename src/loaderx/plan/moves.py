@@ -1,7 +1,7 @@
 """The stages that only move rows: each maps the address of a row to an address of its input.
 
-``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size`` rows, for
-what stands between a batch and its unbatch; there a record is batch times size plus place.
+``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size`` rows,
+for what stands between a batch and its unbatch; there a record is batch times size plus place.
 """
 
 from __future__ import annotations

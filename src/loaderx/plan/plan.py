@@ -37,7 +37,7 @@ class Plan:
         self.batched = node.batched
         compiler = Compiler(default_seed(node, 0), shard)
         self._root: Any = (
-            compiler.batches(node) if self.batched else compiler.records(node, stacked=False)
+            compiler.of_batches(node) if self.batched else compiler.of_records(node, stacked=False)
         )
         self._gather = _plain_gather(self._root)
         rows = max(1, (node.batch_size or 1) // shard[1]) if self.batched else 1

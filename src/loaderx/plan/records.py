@@ -254,7 +254,8 @@ class Merge(RecordOperator):
             for component, places, part in rows.parts
         ]
         if len(runs) == 1:
-            return runs[0][1]
+            only: Run = runs[0][1]
+            return only
         if all(isinstance(run, Stacked) for _, run in runs):
             return self._interleave(rows, runs, job)
         out: list[Any] = [None] * len(rows)
@@ -410,9 +411,7 @@ class Anchor(Inner):
         drawn = fold(fold(rows.epochs, rows.positions, REPLACE), tries, REPLACE)
         away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
         positions = (rows.positions + away) % self.length
-        return AnchoredRows(
-            rows.epochs, rows.positions, self.child.resolve(rows.epochs, positions)
-        )
+        return AnchoredRows(rows.epochs, rows.positions, self.child.resolve(rows.epochs, positions))
 
 
 class Guard(Inner):

@@ -1,4 +1,4 @@
-"""Rows that have been found: which records of which sources, and what the stages above need to know of them.
+"""Rows that have been found: which records of which sources, and what stages must know of them.
 
 Addresses are resolved in blocks of thousands of rows.  What comes out mirrors the operators: each
 class here belongs to one kind of operator, and can be cut down to the rows of one step.

@@ -30,7 +30,7 @@ class ArraySource:
             raise ArgumentError(f"arrays must have equal leading lengths: {listed}.")
         if lengths[0] == 0:
             raise ArgumentError(f"the dataset is empty: {_named(paths[0])} has length 0.")
-        self._length = lengths[0]
+        self._length = int(lengths[0])
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
 
@@ -106,9 +106,7 @@ def _leaf(leaf: Any, path: str) -> Any:
     else:
         array = as_array(leaf)
     if array.ndim == 0:
-        raise ArgumentTypeError(
-            f"{_named(path)} has no leading axis of records (it is {array!r})."
-        )
+        raise ArgumentTypeError(f"{_named(path)} has no leading axis of records (it is {array!r}).")
     view = array.view()
     view.flags.writeable = False  # an in-place `map` must not change the data
     return view
@@ -121,7 +119,7 @@ def _is_lazy(leaf: Any) -> bool:
 
 
 def _read_lazy(leaf: Any, indices: Indices) -> Array:
-    """Rows of a lazy array, through what all such libraries do well: slices and ascending indices."""
+    """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):

@@ -1,7 +1,7 @@
-"""Arrays in files: ``.npy``, ``.npz``, or a folder of ``.npy``.  Mapped, never read whole, never unpickled.
+"""Arrays in files: ``.npy``, ``.npz``, a folder of ``.npy``.  Mapped, never unpickled.
 
-An uncompressed ``.npz`` is a zip archive whose members lie in it byte for byte, so each can be mapped where
-it lies.  A compressed member cannot; it is unpacked once, when it is first needed.
+An uncompressed ``.npz`` is a zip archive whose members lie in it byte for byte, so each can be
+mapped where it lies.  A compressed member cannot; it is unpacked once, when it is first needed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None)
         return _open_npz(place, keys)
     if place.suffix == ".npz":
         raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
-    array = _map_npy(place)
-    return {key: array for key in _chosen(place, [place.stem], keys)}
+    return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place))
 
 
 def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[str]:
@@ -139,7 +138,8 @@ class CompressedArray:
                     raise FileError(
                         f"{self._place}, array {self._member!r} is damaged: {error}"
                     ) from error
-        return self._array[index]
+        found: Array = self._array[index]
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}

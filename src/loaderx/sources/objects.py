@@ -1,4 +1,4 @@
-"""Any object with a length and an index: a list, a torch ``Dataset``, a Hugging Face ``Dataset``, ..."""
+"""Any object with a length and an index: a list, a torch or Hugging Face ``Dataset``, ..."""
 
 from __future__ import annotations
 

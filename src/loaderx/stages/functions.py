@@ -19,7 +19,7 @@ class Function:
 
 
 def resolve(f: Any, method: str) -> Function:
-    """``f`` itself, or its method where it is a transform object (``obj.map``, ``obj.random_map``, ...)."""
+    """``f`` itself, or the method of a transform object (``obj.map``, ``obj.random_map``, ...)."""
     if isinstance(f, type) and hasattr(f, method):
         raise ArgumentTypeError(
             f"`{method}` was given the class {f.__name__}; pass an instance: {f.__name__}(...)."

@@ -82,7 +82,7 @@ def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One leaf of all records, ready to be written: checked, with the shape and dtype of its rows."""
+    """One leaf of all records, checked: what is to be written, and how its rows look."""
 
     values: Any  # a finished column, or a list of arrays
     shape: tuple[int, ...]

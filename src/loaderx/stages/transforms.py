@@ -1,8 +1,8 @@
 """The per-element stages, each for a list of records and for a stacked batch.
 
-A transform may need something about its rows: random keys, or positions.  It says so in ``needs``, and gets it
-as ``extra``.  Failures leave through ``fail(i, error)``, which knows which record row i is; a
-whole batch fails as row None.
+A transform may need something about its rows: random keys, or positions.  It says so in ``needs``,
+and gets it as ``extra``.  Failures leave through ``fail(i, error)``, which knows which record row i
+is; a whole batch fails as row None.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Map:
         out: list[Any] = []
         try:
             for record in records:
-                out.append(call(record))
+                out.append(call(record))  # noqa: PERF401 (its length says who failed)
         except Exception as error:
             raise fail(len(out), error) from error
         return _given(out, fail)
