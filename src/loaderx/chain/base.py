@@ -64,10 +64,8 @@ class Node:
 
     @cached_property
     def rows(self) -> int | None:
-        """The number of records in all batches; None if endless or unknown."""
-        if self.length is None or self.batch_size is None or not self.uniform:
-            return None
-        return self.length * self.batch_size
+        """The number of records in all batches; None if endless or not known."""
+        return None
 
     @property
     def is_stage(self) -> bool:

@@ -70,6 +70,28 @@ class Single(Node):
     def length(self) -> int | None:
         return self.input.length
 
+    @property
+    def moves(self) -> bool:
+        """Does the stage put elements in other places?"""
+        return False
+
+    @cached_property
+    def rows(self) -> int | None:
+        if not self.moves:
+            return self.input.rows
+        if self.length is None or self.batch_size is None or not self.uniform:
+            return None
+        return self.length * self.batch_size
+
+
+@dataclass(frozen=True, eq=False)
+class Moved(Single):
+    """The base of stages that put elements in other places."""
+
+    @property
+    def moves(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, eq=False)
 class Transformed(Single):
@@ -109,7 +131,7 @@ class Transformed(Single):
 
 
 @dataclass(frozen=True, eq=False)
-class Shuffled(Single):
+class Shuffled(Moved):
     own_seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -132,7 +154,7 @@ class Shuffled(Single):
 
 
 @dataclass(frozen=True, eq=False)
-class Scattered(Single):
+class Scattered(Moved):
     """One fixed random order, the same in every epoch: what `split` cuts."""
 
     own_seed: int | None = None
@@ -149,7 +171,7 @@ class Scattered(Single):
 
 
 @dataclass(frozen=True, eq=False)
-class Sliced(Single):
+class Sliced(Moved):
     """Positions start, start + step, ...; ``count`` of them (None: endless)."""
 
     start: int
@@ -185,7 +207,7 @@ class Sliced(Single):
 
 
 @dataclass(frozen=True, eq=False)
-class Picked(Single):
+class Picked(Moved):
     """The elements at given positions."""
 
     table: npt.NDArray[np.int64] = field(repr=False)

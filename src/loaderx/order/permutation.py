@@ -100,9 +100,15 @@ def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any)
 def _landing(length: int, key: int) -> Words:
     """Where the few positions beyond the length end up: at most 4,096, the same for all blocks."""
     low_bits = (length - 1).bit_length() // 2
-    out = np.arange(length, -(-length >> low_bits) << low_bits, dtype=np.uint32)
+    begun = np.arange(length, -(-length >> low_bits) << low_bits, dtype=np.uint32)
+    out = begun.copy()
     rounds = _rounds(np.array([key], np.uint64), np.uint32)
-    _walk(out, np.arange(len(out)), length, rounds, np.uint32)
+    outside = np.arange(len(out))
+    while outside.size:
+        again = _encrypt(out[outside], length, rounds, np.uint32)
+        out[outside] = again
+        # Some only ever visit each other: no position inside leads to them.
+        outside = outside[(again >= length) & (again != begun[outside])]
     return out
 
 

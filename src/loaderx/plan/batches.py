@@ -90,7 +90,7 @@ class Cut(BatchOperator):
         assert self.size is not None
         starts = numbers * self.size + self.first
         last = int(starts.max()) + self.width
-        if self.width == self.size and last - int(starts[0]) == self.width * len(starts):
+        if self.width == self.size and (np.diff(numbers) == 1).all():
             positions = np.arange(starts[0], last)  # one run of whole batches, the usual case
         else:
             positions = np.add.outer(starts, np.arange(self.width)).reshape(-1)

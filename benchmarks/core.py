@@ -1,0 +1,489 @@
+"""The core figures, each against its bar.
+
+    python benchmarks/core.py [--quick] [--only NAME ...] [--json FILE]
+
+Speed is a ratio within one process: a round runs our side and the baseline one after the other
+(whoever was second goes first in the next round), and the result is the median of the rounds'
+ratios.  So a machine that is slow, or gets slower meanwhile, slows both sides.  A ratio above 1
+means that ours is faster.  What happens only once (imports, the first batch, cold caches) is
+measured in fresh processes.
+
+The script reports and never fails: a figure that misses its bar is "short", one that cannot run
+is "skipped", and one that raised is "error".
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import loaderx
+from loaderx import DataLoader, Dataset
+
+ROUND_S = 0.3
+JPEG_ROUND_S = 5.0
+SOURCES = Path(loaderx.__file__).parents[1]
+
+Batches = Iterable[Any]
+Side = Callable[[], Batches]
+"""Makes a new stream of batches; making it is timed as well."""
+
+
+# What is reported ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a figure should reach."""
+
+    sign: str
+    limit: float
+    unit: str = "x"
+
+    def met(self, value: float) -> bool:
+        if self.sign == ">=":
+            return value >= self.limit
+        return value <= self.limit if self.sign == "<=" else value < self.limit
+
+    def say(self, value: float) -> str:
+        if self.unit == "x":
+            return f"{value:.3f}x"
+        return f"{value:.0f} B" if self.unit == "B" else f"{value:.3g} {self.unit}"
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.limit:g}{'' if self.unit == 'x' else ' '}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    bar: str
+    verdict: str
+    note: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    measured: str = "-"
+    spread: str = "-"
+
+
+def row(name: str, bar: Bar, value: float, samples: list[float], note: str = "") -> Row:
+    low, high = min(samples), max(samples)
+    return Row(
+        name=name,
+        bar=str(bar),
+        verdict="pass" if bar.met(value) else "short",
+        note=note,
+        value=value,
+        low=low,
+        high=high,
+        unit=bar.unit,
+        measured=bar.say(value),
+        spread=f"{bar.say(low)} .. {bar.say(high)}",
+    )
+
+
+def skipped(name: str, bar: Bar, missing: ImportError) -> Row:
+    return Row(name, str(bar), "skipped", f"{missing.name or missing} cannot be imported")
+
+
+def table(rows: list[Row]) -> str:
+    header = ("name", "bar", "measured", "spread (min .. max)", "verdict", "note")
+    lines = [header] + [(r.name, r.bar, r.measured, r.spread, r.verdict, r.note) for r in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+# Two sides in one process -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ratios of the rounds (baseline's time by ours), and the median seconds of each side."""
+
+    ratios: list[float]
+    ours_s: float
+    baseline_s: float
+
+    def row(self, name: str, bar: Bar, records: int, note: str = "") -> Row:
+        rates = f"{records / self.ours_s:,.0f} records/s, baseline {records / self.baseline_s:,.0f}"
+        note = f"{rates}; {note}" if note else rates
+        return row(name, bar, median(self.ratios), self.ratios, note)
+
+
+def compare(ours: Side, baseline: Side, rounds: int) -> Comparison:
+    """Runs both sides in turn.  One untimed round shows that they hand out the same."""
+    expected, got = outline(baseline()), outline(ours())
+    if got != expected:
+        raise RuntimeError(f"the sides do not do the same work: {got} and {expected}")
+    times: dict[Side, list[float]] = {ours: [], baseline: []}
+    for number in range(rounds):
+        for side in (ours, baseline) if number % 2 == 0 else (baseline, ours):
+            times[side].append(seconds(side))
+    ratios = [theirs / own for own, theirs in zip(times[ours], times[baseline], strict=True)]
+    return Comparison(ratios, median(times[ours]), median(times[baseline]))
+
+
+def seconds(side: Side) -> float:
+    """The time to make a stream and to take all of it, one batch at a time."""
+    gc.collect()
+    begun = perf_counter()
+    for batch in side():  # noqa: B007 (a consumer holds its batch until it has the next one)
+        pass
+    return perf_counter() - begun
+
+
+def outline(batches: Batches) -> tuple[int, dict[str, tuple[int, str, tuple[int, ...]]]]:
+    """Batches, and for each leaf the records, the dtype and the shape of a record."""
+    count = 0
+    leaves: dict[str, tuple[int, str, tuple[int, ...]]] = {}
+    for batch in batches:
+        count += 1
+        for name, leaf in (batch if isinstance(batch, dict) else {"": batch}).items():
+            rows = leaves[name][0] if name in leaves else 0
+            leaves[name] = (rows + len(leaf), str(leaf.dtype), leaf.shape[1:])
+    return count, leaves
+
+
+def passes_for(target_s: float, one_pass: Side) -> int:
+    """How many passes take about this long."""
+    return max(1, round(target_s / seconds(one_pass)))
+
+
+class Ours:
+    """A side that makes a new loader of a chain, and knows afterwards which engines ran."""
+
+    def __init__(self, dataset: Dataset[Any], **options: Any) -> None:
+        self.dataset, self.options = dataset, options
+        self.loaders: list[DataLoader[Any]] = []
+
+    def __call__(self) -> Batches:
+        loader: DataLoader[Any] = DataLoader(self.dataset, **self.options)
+        self.loaders.append(loader)
+        return loader
+
+    def engines(self) -> str:
+        ran = [loader.stats().engine for loader in self.loaders]
+        if len(set(ran)) == 1:
+            return f"engine {ran[0]}"
+        counts = (f"{name} in {ran.count(name)} of {len(ran)} runs" for name in dict.fromkeys(ran))
+        return f"engine {', '.join(counts)}"
+
+
+# In memory ----------------------------------------------------------------------------------------
+
+
+def images(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Arrays of MNIST's shape."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+    return x, rng.integers(0, 10, count, dtype=np.int32)
+
+
+def mnist(name: str, batch_size: int, bar: Bar, quick: bool) -> list[Row]:
+    """Shuffled arrays, against fancy indexing with a permutation."""
+    x, y = images(3_000 if quick else 60_000)
+
+    def loop(epochs: int) -> Iterator[Any]:
+        rng = np.random.default_rng(0)
+        for _ in range(epochs):
+            order = rng.permutation(len(x))
+            for start in range(0, len(x), batch_size):
+                ix = order[start : start + batch_size]
+                yield {"image": x[ix], "label": y[ix]}
+
+    epochs = 2 if quick else passes_for(ROUND_S, lambda: loop(1))
+    dataset = Dataset.from_arrays(image=x, label=y)
+    ours = Ours(dataset, batch_size=batch_size, num_epochs=epochs)
+    result = compare(ours, lambda: loop(epochs), rounds=2 if quick else 15)
+    return [result.row(name, bar, epochs * len(x), ours.engines())]
+
+
+def scale(record: dict[str, Any]) -> dict[str, Any]:
+    return {"image": record["image"].astype(np.float32) / 255, "label": record["label"]}
+
+
+def stack_by_hand(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.stack([record[name] for record in records]) for name in records[0]}
+
+
+def map_record(quick: bool) -> list[Row]:
+    """A Python function per record, against a plain loop and against torch without workers."""
+    x, y = images(1_280 if quick else 60_000)
+    rounds, batch_size = 2 if quick else 9, 128
+
+    def loop() -> Iterator[Any]:
+        order = np.random.default_rng(0).permutation(len(x))
+        for start in range(0, len(x), batch_size):
+            chosen = order[start : start + batch_size]
+            yield stack_by_hand([scale({"image": x[i], "label": y[i]}) for i in chosen])
+
+    ours = Ours(Dataset.from_arrays(image=x, label=y).shuffle(seed=0).map(scale).batch(batch_size))
+    by_hand = compare(ours, loop, rounds)
+    rows = [by_hand.row("map_record", Bar(">=", 1.1), len(x), ours.engines())]
+    bar = Bar(">=", 1.0)
+    try:
+        from torch.utils import data
+    except ImportError as error:
+        return [*rows, skipped("map_record_torch", bar, error)]
+
+    class Scaled(data.Dataset[Any]):
+        def __len__(self) -> int:
+            return len(x)
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return scale({"image": x[i], "label": y[i]})
+
+    def torch() -> Batches:
+        return data.DataLoader(
+            Scaled(), batch_size, shuffle=True, num_workers=0, collate_fn=stack_by_hand
+        )
+
+    ours.loaders.clear()
+    against_torch = compare(ours, torch, rounds)
+    return [*rows, against_torch.row("map_record_torch", bar, len(x), ours.engines())]
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def jpeg(quick: bool) -> list[Row]:
+    """Decoding and resizing, with the engine left to `auto`, against two threads by hand."""
+    bar = Bar(">=", 0.92)
+    try:
+        import cv2
+    except ImportError as error:
+        return [skipped("jpeg", bar, error)]
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)  # one image, one thread: the engines share out the images
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = write_jpegs(cv2, Path(folder), 128 if quick else 600)
+            return [decode_jpegs(cv2, paths, bar, quick)]
+    finally:
+        cv2.setNumThreads(threads)
+
+
+def write_jpegs(cv2: Any, folder: Path, count: int) -> list[str]:
+    """Smooth random colour images."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(count):
+        coarse = rng.integers(0, 256, (15, 17, 3), dtype=np.uint8)
+        image = cv2.resize(coarse, (500, 450), interpolation=cv2.INTER_CUBIC)
+        path = folder / f"{number}.jpg"
+        path.write_bytes(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes())
+        paths.append(str(path))
+    return paths
+
+
+def decode_jpegs(cv2: Any, paths: list[str], bar: Bar, quick: bool) -> Row:
+    batch_size = 64
+
+    def decode(path: str) -> Any:
+        image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR)
+        return cv2.resize(image, (224, 224), interpolation=cv2.INTER_AREA)
+
+    def loop(work: list[str]) -> Iterator[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            ahead = pool.map(decode, work[:batch_size])
+            for start in range(batch_size, len(work), batch_size):
+                following = pool.map(decode, work[start : start + batch_size])
+                yield np.stack(list(ahead))
+                ahead = following
+            yield np.stack(list(ahead))
+
+    seconds(lambda: loop(paths))  # the files are in the page cache from here on
+    work = paths * (1 if quick else passes_for(JPEG_ROUND_S, lambda: loop(paths)))
+    ours = Ours(Dataset.from_source(work).map(decode).batch(batch_size))
+    result = compare(ours, lambda: loop(work), rounds=1 if quick else 3)
+    return result.row("jpeg", bar, len(work), ours.engines())
+
+
+# Fresh processes ----------------------------------------------------------------------------------
+
+IMPORTS = "import itertools, numpy as np\nfrom loaderx import DataLoader, Dataset\n"
+TRILLION = "loader = DataLoader(Dataset.range(10**12).shuffle(seed=0).batch(256))\n"
+ITERATOR = "it = iter(loader)\n"
+
+
+def run_python(code: str, compiled: str | None = None) -> float:
+    """The number that the code prints, in a process of its own.
+
+    Where ``compiled`` is given, that folder keeps the bytecode of all that is imported.
+    """
+    environment = dict(os.environ)
+    inherited = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *([inherited] if inherited else [])])
+    if compiled is not None:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = compiled
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"a fresh process failed: {done.stderr.strip().splitlines()[-1]}")
+    return float(done.stdout)
+
+
+def milliseconds_fresh(setup: str, timed: str, compiled: str | None = None) -> float:
+    return run_python(
+        "from time import perf_counter\n"
+        f"{setup}\nbegun = perf_counter()\n{timed}\nprint((perf_counter() - begun) * 1e3)",
+        compiled,
+    )
+
+
+def megabytes_fresh(setup: str, traced: str) -> float:
+    """The peak of what is allocated; tracing is slow, so times come from other processes."""
+    return run_python(
+        f"import tracemalloc\n{setup}\ntracemalloc.start()\n{traced}\n"
+        "print(tracemalloc.get_traced_memory()[1] / 1e6)"
+    )
+
+
+def trillion(quick: bool) -> list[Row]:
+    """A shuffled dataset far larger than memory: no part may depend on the length."""
+    parts = {
+        "build": (IMPORTS, TRILLION),
+        "100_batches": (IMPORTS + TRILLION, "for batch in itertools.islice(loader, 100): pass"),
+        "seek": (IMPORTS + TRILLION + ITERATOR, "it.seek(10**9); next(it)"),
+    }
+    rows = []
+    for name, (setup, code) in parts.items():
+        times = [milliseconds_fresh(setup, code) for _ in range(1 if quick else 7)]
+        peaks = [megabytes_fresh(setup, code) for _ in range(1 if quick else 3)]
+        rows.append(row(f"trillion_{name}", Bar("<", 50, "ms"), median(times), times))
+        rows.append(row(f"trillion_{name}_memory", Bar("<", 1, "MB"), median(peaks), peaks))
+    return rows
+
+
+def first_batch_ms(quick: bool) -> list[Row]:
+    """From arrays of MNIST's shape to the first batch: loader, iterator and first `next`."""
+    # Arithmetic rather than random numbers, so that nothing is imported or warmed up beforehand.
+    arrays = (
+        "x = np.arange(60_000 * 784, dtype=np.uint32).astype(np.uint8).reshape(60_000, 28, 28)\n"
+        "y = np.arange(60_000, dtype=np.int32) % 10\n"
+    )
+    timed = "next(iter(DataLoader(Dataset.from_arrays(image=x, label=y), batch_size=128)))"
+    times = [milliseconds_fresh(IMPORTS + arrays, timed) for _ in range(1 if quick else 5)]
+    return [row("first_batch_ms", Bar("<", 20, "ms"), median(times), times)]
+
+
+def import_ratio(quick: bool) -> list[Row]:
+    """What `import loaderx` takes, by what the NumPy in it takes; both compiled beforehand."""
+    own: list[float] = []
+    numpy: list[float] = []
+    with tempfile.TemporaryDirectory() as compiled:
+        milliseconds_fresh("", "import loaderx", compiled)
+        for _ in range(1 if quick else 15):
+            numpy.append(milliseconds_fresh("", "import numpy", compiled))
+            own.append(milliseconds_fresh("", "import loaderx", compiled))
+    ratios = [mine / theirs for mine, theirs in zip(own, numpy, strict=True)]
+    note = f"loaderx {median(own):.0f} ms, numpy {median(numpy):.0f} ms"
+    return [row("import_ratio", Bar("<=", 1.3), median(own) / median(numpy), ratios, note)]
+
+
+# State --------------------------------------------------------------------------------------------
+
+
+def augment(record: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**record, "image": np.roll(record["image"], rng.integers(-2, 3), axis=1)}
+
+
+def normalise(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "image": batch["image"] / np.float32(255)}
+
+
+def state_bytes(quick: bool) -> list[Row]:
+    """A saved position of a typical chain, some way into the stream."""
+    x, y = images(1_000)
+    dataset = Dataset.from_arrays(image=x, label=y).shuffle().random_map(augment)
+    loader: DataLoader[Any] = DataLoader(dataset.batch(128).map(normalise).repeat())
+    iterator = iter(loader)
+    iterator.seek(123_456)
+    next(iterator)
+    size = len(json.dumps(iterator.get_state()))
+    return [row("state_bytes", Bar("<", 400, "B"), size, [size])]
+
+
+# The script ---------------------------------------------------------------------------------------
+
+FIGURES: dict[str, Callable[[bool], list[Row]]] = {
+    "mnist128": lambda quick: mnist("mnist128", 128, Bar(">=", 0.9), quick),
+    "mnist1024": lambda quick: mnist("mnist1024", 1024, Bar(">=", 1.05), quick),
+    "map_record": map_record,
+    "jpeg": jpeg,
+    "trillion": trillion,
+    "state_bytes": state_bytes,
+    "first_batch_ms": first_batch_ms,
+    "import_ratio": import_ratio,
+}
+
+
+def measure(name: str, quick: bool) -> list[Row]:
+    """The rows of a figure; its failure is a row too, so that the others are still reported."""
+    try:
+        return FIGURES[name](quick)
+    except Exception as error:
+        return [Row(name, "-", "error", f"{type(error).__name__}: {error}")]
+
+
+def surroundings(quick: bool) -> dict[str, Any]:
+    """What a reader needs to judge the figures; ``load`` is that of others, before we begin."""
+    return {
+        "loaderx": loaderx.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "quick": quick,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the core figures against their bars.")
+    parser.add_argument(
+        "--quick", action="store_true", help="small and rough: is it still working?"
+    )
+    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", help="these figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON as well")
+    options = parser.parse_args()
+    about = surroundings(options.quick)
+    rows: list[Row] = []
+    for name in options.only or FIGURES:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        rows += measure(name, options.quick)
+    print(table(rows))
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    if options.json is not None:
+        report = {"about": about, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

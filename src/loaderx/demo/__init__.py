@@ -1,0 +1,1 @@
+"""What ``loaderx demo`` runs.  Importing this is light; `loaderx.demo.train` needs jax and flax."""

@@ -1,0 +1,160 @@
+"""Generated chains: any dataset that the stages can make, small enough to read in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from loaderx import Dataset, LoaderxError
+
+# Functions that work on a record and, row by row, on a batch.
+
+
+def grow(element: dict[str, Any]) -> dict[str, Any]:
+    return {**element, "y": element["y"] * 2 + 1}
+
+
+def jitter(element: dict[str, Any], rng: Any) -> dict[str, Any]:
+    first, second = rng.random(), rng.integers(0, 1000)
+    if np.ndim(first):  # a batch: one draw per record
+        first, second = np.asarray(first)[:, None], np.asarray(second)[:, None]
+    return {**element, "y": element["y"] + first + second}
+
+
+def tag(index: int, element: dict[str, Any]) -> dict[str, Any]:
+    return {**element, "y": element["y"] + index * 0.5}
+
+
+def first_of_two(pair: Any) -> dict[str, Any]:
+    left, right = pair
+    return {"x": left["x"], "y": left["y"] + right["y"]}
+
+
+def drop_extras(element: dict[str, Any]) -> dict[str, Any]:
+    return {"x": element["x"], "y": element["y"]}
+
+
+def arrays(n: int, base: int = 0) -> Dataset[Any]:
+    x = np.arange(base, base + n, dtype=np.int64)
+    return Dataset.from_arrays(x=x, y=np.stack([x * 0.25, -x * 1.0], 1))
+
+
+def objects(n: int, base: int = 0) -> Dataset[Any]:
+    made = [
+        {"x": np.int64(i), "y": np.array([i * 0.25, -i * 1.0])} for i in range(base, base + n)
+    ]
+    return Dataset.from_source(made)
+
+
+@st.composite
+def sources(draw: Any) -> Dataset[Any]:
+    make = draw(st.sampled_from([arrays, objects]))
+    return make(draw(st.integers(1, 25)), draw(st.integers(0, 3)) * 1000)
+
+
+@st.composite
+def chains(draw: Any, depth: int = 2, most: int = 6) -> Dataset[Any]:
+    """A finite dataset of records or batches {"x": id, "y": two floats (and "mask")}."""
+    if depth and draw(st.integers(0, 3)) == 0:
+        dataset = draw(joins(depth - 1))
+    else:
+        dataset = draw(sources())
+    for _ in range(draw(st.integers(0, most))):
+        grown = draw(stage(dataset))
+        if len(grown) <= 150:
+            dataset = grown
+    return dataset
+
+
+@st.composite
+def batched_chains(draw: Any) -> Dataset[Any]:
+    dataset = draw(chains())
+    if not dataset._node.batched:
+        dataset = draw(batches(dataset))
+    return dataset
+
+
+@st.composite
+def joins(draw: Any, depth: int) -> Dataset[Any]:
+    parts = [draw(chains(depth, 3)) for _ in range(draw(st.integers(1, 3)))]
+    parts = [part.unbatch() if part._node.batched else part for part in map(_plain, parts)]
+    parts = [part.map(drop_extras) for part in parts]
+    kind = draw(st.sampled_from(["concatenate", "mix", "zip"]))
+    if kind == "concatenate":
+        return Dataset.concatenate(parts)
+    if kind == "zip":
+        n = min(map(len, parts))
+        pair = [parts[0].take(n), parts[-1].take(n)]
+        return Dataset.zip(pair).map(first_of_two)
+    weights = [draw(st.integers(1, 5)) for _ in parts]
+    stop = draw(st.sampled_from(["first_exhausted", "repeat"]))
+    try:
+        return Dataset.mix(parts, weights, stop=stop).take(100)
+    except LoaderxError:
+        return parts[0]
+
+
+def _plain(dataset: Dataset[Any]) -> Dataset[Any]:
+    """Batches that cannot be unbatched are left out: their first record stands for them."""
+    if not dataset._node.batched:
+        return dataset
+    try:
+        dataset.unbatch()
+    except LoaderxError:
+        return arrays(5)
+    return dataset
+
+
+@st.composite
+def batches(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
+    size = draw(st.integers(1, 8))
+    ending = draw(st.sampled_from(["short", "drop", "pad"]))
+    has_mask = "mask" in dataset[0]
+    if ending == "pad" and not has_mask:
+        return dataset.batch(size, pad_remainder=True)
+    if ending == "drop" and size <= len(dataset):
+        return dataset.batch(size, drop_remainder=True)
+    return dataset.batch(size)
+
+
+@st.composite
+def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
+    n, batched = len(dataset), dataset._node.batched
+    seed = draw(st.sampled_from([None, 0, 7]))
+    kinds = ["map", "random_map", "index", "shuffle", "take", "skip", "step", "pick", "repeat"]
+    kinds += ["seed", "unbatch"] if batched else ["seed", "batch", "batched_map", "batched_random"]
+    match draw(st.sampled_from(kinds)):
+        case "map":
+            return dataset.map(grow)
+        case "random_map":
+            return dataset.random_map(jitter, seed=seed)
+        case "index":
+            return dataset.map_with_index(tag)
+        case "batched_map":
+            return dataset.map(grow, batched=True)
+        case "batched_random":
+            return dataset.random_map(jitter, seed=seed, batched=True)
+        case "shuffle":
+            return dataset.shuffle(seed)
+        case "take":
+            return dataset.take(draw(st.integers(1, n)))
+        case "skip":
+            return dataset.skip(draw(st.integers(0, n - 1)))
+        case "step":
+            return dataset[:: draw(st.sampled_from([-3, -1, 2, 3]))]
+        case "pick":
+            return dataset[draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=12))]
+        case "repeat":
+            return dataset.repeat(draw(st.integers(1, 3)))
+        case "seed":
+            return dataset.seed(draw(st.integers(0, 5)))
+        case "batch":
+            return draw(batches(dataset))
+        case "unbatch":
+            try:
+                return dataset.unbatch()
+            except LoaderxError:
+                return dataset
+    raise AssertionError

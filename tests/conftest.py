@@ -1,0 +1,50 @@
+"""Every test leaves the house as it found it: no thread, descriptor or child process stays behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile(
+    "loaderx",
+    deadline=None,  # two busy cores: time says nothing here
+    print_blob=True,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.filter_too_much,
+        hypothesis.HealthCheck.data_too_large,
+    ],
+)
+hypothesis.settings.load_profile("loaderx")
+
+
+def _threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("loaderx")}
+
+
+def _descriptors() -> set[str]:
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(f"{entry.name} -> {os.readlink(entry)}")
+        except OSError:
+            continue  # the descriptor of this very listing
+    return {one for one in found if "/proc/" not in one and "pipe:" not in one}
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks(request):
+    on_linux = Path("/proc/self/fd").exists()
+    before = _descriptors() if on_linux else set()
+    yield
+    gc.collect()
+    assert not _threads(), f"threads left behind: {_threads()}"
+    if on_linux and "jax" not in request.keywords:  # XLA keeps descriptors of its own
+        left = _descriptors() - before
+        left = {one for one in left if "anon_inode" not in one and "/.hypothesis/" not in one}
+        assert not left, f"descriptors left behind: {left}"
