@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from loaderx.chain.base import Node
-from loaderx.chain.stages import Repeated, Seeded, Sliced
+from loaderx.chain.stages import Batched, Guarded, Repeated, Seeded, Sliced, Transformed
 
 
 def default_seed(node: Node, inherited: int) -> int:
@@ -15,15 +17,21 @@ def default_seed(node: Node, inherited: int) -> int:
 
 
 def without_outer_repeat(node: Node) -> Node:
-    """The node below the outermost repeat, if nothing but a seed stands above it."""
-    outer = node
-    while isinstance(outer, Seeded):
-        outer = outer.input
-    if not isinstance(outer, Repeated):
-        return node
-    inner = outer.input
-    seed = default_seed(node, -1)
-    return inner if seed in (-1, default_seed(inner, -1)) else Seeded(inner, seed)
+    """One epoch of the chain: the node without its outermost repeat, or itself if it has none."""
+    match node:
+        case Repeated():
+            return node.input
+        case Sliced() if _is_take(node):
+            inner = without_outer_repeat(node.input)
+            return node if inner is node.input else inner
+        case Seeded() | Guarded() | Transformed() if not _counts_positions(node):
+            inner = without_outer_repeat(node.input)
+            return node if inner is node.input else replace(node, input=inner)
+    return node
+
+
+def _counts_positions(node: Node) -> bool:
+    return isinstance(node, Transformed) and node.transform.needs == "positions"
 
 
 def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
@@ -32,10 +40,24 @@ def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     The outermost repeat and take say how long to run, not what the stream is: they are left out,
     except where the whole node matters (inside a mix).
     """
+    if not whole:
+        node = without_outer_repeat(node)
     stages = [stage for stage in node.chain() if not isinstance(stage, Seeded)]
-    while not whole and isinstance(stages[-1], (Repeated, Sliced)):
-        last = stages[-1]
-        if isinstance(last, Sliced) and (last.start, last.step) != (0, 1):
-            break
+    while not whole and isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
         stages.pop()
-    return [stage.mark(seed) for stage in stages]
+    free = None if whole else _free_repeat(stages)
+    return ["repeat" if stage is free else stage.mark(seed) for stage in stages]
+
+
+def _free_repeat(stages: list[Node]) -> Node | None:
+    """A repeat whose count only says when the stream ends: nothing above it moves elements."""
+    for stage in reversed(stages):
+        if isinstance(stage, Repeated):
+            return stage
+        if not isinstance(stage, (Batched, Guarded, Transformed)):
+            return None
+    return None
+
+
+def _is_take(node: Sliced) -> bool:
+    return (node.start, node.step) == (0, 1)

@@ -1,0 +1,359 @@
+"""Engines: one contract, and whichever runs is never visible in the data."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from chains import arrays, batched_chains, chains, jitter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import assert_same
+
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, RecordError
+from loaderx.engines import Auto, Inline, Threads
+
+
+class EngineContract:
+    """What every engine must do; a new engine subclasses this and says how it is made."""
+
+    def engine(self):
+        raise NotImplementedError
+
+    def loader(self, dataset):
+        return DataLoader(dataset, engine=self.engine())
+
+    def test_the_stream_is_the_inline_stream(self):
+        dataset = arrays(50).shuffle(1).random_map(jitter).batch(4).repeat(3)
+        assert_same(self.loader(dataset), dataset)
+
+    def test_a_failure_comes_at_its_own_step(self):
+        def fail(record):
+            if record["x"] == 17:
+                raise ValueError("bad record")
+            return record
+
+        iterator = iter(self.loader(arrays(40).map(fail).batch(4)))
+        seen = []
+        with pytest.raises(RecordError) as caught:
+            for batch in iterator:
+                seen += batch["x"].tolist()
+        assert seen == list(range(16))
+        assert caught.value.index == 17
+        assert caught.value.stage == "map(fail)"
+        assert caught.value.step == 4
+        assert str(caught.value) == "step 4: map(fail) failed on record 17: ValueError: bad record"
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert "raise ValueError" in _traceback(caught.value.__cause__)
+
+    def test_after_a_failure_the_position_stays_and_can_be_moved(self):
+        def fail(record):
+            if record["x"] == 9:
+                raise ValueError
+            return record
+
+        iterator = iter(self.loader(arrays(16).map(fail).batch(4)))
+        next(iterator)
+        next(iterator)
+        for _ in range(2):
+            with pytest.raises(RecordError):
+                next(iterator)
+            assert iterator.step == 2
+        iterator.seek(3)
+        assert next(iterator)["x"].tolist() == [12, 13, 14, 15]
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+    def test_breaking_out_and_going_on(self):
+        dataset = arrays(60).shuffle(0).batch(5)
+        expected = list(dataset)
+        iterator = iter(self.loader(dataset))
+        taken = []
+        for batch in iterator:
+            taken.append(batch)
+            if len(taken) == 3:
+                break
+        taken += list(iterator)
+        assert_same(taken, expected)
+
+    def test_dropping_the_iterator_in_the_middle_leaves_nothing(self):
+        iterator = iter(self.loader(arrays(200).map(_slow).batch(2)))
+        for _ in range(12):
+            next(iterator)
+        del iterator
+        gc.collect()
+        assert not _crew()
+
+    def test_dropping_the_loader_keeps_a_running_iterator_alive(self):
+        loader = self.loader(arrays(40).batch(2))
+        iterator = iter(loader)
+        next(iterator)
+        del loader
+        gc.collect()
+        assert len(list(iterator)) == 19
+
+    def test_an_exception_in_the_training_step_leaves_nothing(self):
+        with pytest.raises(ZeroDivisionError), self.loader(arrays(50).batch(2)) as loader:
+            for step, _ in enumerate(loader):
+                if step == 5:
+                    1 / 0  # noqa: B018
+        assert not _crew()
+
+    def test_close_is_idempotent_and_the_iterator_can_go_on(self):
+        loader = self.loader(arrays(20).batch(2))
+        iterator = iter(loader)
+        first = next(iterator)
+        loader.close()
+        loader.close()
+        iterator.close()
+        assert not _crew()
+        assert_same([first, *iterator], arrays(20).batch(2))
+
+    def test_two_iterators_do_not_disturb_each_other(self):
+        loader = self.loader(arrays(30).batch(3))
+        one, other = iter(loader), iter(loader)
+        for a, b in zip(one, other, strict=True):
+            assert np.array_equal(a["x"], b["x"])
+
+    def test_the_end_is_the_end(self):
+        iterator = iter(self.loader(arrays(4).batch(2)))
+        assert len(list(iterator)) == 2
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(iterator)
+
+    def test_nothing_starts_before_the_first_next(self):
+        calls = []
+        iterator = iter(self.loader(arrays(8).map(lambda r: calls.append(1) or r).batch(2)))
+        assert not calls
+        assert not _crew()
+        next(iterator)
+        assert calls
+
+    def test_held_batches_are_never_overwritten(self):
+        dataset = arrays(400).shuffle(2).batch(3)
+        held = list(self.loader(dataset))
+        assert_same(held, dataset)
+
+    def test_leaving_the_interpreter_in_the_middle(self):
+        script = (
+            "import loaderx as lx\n"
+            f"from loaderx.engines import *\n"
+            f"loader = lx.DataLoader(lx.Dataset.range(10**6).map(lambda x: x).batch(8),"
+            f" engine={self.engine()!r})\n"
+            "it = iter(loader)\n"
+            "for _ in range(20): next(it)\n"
+            "print('done')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+class TestInline(EngineContract):
+    def engine(self):
+        return Inline()
+
+
+class TestOneThread(EngineContract):
+    def engine(self):
+        return Threads(1)
+
+
+class TestThreads(EngineContract):
+    def engine(self):
+        return Threads(3, prefetch=1)
+
+
+class TestThreadsWithoutPrefetch(EngineContract):
+    def engine(self):
+        return Threads(2, prefetch=0)
+
+
+class TestAuto(EngineContract):
+    def engine(self):
+        return Auto()
+
+
+def _slow(record):
+    time.sleep(0.001)
+    return record
+
+
+def _crew():
+    return [t.name for t in threading.enumerate() if t.name.startswith("loaderx")]
+
+
+def _traceback(error):
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+@settings(max_examples=25)
+@given(chains(), st.sampled_from([1, 2, 7]))
+def test_threads_equal_inline_on_generated_chains(dataset, workers):
+    assert_same(DataLoader(dataset, engine="threads", num_workers=workers), dataset)
+
+
+@settings(max_examples=25)
+@given(batched_chains())
+def test_auto_equals_inline_on_generated_chains(dataset):
+    assert_same(DataLoader(dataset), dataset)
+
+
+class SlowSource:
+    """Reading sleeps, so threads help; every read is counted."""
+
+    thread_safe = True
+
+    def __init__(self, n, seconds):
+        self.n, self.seconds, self.threads = n, seconds, set()
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        self.threads.add(threading.current_thread().name)
+        time.sleep(self.seconds)
+        return {"x": i}
+
+
+def test_auto_moves_waiting_work_to_threads_without_changing_the_stream():
+    source = SlowSource(400, 0.002)
+    loader = DataLoader(Dataset.from_source(source).batch(4), num_workers=4)
+    stream = [batch["x"].tolist() for batch in loader]
+    assert stream == np.arange(400).reshape(100, 4).tolist()
+    assert any(name.startswith("loaderx") for name in source.threads)
+    assert loader.stats().engine.startswith("threads(")
+    assert "inline every" in loader.stats().reason
+
+
+def test_auto_never_reads_an_unknown_source_in_threads():
+    source = SlowSource(120, 0.002)
+    loader = DataLoader(Dataset.from_source(source, thread_safe=False).batch(4))
+    list(loader)
+    assert source.threads == {threading.current_thread().name}
+    assert loader.stats().engine == "inline"
+    assert loader.stats().reason == "the source is not known to be thread-safe"
+
+
+def test_auto_stays_inline_for_cheap_batches():
+    loader = DataLoader(arrays(4000).batch(2))
+    list(loader)
+    assert loader.stats().engine == "inline"
+    assert "less than handing it over would" in loader.stats().reason
+
+
+def test_steps_under_way_are_bounded():
+    started, taken, most = [], 0, 0
+    lock = threading.Lock()
+
+    def note(record):
+        nonlocal most
+        with lock:
+            started.append(record["x"])
+            most = max(most, len(started) - taken)
+        return record
+
+    with DataLoader(arrays(60).map(note).batch(1), engine=Threads(2, prefetch=3)) as loader:
+        for _ in loader:
+            taken += 1
+    assert most <= 2 + 3 + 1
+
+
+def test_one_slow_step_does_not_idle_the_others():
+    """While step 0 waits, the rest of its window is made."""
+    gate, made = threading.Event(), []
+
+    def wait(record):
+        if record["x"] == 0:
+            assert gate.wait(30)
+        else:
+            made.append(int(record["x"]))
+            if len(made) == 3:
+                gate.set()
+        return record
+
+    iterator = iter(DataLoader(arrays(20).map(wait).batch(1), engine=Threads(2, prefetch=2)))
+    assert next(iterator)["x"].tolist() == [0]
+    assert made[:3] == [1, 2, 3]
+    iterator.close()
+
+
+def test_collecting_a_run_inside_its_own_worker_does_not_deadlock():
+    box = []
+
+    def drop(record):
+        if record["x"] == 5:
+            box.clear()
+            gc.collect()
+        return record
+
+    loader = DataLoader(arrays(30).map(drop).batch(1), engine=Threads(2))
+    box.append(iter(loader))
+    next(box[0])
+    deadline = time.monotonic() + 30
+    while _crew() and time.monotonic() < deadline:
+        if box:
+            try:
+                next(box[0])
+            except (StopIteration, IndexError):
+                break
+        time.sleep(0.001)
+    del loader
+    gc.collect()
+
+
+def test_ctrl_c_ends_a_waiting_loader():
+    script = (
+        "import loaderx as lx, time, sys\n"
+        "def slow(x):\n    time.sleep(0.2)\n    return x\n"
+        "loader = lx.DataLoader(lx.Dataset.range(10**6).map(slow).batch(2), engine='threads')\n"
+        "try:\n"
+        "    for batch in loader:\n"
+        "        print('batch', flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped', flush=True)\n"
+    )
+    import signal
+
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "batch\n"
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert child.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"engine": "process"}, ArgumentError, "`engine` must be one of 'auto', 'inline', 'threads'"),
+        ({"engine": 3}, ArgumentTypeError, "`engine` must be one of .* got 3"),
+        ({"num_workers": -1}, ArgumentError, "`num_workers` must be at least 0, got -1"),
+        ({"num_workers": 1.5}, ArgumentTypeError, "`num_workers` must be an integer"),
+        ({"prefetch": -2}, ArgumentError, "`prefetch` must be at least 0"),
+        ({"engine": Inline(), "num_workers": 2}, ArgumentError, "to the engine object instead"),
+    ],
+)
+def test_bad_engine_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        DataLoader(arrays(4).batch(2), **arguments)
+
+
+def test_bad_threads():
+    with pytest.raises(ArgumentError, match="`num_workers` must be at least 1, got 0"):
+        Threads(0)
+
+
+def test_num_workers_0_is_inline():
+    loader = DataLoader(arrays(4).batch(2), engine="threads", num_workers=0)
+    list(loader)
+    assert loader.stats().engine == "inline"

@@ -1,0 +1,303 @@
+"""State: one small dict, exact at every step, for any engine and any number of hosts."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from chains import arrays, batched_chains, grow, jitter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import assert_same
+
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    DataLoader,
+    Dataset,
+    LoaderxWarning,
+    StateError,
+)
+
+
+@settings(max_examples=40)
+@given(batched_chains(), st.sampled_from(["inline", "threads"]))
+def test_restoring_at_every_step_gives_the_same_tail(dataset, engine):
+    expected = list(dataset)
+    loader = DataLoader(dataset, engine=engine, num_workers=2)
+    iterator = iter(loader)
+    states = [json.loads(json.dumps(iterator.get_state()))]
+    for _ in expected:
+        next(iterator)
+        states.append(json.loads(json.dumps(iterator.get_state())))
+    iterator.close()
+    for step, state in enumerate(states):
+        assert state["step"] == step
+        fresh = iter(DataLoader(dataset, engine="inline"))
+        fresh.set_state(state)
+        assert fresh.step == step
+        assert_same(list(fresh), expected[step:])
+
+
+def pad_or_drop(dataset, size, ending):
+    return dataset.batch(size, **{ending: True})
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 40),
+    st.sampled_from(["drop_remainder", "pad_remainder"]),
+    st.sampled_from([(1, 2), (2, 4), (4, 1), (2, 3), (3, 6)]),
+    st.booleans(),
+    st.data(),
+)
+def test_hosts_share_one_stream_and_states_move_between_them(n, ending, hosts, crossing, data):
+    size = 12
+    dataset = arrays(n).shuffle(3).random_map(jitter)
+    if crossing:
+        dataset = pad_or_drop(dataset.repeat(3), size, ending) if 3 * n >= size else None
+    elif ending == "pad_remainder" or n >= size:
+        dataset = pad_or_drop(dataset, size, ending).random_map(jitter).repeat(2)
+    else:
+        dataset = None
+    if dataset is None:
+        return
+    expected = list(dataset)
+    before, after = hosts
+    step = data.draw(st.integers(0, len(expected)))
+    iterators = [iter(DataLoader(dataset, shard=(h, before), engine="inline")) for h in range(before)]
+    head = [_join([next(i) for i in iterators]) for _ in range(step)]
+    states = [i.get_state() for i in iterators]
+    assert all(state == states[0] for state in states)
+    tails = []
+    for h in range(after):
+        iterator = iter(DataLoader(dataset, shard=(h, after), engine="threads", num_workers=1))
+        iterator.set_state(states[0])
+        tails.append(list(iterator))
+    tail = [_join(parts) for parts in zip(*tails, strict=True)]
+    assert_same([*head, *tail], expected)
+
+
+def _join(parts):
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def test_a_typical_state_is_small():
+    dataset = (
+        arrays(60_000).shuffle(0).random_map(jitter).batch(256, drop_remainder=True)
+        .map(grow).repeat(10)
+    )  # fmt: skip
+    iterator = iter(DataLoader(dataset))
+    iterator.seek(2000)
+    text = json.dumps(iterator.get_state())
+    assert len(text) < 400
+    assert iterator.get_state() == {
+        "version": 1,
+        "step": 2000,
+        "epoch": 8,
+        "record": 128 * 256,
+        "chain": [
+            "order 1",
+            iterator.get_state()["chain"][1],
+            "shuffle(0)",
+            "random_map(0) jitter",
+            "batch(256) drop",
+            "map grow",
+        ],
+    }
+
+
+def base(seed=0, size=4, n=20):
+    return arrays(n).shuffle(seed).map(grow).batch(size).repeat(2)
+
+
+def state_at(dataset, step=3):
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    iterator.seek(step)
+    return iterator.get_state()
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (base(n=21), r"stage 1 was 'source\[20\] \w+' and is 'source\[21\] \w+' now"),
+        (base(seed=1), r"stage 2 was 'shuffle\(0\)' and is 'shuffle\(1\)' now"),
+        (base(size=5), r"stage 4 was 'batch\(4\)' and is 'batch\(5\)' now"),
+        (arrays(20).map(grow).batch(4), r"stage 2 was 'shuffle\(0\)' and is 'map grow' now"),
+        (arrays(20).shuffle(0).map(grow), r"it had a stage 'batch\(4\)' that is not here"),
+        (base().map(grow), r"it had no stage 'map grow'|stage 5"),
+        (
+            Dataset.from_arrays(x=np.zeros(20), z=np.zeros(20)).shuffle(0).map(grow).batch(4),
+            r"stage 1 was 'source\[20\]",
+        ),
+    ],
+)
+def test_a_state_of_another_chain_is_refused_by_name(other, message):
+    iterator = iter(DataLoader(other, engine="inline"))
+    with pytest.raises(StateError, match=message):
+        iterator.set_state(state_at(base()))
+    assert iterator.step == 0
+
+
+def test_how_long_to_run_is_not_part_of_the_state():
+    state = state_at(base())
+    for dataset in (
+        arrays(20).shuffle(0).map(grow).batch(4).repeat(9),
+        arrays(20).shuffle(0).map(grow).batch(4).repeat(),
+        arrays(20).shuffle(0).map(grow).batch(4).repeat(2).take(7),
+    ):
+        iterator = iter(DataLoader(dataset, engine="inline"))
+        iterator.set_state(state)
+        assert iterator.step == 3
+
+
+def test_a_repeat_below_other_stages_may_change_its_count():
+    for stages in (lambda d: d.batch(4), lambda d: d.map(grow).random_map(jitter).batch(4)):
+        one, other = stages(arrays(9).shuffle(1).repeat(2)), stages(arrays(9).shuffle(1).repeat())
+        iterator = iter(DataLoader(other.take(5), engine="inline"))
+        iterator.set_state(state_at(one, 2))
+        assert_same(list(iterator)[:2], list(one)[2:4])
+
+
+def test_a_repeat_below_a_shuffle_may_not():
+    one, other = arrays(9).repeat(2).shuffle(1).batch(4), arrays(9).repeat(3).shuffle(1).batch(4)
+    with pytest.raises(StateError, match=r"'repeat\(2\)' and is 'repeat\(3\)'"):
+        iter(DataLoader(other)).set_state(state_at(one, 2))
+
+
+def test_stages_after_a_repeat_belong_to_each_epoch():
+    loader = DataLoader(arrays(9).shuffle(1).batch(3).repeat(4).map(grow).random_map(jitter))
+    expected = list(arrays(9).shuffle(1).batch(3).map(grow).random_map(jitter).repeat(4))
+    assert_same(loader, expected)
+    assert_same(loader.epoch(2), expected[6:9])
+    iterator = iter(loader)
+    iterator.seek(7)
+    assert (iterator.epoch, iterator.get_state()["record"]) == (2, 3)
+
+
+def test_the_seed_of_a_chain_is_in_its_state():
+    one, other = arrays(9).shuffle().batch(3), arrays(9).shuffle().batch(3).seed(5)
+    with pytest.raises(StateError, match=r"'shuffle\(0\)' and is 'shuffle\(5\)'"):
+        iter(DataLoader(other)).set_state(state_at(one, 1))
+    iter(DataLoader(arrays(9).shuffle(5).batch(3))).set_state(state_at(other, 1))
+
+
+def test_a_component_of_a_mix_is_in_its_state():
+    def mixed(seed, weights):
+        return Dataset.mix([arrays(9).shuffle(seed), arrays(9)], weights).batch(3)
+
+    state = state_at(mixed(0, [1, 1]), 1)
+    iter(DataLoader(mixed(0, [2, 2]))).set_state(state)
+    with pytest.raises(StateError, match=r"stage 1 was 'mix\(1:1\)"):
+        iter(DataLoader(mixed(1, [1, 1]))).set_state(state)
+    with pytest.raises(StateError, match=r"is 'mix\(1:2\)"):
+        iter(DataLoader(mixed(0, [1, 2]))).set_state(state)
+
+
+def test_a_renamed_function_only_warns():
+    def renamed(element):
+        return grow(element)
+
+    other = arrays(20).shuffle(0).map(renamed).batch(4).repeat(2)
+    iterator = iter(DataLoader(other, engine="inline"))
+    with pytest.warns(LoaderxWarning, match="saved with 'map grow', the chain has 'map renamed'"):
+        iterator.set_state(state_at(base()))
+    assert_same(list(iterator), list(base())[3:])
+
+
+def test_not_strict_goes_on_at_the_same_record():
+    old = arrays(24).shuffle(0).batch(4).repeat(3)
+    state = state_at(old, 6 + 2)  # epoch 1, record 8
+    iterator = iter(DataLoader(arrays(24).shuffle(0).batch(8).repeat(3), engine="inline"))
+    with pytest.warns(LoaderxWarning, match="Going on at step 4 "):
+        iterator.set_state(state, strict=False)
+    expected = list(arrays(24).shuffle(0).batch(8).repeat(3))[4:]
+    assert_same(list(iterator), expected)
+
+
+@pytest.mark.parametrize("state", [None, {}, [1], {"step": 3}, {"version": 1, "step": 1}])
+def test_what_is_no_state(state):
+    with pytest.raises(StateError, match="this is no state of a loader"):
+        iter(DataLoader(base())).set_state(state)
+
+
+def test_a_state_of_another_version():
+    with pytest.raises(StateError, match="the state has version 9, this loaderx reads 1"):
+        iter(DataLoader(base())).set_state({**state_at(base()), "version": 9})
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, True, "3"])
+def test_a_state_with_a_bad_step(step):
+    with pytest.raises(StateError, match="the state's step must be a whole number"):
+        iter(DataLoader(base())).set_state({**state_at(base()), "step": step})
+
+
+def test_seeking():
+    iterator = iter(DataLoader(base(), engine="inline"))
+    expected = list(base())
+    for step in (7, 0, 9, 3):
+        iterator.seek(step)
+        assert_same([next(iterator)], [expected[step]])
+    iterator.seek(10)
+    assert list(iterator) == []
+    with pytest.raises(ArgumentError, match="step 11 is beyond the end of the stream at 10"):
+        iterator.seek(11)
+    with pytest.raises(ArgumentError, match="`step` must be at least 0, got -1"):
+        iterator.seek(-1)
+
+
+def test_step_and_epoch():
+    iterator = iter(DataLoader(base(), engine="inline"))
+    assert [(iterator.step, iterator.epoch, next(iterator) and None)[:2] for _ in range(7)] == [
+        (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (6, 1),
+    ]  # fmt: skip
+    crossing = iter(DataLoader(arrays(5).repeat().batch(4), engine="inline"))
+    crossing.seek(3)
+    assert crossing.epoch == 2
+    assert iter(DataLoader(arrays(4).batch(2))).epoch == 0
+
+
+def test_a_state_of_an_epoch_goes_on_in_that_epoch():
+    loader = DataLoader(arrays(12).shuffle(1).batch(3), engine="inline")
+    third = loader.epoch(2)
+    first = next(third)
+    state = third.get_state()
+    assert (state["step"], state["epoch"], state["record"]) == (9, 2, 3)
+    again = loader.epoch(2)
+    again.set_state(state)
+    assert_same([first, *again], list(arrays(12).shuffle(1).batch(3).repeat(3))[8:])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shard", "error", "message"),
+    [
+        (arrays(9).batch(3), (0, 2), ArgumentError, "2 hosts cannot share batches of 3 records"),
+        (arrays(9).batch(4), (0, 2), ChainError, "last batch of batch\\(4\\) is short"),
+        (arrays(9).batch(4, drop_remainder=True), (2, 2), ArgumentError, "below its count"),
+        (arrays(9).batch(4), 3, ArgumentTypeError, r"`shard` must be \(index, count\), got 3"),
+        (arrays(9).batch(4), (-1, 2), ArgumentError, "`shard index` must be at least 0"),
+        (arrays(9), (0, 2), ChainError, "`shard` cuts batches"),
+    ],
+)
+def test_bad_shards(dataset, shard, error, message):
+    with pytest.raises(error, match=message):
+        DataLoader(dataset, shard=shard)
+
+
+def test_a_host_with_nothing_real_gets_padding():
+    dataset = arrays(5).batch(4, pad_remainder=True)
+    last = list(DataLoader(dataset, shard=(3, 4), engine="inline"))[-1]
+    assert last["x"].tolist() == [0]
+    assert last["mask"].tolist() == [False]
+
+
+def test_a_state_does_not_know_its_engine():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for engine in ("inline", "threads", "auto"):
+            iterator = iter(DataLoader(base(), engine=engine))
+            iterator.set_state(state_at(base()))
+            assert iterator.get_state() == state_at(base())
