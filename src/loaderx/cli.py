@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from loaderx import __version__
@@ -24,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
     try:
-        return _demo()
+        with CtrlC() as ctrl_c:
+            return _demo(ctrl_c)
     except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -44,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _demo() -> int:
+def _demo(ctrl_c: CtrlC) -> int:
     try:
         from loaderx.demo.train import train
     except ModuleNotFoundError as error:
@@ -52,7 +55,41 @@ def _demo() -> int:
             raise  # a bug of ours, not a missing package
         print(NEEDS, file=sys.stderr)
         return UNUSABLE
-    problems = train().problems()
+    ctrl_c.check()
+    problems = train(check=ctrl_c.check).problems()
     for problem in problems:
         print(f"The demo failed: {problem}", file=sys.stderr)
     return FAILED if problems else OK
+
+
+class CtrlC:
+    """Notes Ctrl-C, and raises KeyboardInterrupt where `check` is called.
+
+    Raised at any other place it may be lost in a callback of jax, or interrupt a compilation, after
+    which jax may crash when Python ends.  A second Ctrl-C is raised at once all the same.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = False
+        self._installed = False
+
+    def __enter__(self) -> CtrlC:
+        # Only in place of Python's own handler: others, and "ignore", were put there on purpose.
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if usual and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._note)
+            self._installed = True
+        return self
+
+    def _note(self, number: int, frame: object) -> None:
+        self._pressed = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.write(2, b"\nstopping\n")  # print could be in the middle of a line of its own
+
+    def check(self) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *exception: object) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

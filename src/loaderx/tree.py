@@ -129,12 +129,16 @@ def _walk(tree: Tree, leaves: list[Any]) -> Structure:
     if isinstance(tree, list) and not all(isinstance(value, _SCALARS) for value in tree):
         children = [_walk(value, leaves) for value in tree]
         return _intern("list", None, range(len(tree)), children)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not _is_array_like(tree):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = [_walk(getattr(tree, name), leaves) for name in names]
         return _intern("dataclass", type(tree), names, children)
     leaves.append(tree)
     return LEAF
+
+
+def _is_array_like(value: Any) -> bool:
+    return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
 def same_structure(tree: Tree, structure: Structure) -> list[Any] | None:
@@ -206,7 +210,7 @@ def as_array(value: Any) -> Array:
         array = np.asarray(value)
         plain = all(type(item) in (bool, int, float, complex) for item in value)
         return _narrow(array, value) if plain else array
-    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+    if _is_array_like(value):
         return np.asarray(value)
     return _object_scalar(value)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -106,11 +107,11 @@ def normalize(batch: Batch) -> Batch:
 # Model --------------------------------------------------------------------------------------------
 
 
-# The same objects for every learner: with new ones, the training step would be compiled anew.
+# One object for every learner: with a new one, the training step would be compiled anew.
 ADAM = optax.adam(3e-3)
 
 
-def _flatten(x: Any) -> Any:
+def _flatten(x: Any) -> Any:  # for the same reason not a lambda
     return x.reshape(len(x), -1)
 
 
@@ -169,31 +170,51 @@ def test_accuracy(model: Any) -> float:
     return correct / len(split_digits()[1])
 
 
+def same_weights(a: Learner, b: Learner) -> bool:
+    """Whether models and optimizers are equal, bit for bit."""
+    pairs = zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True)
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+
+
 # Training -----------------------------------------------------------------------------------------
 
 
-def train_on(learner: Learner, stream: LoaderIterator[Batch], until: int, bar: Any) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What the person in front of it is shown, and whether they want to stop."""
+
+    quiet: bool
+    check: Callable[[], None]
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, flush=True)
+
+    def progress(self, part: int, stream: LoaderIterator[Batch], total: int) -> Any:
+        """A bar on stderr that starts where the stream stands."""
+        return tqdm(
+            desc=f"  part {part} of 3",
+            total=total,
+            initial=stream.step,
+            unit=" batches",
+            leave=False,
+            disable=True if self.quiet else None,  # None: silent where stderr is no terminal
+        )
+
+
+def train_on(
+    stream: LoaderIterator[Batch], until: int, learner: Learner, bar: Any, terminal: Terminal
+) -> list[bytes]:
     """Trains up to a step of the stream, and returns a hash of every batch on the way."""
     hashes = []
     for batch in islice(stream, until - stream.step):
+        terminal.check()
         hashes.append(hash_of(batch))
         loss = train_step(learner.model, learner.optimizer, batch)
         # Reading the loss waits for the step, so that the measured times are those of real work.
         bar.set_postfix(loss=f"{float(loss):.3f}", refresh=False)
         bar.update()
     return hashes
-
-
-def progress(part: int, stream: LoaderIterator[Batch], total: int, quiet: bool) -> Any:
-    """A bar on stderr that starts where the stream stands."""
-    return tqdm(
-        desc=f"  part {part} of 3",
-        total=total,
-        initial=stream.step,
-        unit=" batches",
-        leave=False,
-        disable=True if quiet else None,  # None: silent where stderr is no terminal
-    )
 
 
 def hash_of(batch: Batch) -> bytes:
@@ -220,36 +241,65 @@ def restore(folder: Path, learner: Learner, stream: LoaderIterator[Batch]) -> No
     stream.set_state(json.loads((folder / "position.json").read_text()))
 
 
-def first_half(folder: Path, epochs: int, stop: int, quiet: bool) -> list[bytes]:
+def first_half(folder: Path, epochs: int, stop: int, terminal: Terminal) -> list[bytes]:
     """Trains from the beginning up to ``stop`` and saves; all else is gone when it returns."""
     learner = new_learner()
     with DataLoader[Batch](training_data(epochs)) as loader:
         stream = iter(loader)
-        with progress(1, stream, len(loader), quiet) as bar:
-            hashes = train_on(learner, stream, stop, bar)
+        with terminal.progress(1, stream, len(loader)) as bar:
+            hashes = train_on(stream, stop, learner, bar, terminal)
         save(folder, learner, stream)
     return hashes
 
 
-def second_half(folder: Path, epochs: int, quiet: bool) -> tuple[Learner, list[bytes]]:
+def second_half(folder: Path, epochs: int, terminal: Terminal) -> tuple[Learner, list[bytes]]:
     """Builds everything anew, restores it, and trains to the end."""
     learner = new_learner()
     with DataLoader[Batch](training_data(epochs)) as loader:
         stream = iter(loader)
         restore(folder, learner, stream)
-        with progress(2, stream, len(loader), quiet) as bar:
-            hashes = train_on(learner, stream, len(loader), bar)
+        with terminal.progress(2, stream, len(loader)) as bar:
+            hashes = train_on(stream, len(loader), learner, bar, terminal)
     return learner, hashes
 
 
-def without_stop(epochs: int, quiet: bool) -> tuple[Learner, list[bytes], Stats]:
+def without_stop(epochs: int, terminal: Terminal) -> tuple[Learner, list[bytes], Stats]:
     """Trains from the beginning to the end."""
     learner = new_learner()
     with DataLoader[Batch](training_data(epochs)) as loader:
         stream = iter(loader)
-        with progress(3, stream, len(loader), quiet) as bar:
-            hashes = train_on(learner, stream, len(loader), bar)
+        with terminal.progress(3, stream, len(loader)) as bar:
+            hashes = train_on(stream, len(loader), learner, bar, terminal)
         return learner, hashes, loader.stats()
+
+
+# The demo -----------------------------------------------------------------------------------------
+
+
+def train(
+    epochs: int = EPOCHS, *, quiet: bool = False, check: Callable[[], None] = lambda: None
+) -> Outcome:
+    """Runs the whole demo; shows nothing if ``quiet``.
+
+    ``check`` is called before every training step; whatever it raises ends the demo.
+    """
+    terminal = Terminal(quiet, check)
+    stop = stop_step(epochs)
+    terminal.say(introduction(epochs, stop))
+    with tempfile.TemporaryDirectory(prefix="loaderx-demo-") as name:
+        folder = Path(name)
+        before = first_half(folder, epochs, stop, terminal)
+        learner, after = second_half(folder, epochs, terminal)
+    reference, hashes, stats = without_stop(epochs, terminal)
+    outcome = Outcome(
+        accuracy=test_accuracy(learner.model),
+        same_stream=before + after == hashes,
+        same_weights=same_weights(learner, reference),
+        waited_s=stats.waited_s,
+        seconds=stats.seconds,
+    )
+    terminal.say(report(outcome, len(hashes), stats))
+    return outcome
 
 
 def stop_step(epochs: int) -> int:
@@ -258,40 +308,6 @@ def stop_step(epochs: int) -> int:
     per_epoch = total // epochs
     half = total // 2
     return half if half % per_epoch else half + per_epoch // 2
-
-
-def same_weights(a: Learner, b: Learner) -> bool:
-    """Whether models and optimizers are equal, bit for bit."""
-    pairs = zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True)
-    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
-
-
-# The demo -----------------------------------------------------------------------------------------
-
-
-def train(epochs: int = EPOCHS, *, quiet: bool = False) -> Outcome:
-    """Runs the whole demo; prints nothing if ``quiet``."""
-    say = _say_nothing if quiet else print
-    stop = stop_step(epochs)
-    say(introduction(epochs, stop))
-    with tempfile.TemporaryDirectory(prefix="loaderx-demo-") as name:
-        folder = Path(name)
-        stopped = first_half(folder, epochs, stop, quiet)
-        learner, resumed = second_half(folder, epochs, quiet)
-    reference, hashes, stats = without_stop(epochs, quiet)
-    outcome = Outcome(
-        accuracy=test_accuracy(learner.model),
-        same_stream=stopped + resumed == hashes,
-        same_weights=same_weights(learner, reference),
-        waited_s=stats.waited_s,
-        seconds=stats.seconds,
-    )
-    say(report(outcome, len(hashes), stats))
-    return outcome
-
-
-def _say_nothing(text: str) -> None:
-    pass
 
 
 def introduction(epochs: int, stop: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
+from loaderx.sources.files import CompressedArray
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
 
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
@@ -99,10 +100,10 @@ def _leaf(leaf: Any, path: str) -> Any:
     """An array as a read-only view, or a lazy array-like as it is."""
     if isinstance(leaf, np.ndarray):
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
+    elif np.isscalar(leaf):
+        raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
         return leaf
-    elif isinstance(leaf, (str, bytes)) or np.isscalar(leaf):
-        raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     else:
         array = as_array(leaf)
     if array.ndim == 0:
@@ -120,6 +121,8 @@ def _is_lazy(leaf: Any) -> bool:
 
 def _read_lazy(leaf: Any, indices: Indices) -> Array:
     """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
+    if isinstance(leaf, CompressedArray):
+        return leaf.whole().take(indices, 0)
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):

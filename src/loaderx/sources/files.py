@@ -11,6 +11,7 @@ import struct
 import threading
 import warnings
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -128,18 +129,25 @@ class CompressedArray:
         self._array: Array | None = None
         self._lock = threading.Lock()
 
-    def __getitem__(self, index: Any) -> Array:
+    def whole(self) -> Array:
+        """The array itself, read now if it was not before."""
         with self._lock:
             if self._array is None:
-                try:
-                    with zipfile.ZipFile(self._place) as archive, archive.open(self._member) as f:
-                        self._array = np.lib.format.read_array(f, allow_pickle=False)
-                except (zipfile.BadZipFile, ValueError, EOFError) as error:
-                    raise FileError(
-                        f"{self._place}, array {self._member!r} is damaged: {error}"
-                    ) from error
-        found: Array = self._array[index]
-        return found
+                self._array = self._read()
+        return self._array
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.whole()[index]
+
+    def _read(self) -> Array:
+        try:
+            with zipfile.ZipFile(self._place) as archive, archive.open(self._member) as file:
+                array: Array = np.lib.format.read_array(file, allow_pickle=False)
+                return array
+        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
+            raise FileError(
+                f"{self._place}, array {self._member!r} is damaged: {error}"
+            ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}

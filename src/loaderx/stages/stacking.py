@@ -46,6 +46,12 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
     _, structure = flatten(records[0])
     columns = _columns(records, structure, name)
     paths = structure.paths()
+    for path in padding.lengths:
+        if path not in paths:
+            raise StackError(
+                f"`pad_to` names a leaf {path!r} that records do not have; "
+                f"they have {', '.join(map(repr, paths))}."
+            )
     pieces = [
         _Piece.of(column, path, name, padding.lengths.get(path))
         for column, path in zip(columns, paths, strict=True)
@@ -55,7 +61,7 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
         piece.write(target, padding.value_for(path))
     batch = structure.build(targets)
     if padding.lengths:
-        batch = _with_lengths(batch, paths, pieces, padding, len(records))
+        batch = _with_lengths(batch, paths, pieces)
     return batch
 
 
@@ -179,16 +185,8 @@ def _leaf(path: str) -> str:
     return f'leaf "{path}"' if path else "records"
 
 
-def _with_lengths(
-    batch: Tree, paths: list[str], pieces: list[_Piece], padding: Padding, count: int
-) -> Tree:
+def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
     """Beside each padded leaf, the lengths before padding."""
-    missing = [path for path in padding.lengths if path not in paths]
-    if missing:
-        raise StackError(
-            f"`pad_to` names a leaf {missing[0]!r} that records do not have; "
-            f"they have {', '.join(map(repr, paths))}."
-        )
     for path, piece in zip(paths, pieces, strict=True):
         if piece.lengths is None:
             continue

@@ -1,0 +1,420 @@
+"""The description: what it refuses, what it says, and its stages one by one."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from chains import arrays, grow, jitter
+from oracle import assert_same
+
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    DataLoader,
+    Dataset,
+    LoaderxError,
+    PositionError,
+    RecordError,
+)
+
+
+def ids(dataset):
+    return [int(e["x"]) for e in dataset]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda d: d.batch(0), ArgumentError, "`n` must be at least 1, got 0"),
+        (lambda d: d.batch(-3), ArgumentError, "`n` must be at least 1, got -3"),
+        (lambda d: d.batch(2.0), ArgumentTypeError, r"`n` must be an integer, got 2.0 \(float\)"),
+        (lambda d: d.batch(True), ArgumentTypeError, "`n` must be an integer, got True"),
+        (
+            lambda d: d.batch(11, drop_remainder=True),
+            ArgumentError,
+            r"batch\(11, drop_remainder=True\) over 10 records leaves an empty stream. Use a small",
+        ),
+        (lambda d: d.batch(2).batch(2), ChainError, r"batch after batch.*\.unbatch\(\) before"),
+        (lambda d: d.unbatch(), ChainError, "unbatch needs batches"),
+        (lambda d: d.repeat().shuffle(), ChainError, r"put it before .repeat\(\)"),
+        (lambda d: d.repeat().repeat(2), ChainError, "this one is endless already"),
+        (lambda d: d.repeat(0), ArgumentError, "`num_epochs` must be at least 1, got 0"),
+        (lambda d: d.shuffle("a"), ArgumentTypeError, r"`seed` must be an integer, got 'a' \(str\)"),
+        (lambda d: d.shuffle(1.5), ArgumentTypeError, "`seed` must be an integer, got 1.5"),
+        (lambda d: d.shuffle(-1), ArgumentError, "`seed` must be at least 0, got -1"),
+        (lambda d: d.seed(2**64), ArgumentError, r"`seed` must be below 2\*\*64"),
+        (lambda d: d.random_map(jitter, seed="x"), ArgumentTypeError, "`seed` must be an integer"),
+        (lambda d: d.take(0), ArgumentError, "`n` must be at least 1, got 0"),
+        (lambda d: d.skip(10), ArgumentError, r"skip\(10\) leaves nothing of 10 elements"),
+        (lambda d: d[5:5], ArgumentError, r"the slice \[5:5\] leaves nothing"),
+        (lambda d: d[10], PositionError, "index 10 is out of range for 10 elements"),
+        (lambda d: d[-11], PositionError, "index -11 is out of range for 10 elements"),
+        (lambda d: d["x"], ArgumentTypeError, "`index` must be an integer, got 'x'"),
+        (lambda d: d[[1, 10]], PositionError, "index 10 is out of range for 10 elements"),
+        (lambda d: d[np.zeros(9, bool)], PositionError, "the mask has 9 entries for 10 elements"),
+        (lambda d: d[np.zeros(10, bool)], ArgumentError, "the indices leave nothing"),
+        (lambda d: d[[0.5]], ArgumentTypeError, "integers or bools, got float64"),
+        (lambda d: d[np.zeros((2, 2), int)], ArgumentError, "in one row, got an array of shape"),
+        (lambda d: d.repeat()[-1], PositionError, "has no last element to count from"),
+        (lambda d: d.repeat()[[1]], ChainError, r"indices into an endless dataset: .take\(n\)"),
+        (lambda d: len(d.repeat()), TypeError, r"an endless dataset has no length; .take\(n\)"),
+        (lambda d: d.map(3), ArgumentTypeError, "`map` needs a function, or an object with a .map"),
+        (lambda d: d.map(AddOne), ArgumentTypeError, r"pass an instance: AddOne\(...\)"),
+        (lambda d: d.random_map(None), ArgumentTypeError, "`random_map` needs a function"),
+        (lambda d: d.batch(2).map(grow, batched=True), ChainError, "Leave `batched` out"),
+        (lambda d: d.apply([3]), ArgumentTypeError, "`apply` takes functions and objects with"),
+        (lambda d: d.on_error("skip"), ArgumentError, "must be one of 'raise', 'replace'"),
+        (lambda d: d.split(0.5), ArgumentError, r"must add up to 1, got 0.5; write .split\(0.5, 0.5"),
+        (lambda d: d.split(0.8, 0.4), ArgumentError, "must add up to 1, got 1.2"),
+        (lambda d: d.split(1.2, -0.2), ArgumentError, "between 0 and 1, got 1.2"),
+        (lambda d: d.split(0.99, 0.01), ArgumentError, "part 1 would be empty"),
+        (lambda d: d.shuffle().split(0.5, 0.5), ChainError, r"split after .shuffle\(\): the parts"),
+        (lambda d: d.repeat(2).split(0.5, 0.5), ChainError, r"split after .repeat\(2\)"),
+        (lambda d: d.repeat().split(0.5, 0.5), ChainError, "split needs a dataset that ends"),
+        (
+            lambda d: d.batch(2, drop_remainder=True, pad_remainder=True),
+            ArgumentError,
+            "exclude each other",
+        ),
+        (lambda d: d.batch(2, pad_to=5), ArgumentTypeError, "`pad_to` must be a dict such as"),
+        (lambda d: d.batch(2, pad_to={"x": 0}), ArgumentError, r"`pad_to\['x'\]` must be at least 1"),
+        (lambda d: d.batch(2, collate_fn=3), ArgumentTypeError, "`collate_fn` must be a function"),
+        (lambda d: d.batch(2, collate_fn=len, pad_to={"x": 3}), ArgumentError, "pad in the function"),
+        (lambda d: d.random_keys(3), ArgumentTypeError, "`name` must be a string"),
+        (lambda d: Dataset.mix([d, d], [1]), ArgumentError, "`weights` has 1 numbers for 2 datasets"),
+        (lambda d: Dataset.mix([d, d], [1, 0]), ArgumentError, "weight 1 is 0.0. Leave a dataset out"),
+        (lambda d: Dataset.mix([d, d], [1, -2]), ArgumentError, "weight 1 is -2.0"),
+        (lambda d: Dataset.mix([d, d], [float("nan"), 1]), ArgumentError, "weight 0 is nan"),
+        (lambda d: Dataset.mix([d, d], [float("inf"), 1]), ArgumentError, "weight 0 is inf"),
+        (lambda d: Dataset.mix([]), ArgumentError, "mix needs at least one dataset"),
+        (lambda d: Dataset.mix([d], stop="x"), ArgumentError, "`stop` must be one of"),
+        (lambda d: Dataset.mix([d, [1]]), ArgumentTypeError, "item 1 is list, not a Dataset"),
+        (lambda d: Dataset.concatenate(d), ArgumentTypeError, "concatenate needs a list of datasets"),
+        (lambda d: Dataset.concatenate([d, d.batch(2)]), ChainError, "some datasets are batched"),
+        (lambda d: Dataset.concatenate([d.repeat(), d]), ChainError, "dataset 0 is endless"),
+        (
+            lambda d: Dataset.concatenate([d, Dataset.from_arrays(x=np.zeros(3))]),
+            ChainError,
+            "dataset 1 has the leaves 'x', dataset 0 has 'x', 'y'",
+        ),
+        (
+            lambda d: Dataset.mix([Dataset.range(3), Dataset.from_arrays(np.zeros((3, 2)))]),
+            ChainError,
+            'leaf "" is float64',
+        ),
+        (lambda d: Dataset.zip([d, d.take(3)]), ChainError, r"of one length, got 10, 3. Cut with"),
+        (lambda d: Dataset.zip([d.batch(2), d.batch(5)[[0, 1, 1, 0, 0]]]), ChainError, "sizes differ"),
+        (lambda d: d.batch(3).shuffle().unbatch(), ChainError, "a short last batch was moved"),
+        (
+            lambda d: Dataset.concatenate([d.batch(2), d.batch(5)]).unbatch(),
+            ChainError,
+            "unbatch after joining batched datasets",
+        ),
+        (lambda d: d.batch(2).map_with_index(lambda i, b: b).unbatch(), ChainError, "no batch index"),
+        (lambda d: Dataset.range(2**62).repeat(4), ArgumentError, r"at most 2\*\*62 elements"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_at_construction(make, error, message):
+    with pytest.raises(error, match=message) as caught:
+        make(arrays(10))
+    assert isinstance(caught.value, LoaderxError)
+
+
+class AddOne:
+    def map(self, element):
+        return {**element, "y": element["y"] + 1}
+
+
+class Noise:
+    def random_map(self, element, rng):
+        return {**element, "y": element["y"] + rng.random()}
+
+
+class Tag:
+    def map_with_index(self, index, element):
+        return {**element, "y": element["y"] * 0 + index}
+
+
+class Batch:
+    def __init__(self, batch_size, drop_remainder=False):
+        self.batch_size, self.drop_remainder = batch_size, drop_remainder
+
+
+def test_grain_style_objects_work_wherever_a_function_does():
+    d = arrays(10)
+    assert_same(d.map(AddOne()), d.map(AddOne().map))
+    assert_same(d.random_map(Noise()), d.random_map(Noise().random_map))
+    assert_same(d.map_with_index(Tag()), d.map_with_index(Tag().map_with_index))
+    applied = d.apply([AddOne(), Noise(), Tag(), Batch(3, drop_remainder=True), grow])
+    by_hand = (
+        d.map(AddOne()).random_map(Noise()).map_with_index(Tag())
+        .batch(3, drop_remainder=True).map(grow)
+    )  # fmt: skip
+    assert_same(applied, by_hand)
+    assert_same(d.apply(AddOne()), d.map(AddOne()))
+
+
+def test_grain_itself():
+    grain = pytest.importorskip("grain.python", reason="grain is not installed here")
+
+    class Twice(grain.MapTransform):
+        def map(self, element):
+            return {**element, "y": element["y"] * 2}
+
+    d = arrays(10)
+    assert_same(d.apply([Twice(), grain.Batch(5)]), d.map(Twice().map).batch(5))
+
+
+def test_slices_masks_and_arrays():
+    d = arrays(10)
+    assert ids(d[2:8:3]) == [2, 5]
+    assert ids(d[::-1]) == list(range(9, -1, -1))
+    assert ids(d[-3:]) == [7, 8, 9]
+    assert ids(d[[-1, 0, 3]]) == [9, 0, 3]
+    assert ids(d[np.arange(10) % 3 == 0]) == [0, 3, 6, 9]
+    assert ids(d[d[3]["x"] : 5]) == [3, 4]
+    assert ids(d.skip(2).take(3)) == [2, 3, 4]
+    assert ids(d.take(99)) == list(range(10))
+    assert ids(d.repeat()[8:14:2]) == [8, 0, 2]
+    assert ids(d.repeat().skip(9).take(2)) == [9, 0]
+    assert d.batch(4)[-1]["x"].tolist() == [8, 9]
+
+
+def test_split_is_disjoint_complete_and_the_same_in_every_epoch():
+    train, test = arrays(50).split(0.8, 0.2, seed=3)
+    assert (len(train), len(test)) == (40, 10)
+    assert sorted(ids(train) + ids(test)) == list(range(50))
+    assert ids(train) != sorted(ids(train))
+    again = {tuple(sorted(b["x"].tolist())) for b in train.shuffle().batch(40).repeat(3)}
+    assert again == {tuple(sorted(ids(train)))}
+    plain = arrays(10).split(0.3, 0.3, 0.4, shuffle=False)
+    assert [ids(part) for part in plain] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    other, _ = arrays(50).split(0.8, 0.2, seed=4)
+    assert ids(other) != ids(train)
+
+
+def test_seeds():
+    d = arrays(40)
+    default = ids(d.shuffle())
+    assert default == ids(d.shuffle(0))
+    assert default == ids(d.shuffle().seed(0))
+    seeded = ids(d.shuffle().seed(7))
+    assert seeded == ids(d.seed(7).shuffle()) == ids(d.shuffle(7))
+    assert ids(d.shuffle(3).seed(7)) == ids(d.shuffle(3))
+    mixed = Dataset.mix([d.shuffle(), d.shuffle().seed(5)]).seed(7)
+    assert ids(mixed)[::2] == seeded
+    assert ids(mixed)[1::2] == ids(d.shuffle(5))
+
+
+def test_mix_stops_where_it_says():
+    a, b = arrays(4), arrays(100, 1000)
+    first = ids(Dataset.mix([a, b], [1, 1]))
+    assert [i for i in first if i < 1000] == [0, 1, 2, 3]
+    assert abs(len(first) - 8) <= 1
+    wrapped = ids(Dataset.mix([a, b], [1, 1], stop="repeat"))
+    assert len([i for i in wrapped if i >= 1000]) == 100
+    assert [i for i in wrapped if i < 1000][:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    endless = Dataset.mix([a.repeat(), b.repeat()])
+    assert ids(endless.take(4)) == [0, 1000, 1, 1001]
+    with pytest.raises(TypeError):
+        len(endless)
+
+
+def test_mix_repeat_shuffles_anew():
+    a = arrays(30).shuffle(1)
+    mixed = Dataset.mix([a, arrays(300, 1000)], [1, 1], stop="repeat")
+    mine = [i for i in ids(mixed) if i < 1000]
+    rounds = [mine[i : i + 30] for i in range(0, 90, 30)]
+    assert all(sorted(r) == list(range(30)) for r in rounds)
+    assert rounds[0] != rounds[1] != rounds[2]
+    assert rounds[0] == ids(a)
+
+
+def test_zip():
+    pair = Dataset.zip({"a": arrays(5), "b": arrays(5, 100)})
+    assert pair[2]["b"]["x"] == 102
+    assert Dataset.zip((arrays(5).batch(2), arrays(5, 100).batch(2)))[1][1]["x"].tolist() == [102, 103]
+
+
+def test_map_returning_nothing():
+    with pytest.raises(RecordError, match="forget its `return`") as caught:
+        list(arrays(4).map(lambda r: None).batch(2))
+    assert caught.value.index == 0
+    with pytest.raises(RecordError, match="forget its `return`"):
+        list(arrays(4).batch(2).map(lambda r: None))
+
+
+def test_a_batched_function_must_keep_its_rows():
+    with pytest.raises(RecordError, match=r"arrays of 2 rows, one for each record .* shape \(1, 2\)"):
+        list(arrays(4).map(lambda b: {"y": b["y"][:1]}, batched=True).batch(2))
+    with pytest.raises(RecordError, match="got a float"):
+        list(arrays(4).map(lambda b: {"y": 1.0}, batched=True).batch(2))
+
+
+def test_random_keys_need_dicts_and_a_free_name():
+    with pytest.raises(ChainError, match="so elements must be dicts"):
+        list(Dataset.range(3).random_keys())
+    with pytest.raises(ChainError, match="have a leaf 'x' already"):
+        list(arrays(3).random_keys("x"))
+
+
+def test_errors_in_batch_functions_name_the_stage_and_step():
+    def broken(batch):
+        raise ZeroDivisionError
+
+    with pytest.raises(RecordError, match=r"step 0: map\(broken\) failed on a batch: ZeroDivision"):
+        list(arrays(4).batch(2).map(broken))
+
+
+# on_error ---------------------------------------------------------------------------------------
+
+
+def fragile(record):
+    if record["x"] % 5 == 3:
+        raise ValueError(f"bad {record['x']}")
+    return record
+
+
+def test_replace_takes_another_record_always_the_same():
+    dataset = arrays(20).shuffle(1).map(fragile).on_error("replace").batch(4)
+    once = ids(dataset.unbatch())
+    assert len(once) == 20
+    assert not [i for i in once if i % 5 == 3]
+    expected = ids(arrays(20).shuffle(1))
+    assert [a for a, b in zip(once, expected) if b % 5 != 3] == [b for b in expected if b % 5 != 3]
+    for engine in ("inline", "threads"):
+        loader = DataLoader(dataset, engine=engine)
+        assert [i for b in loader for i in b["x"].tolist()] == once
+        assert loader.stats().replaced == 4
+
+
+def test_replace_does_not_depend_on_the_batch_or_host():
+    chain = arrays(20).shuffle(1).map(fragile).on_error("replace")
+    assert ids(chain) == ids(chain.batch(7).unbatch()) == ids(chain.batch(3).unbatch())
+    after = arrays(20).shuffle(1).map(fragile).batch(4).on_error("replace")
+    assert ids(after.unbatch()) == ids(chain)
+    hosts = [list(DataLoader(chain.batch(4), shard=(h, 2), engine="inline")) for h in (0, 1)]
+    joined = [i for a, b in zip(*hosts) for i in [*a["x"].tolist(), *b["x"].tolist()]]
+    assert joined == ids(chain)
+
+
+def test_replace_keeps_the_laws():
+    chain = arrays(20).shuffle(1).map(fragile).on_error("replace")
+    assert ids(chain.repeat(2))[:20] == ids(chain)
+    train, test = arrays(40).split(0.5, 0.5)
+    mine = set(ids(train))
+    assert set(ids(train.map(fragile).on_error("replace"))) <= mine
+    mix = Dataset.mix([arrays(20), arrays(20, 1000)]).map(fragile).on_error("replace")
+    stream = ids(mix)
+    assert all(i < 1000 for i in stream[::2])
+    assert all(i >= 1000 for i in stream[1::2])
+
+
+def test_replace_gives_up_when_nothing_can_be_read():
+    def never(record):
+        raise ValueError("no")
+
+    with pytest.raises(RecordError, match=r"map\(never\) failed on record 0: ValueError: no"):
+        list(arrays(9).map(never).on_error("replace").batch(3))
+
+
+def test_a_single_record_has_no_substitute():
+    with pytest.raises(LoaderxError, match="no other record to take instead"):
+        list(arrays(4)[3:4].map(fragile).on_error("replace").batch(1))
+
+
+def test_a_function_decides():
+    seen = []
+
+    def decide(error):
+        seen.append(error.index)
+        return "replace" if error.index < 10 else "raise"
+
+    chain = arrays(20).map(fragile).on_error(decide)
+    with pytest.raises(RecordError, match="bad 13"):
+        list(chain.batch(5))
+    assert seen == [3, 8, 13]
+    with pytest.raises(ArgumentError, match="must return 'raise' or 'replace', got None"):
+        list(arrays(20).map(fragile).on_error(lambda e: None))
+
+
+def test_a_passing_failure_is_tried_again():
+    calls = {}
+
+    def flaky(record):
+        calls[int(record["x"])] = calls.get(int(record["x"]), 0) + 1
+        if record["x"] == 2 and calls[2] == 1:
+            raise OSError("network")
+        return record
+
+    chain = arrays(6).map(flaky).on_error("replace").batch(3)
+    assert ids(chain.unbatch()) == list(range(6))
+
+
+def test_raise_is_the_default():
+    assert arrays(3).on_error("raise")._node is not None
+    with pytest.raises(RecordError):
+        list(arrays(9).map(fragile).on_error("raise"))
+
+
+def test_batch_functions_always_raise():
+    def broken(batch):
+        raise ValueError("batch")
+
+    with pytest.raises(RecordError, match="failed on a batch"):
+        list(arrays(9).batch(3).map(broken).on_error("replace"))
+    with pytest.raises(RecordError, match="failed on a run of 3 records"):
+        list(arrays(9).map(broken, batched=True).on_error("replace").batch(3))
+
+
+# What it shows ----------------------------------------------------------------------------------
+
+
+def test_repr():
+    mix = Dataset.mix([arrays(4).shuffle(2), Dataset.range(9).map(grow)], [3, 1])
+    text = repr(mix.batch(2, drop_remainder=True).map(grow).repeat())
+    assert text == (
+        "Dataset.mix(2 datasets, 3:1)\n"
+        "  0: Dataset.from_arrays(x=int64[], y=float64[2])\n"
+        "       .shuffle(seed=2)\n"
+        "  1: Dataset.range(0, 9)\n"
+        "       .map(grow)\n"
+        "  .batch(2, drop_remainder=True)\n"
+        "  .map(grow)\n"
+        "  .repeat()\n"
+        "  # endless batches"
+    )
+    chain = arrays(9).take(8).skip(1)[::2][[0, 1]].random_map(jitter, seed=1).seed(3)
+    assert repr(chain.random_keys().on_error("replace").batch(2).unbatch()).splitlines()[1:] == [
+        "  .take(8)", "  .skip(1)", "  [0:8:2]", "  [2 chosen]", "  .random_map(jitter, seed=1)",
+        "  .seed(3)", "  .random_keys('key')", "  .on_error('replace')", "  .batch(2)",
+        "  .unbatch()", "  # 2 records",
+    ]  # fmt: skip
+
+
+def test_a_dataset_is_frozen_and_building_it_runs_nothing():
+    def explode(record):
+        raise AssertionError("ran")
+
+    dataset = arrays(4).map(explode).batch(2).repeat()
+    with pytest.raises(AttributeError, match="a Dataset is frozen"):
+        dataset.x = 1
+    assert len(dataset.take(3)) == 3
+    with pytest.raises(AttributeError):
+        dataset._node.epochs = 3
+
+
+def test_element_spec_of_a_mapped_chain_reads_one_element():
+    calls = []
+    dataset = arrays(9).map(lambda r: calls.append(1) or r).batch(4)
+    assert repr(dataset.element_spec) == "{'x': int64[?], 'y': float64[?,2]}"
+    assert len(calls) == 4
+    assert repr(arrays(8).map(grow).batch(4).element_spec["x"]) == "int64[4]"
+
+
+def test_pickling_a_description():
+    dataset = arrays(20).shuffle(1).map(grow).batch(3)
+    assert_same(pickle.loads(pickle.dumps(dataset)), dataset)

@@ -1,0 +1,103 @@
+"""The house: imports point downward only, and importing loaderx is light."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import loaderx
+
+ROOT = Path(loaderx.__file__).parent
+
+# From the top down.  A module may import from rows below its own, and from its own package.
+LAYERS = [
+    {"__main__"},
+    {"cli"},
+    {"demo"},
+    {"loader"},
+    {"engines", "dataset"},
+    {"plan"},
+    {"chain"},
+    {"sources", "order", "stages"},
+    {"memory", "rng", "tree"},
+    {"errors"},
+]
+
+
+def layer(name):
+    for number, names in enumerate(LAYERS):
+        if name in names:
+            return number
+    raise AssertionError(f"{name} is in no layer")
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts != ("__init__",):
+            yield parts[0], path
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loaderx"):
+            inner = (node.module or "").split(".")[1:]
+            names = [inner[0]] if inner else [alias.name for alias in node.names]
+            yield from ((name, node) for name in names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("loaderx."):
+                    yield alias.name.split(".")[1], node
+
+
+@pytest.mark.parametrize(("own", "path"), list(modules()), ids=lambda v: getattr(v, "name", v))
+def test_imports_point_downward(own, path):
+    for name, _ in imported(path):
+        if name == own or (layer(own) < layer("loader") and name in loaderx.__all__):
+            continue  # the programs on top use what users use
+        assert layer(name) > layer(own), f"{path} imports {name}, which is not below it"
+
+
+def test_importing_loaderx_is_light():
+    script = "import sys, json, loaderx; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(json.loads(done.stdout))
+    heavy = {"jax", "flax", "torch", "tensorflow", "h5py", "zarr", "cloudpickle", "multiprocessing"}
+    assert not loaded & heavy
+    outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    assert {name for name in outside if not name.startswith(("_", "sitecustomize"))} <= {
+        "loaderx", "numpy", "__main__", "cython_runtime", "mpl_toolkits", "google", "distutils-precedence",
+    }  # fmt: skip
+
+
+def public():
+    for name in loaderx.__all__:
+        thing = getattr(loaderx, name)
+        if inspect.isclass(thing):
+            yield name, thing
+            if not issubclass(thing, Exception):
+                for method, value in vars(thing).items():
+                    if not method.startswith("_") and callable(getattr(thing, method)):
+                        yield f"{name}.{method}", value
+
+
+@pytest.mark.parametrize(("name", "thing"), list(public()), ids=lambda v: v if isinstance(v, str) else "")
+def test_everything_public_is_documented_and_typed(name, thing):
+    function = getattr(thing, "__func__", thing)
+    assert inspect.getdoc(function), f"{name} has no docstring"
+    if inspect.isfunction(function):
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.name != "self":
+                assert parameter.annotation is not inspect.Parameter.empty, name
+
+
+def test_the_package_is_typed():
+    assert (ROOT / "py.typed").exists()
