@@ -33,5 +33,5 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+    for target in re.findall(r"\]\((?!http)([\w./]+\.\w+)\)", page.read_text()):
         assert (page.parent / target).exists(), target

@@ -89,6 +89,24 @@ class EngineContract:
         gc.collect()
         assert not _crew()
 
+    def test_a_function_that_knows_the_loader_does_not_keep_it_alive(self):
+        class Trainer:
+            def __init__(trainer, contract):
+                trainer.loader = contract.loader(arrays(400).map(trainer.augment).batch(2))
+                trainer.iterator = iter(trainer.loader)
+
+            def augment(trainer, record):
+                return record
+
+        trainer = Trainer(self)
+        for _ in range(5):
+            next(trainer.iterator)
+        del trainer
+        deadline = time.monotonic() + 30
+        while _crew() and time.monotonic() < deadline:
+            gc.collect()
+        assert not _crew()
+
     def test_dropping_the_loader_keeps_a_running_iterator_alive(self):
         loader = self.loader(arrays(40).batch(2))
         iterator = iter(loader)

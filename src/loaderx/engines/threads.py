@@ -4,8 +4,9 @@ Steps are handed out one by one to whoever is free, and delivered in order.  At 
 prefetch`` steps are under way or waiting to be taken.  Each step has a lock that its worker opens
 when it is done; waiting for the next step in order is waiting for its lock.
 
-The threads know the crew's queue and nothing else: not the run, and not the loader.  So a
-run that nobody holds any more is collected, and its finaliser sends the crew home.
+The threads know the crew's queue and nothing else: not the run, and between two steps not even the
+user's functions, which may well hold the loader (a method of a trainer, a closure).  So a run that
+nobody holds any more is collected, and its finaliser sends the crew home.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class Threads:
 class _Task:
     """One step, and what came of it."""
 
-    __slots__ = ("done", "error", "step", "value")
+    __slots__ = ("done", "error", "step", "value", "work")
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, work: Work, step: int) -> None:
+        self.work: Work | None = work
         self.step = step
         self.value: Any = None
         self.error: BaseException | None = None
@@ -62,13 +64,13 @@ class _Task:
 class _Crew:
     """The threads of one run, and the queue they take their tasks from."""
 
-    def __init__(self, work: Work, workers: int, capacity: int) -> None:
+    def __init__(self, workers: int, capacity: int) -> None:
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self.stopping = False
         self.threads = [
             threading.Thread(
                 target=_labour,
-                args=(self.tasks, self._is_stopping, work, capacity),
+                args=(self.tasks, self._is_stopping, capacity),
                 name=f"loaderx-{number}",
                 daemon=True,
             )
@@ -89,16 +91,17 @@ class _Crew:
                 thread.join()
 
 
-def _labour(tasks: SimpleQueue[_Task | None], is_stopping: Any, work: Work, capacity: int) -> None:
+def _labour(tasks: SimpleQueue[_Task | None], is_stopping: Any, capacity: int) -> None:
     lend = Pool(capacity).lend
     while (task := tasks.get()) is not None:
-        if not is_stopping():
+        work, task.work = task.work, None
+        if work is not None and not is_stopping():
             try:
                 task.value = work(task.step, lend)
             except BaseException as error:
                 task.error = error
         task.done.release()
-        del task  # a waiting worker must hold no batch
+        del task, work  # a waiting worker must hold no batch, and nothing of the user's
 
 
 class ThreadsRun:
@@ -119,7 +122,7 @@ class ThreadsRun:
             step = next(self._steps, None)
             if step is None:
                 break
-            task = _Task(step)
+            task = _Task(self._work, step)
             pending.append(task)
             crew.tasks.put(task)
         if not pending:
@@ -138,7 +141,7 @@ class ThreadsRun:
 
     def _start(self) -> _Crew:
         # A worker's slots are lent to elements that wait here, and to those that the user holds.
-        self._crew = crew = _Crew(self._work, self._workers, self._window + 3)
+        self._crew = crew = _Crew(self._workers, self._window + 3)
         self._finalizer = weakref.finalize(self, crew.stop)
         return crew
 

@@ -67,13 +67,13 @@ class LoaderIterator(Iterator[T], Generic[T]):
         return noted.value
 
     def _stop(self) -> None:
-        self.count()
+        self._count()
         run, self._run = self._run, None
         self._next = self._open
         if run is not None:
             run.close()
 
-    def count(self) -> None:
+    def _count(self) -> None:
         """Brings the statistics up to date."""
         if self._run is None:
             return

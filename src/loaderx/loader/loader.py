@@ -143,7 +143,7 @@ class DataLoader(Generic[T]):
     def stats(self) -> Stats:
         """What has been loaded so far, how long the consumer waited, and what took the time."""
         for iterator in list(self._iterators):
-            iterator.count()
+            iterator._count()
         return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
 
     def close(self) -> None:
