@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import hypothesis
@@ -43,6 +44,10 @@ def _no_leaks(request):
     before = _descriptors() if on_linux else set()
     yield
     gc.collect()
+    patience = time.monotonic() + 20  # steps under way may finish
+    while _threads() and time.monotonic() < patience:
+        time.sleep(0.01)
+        gc.collect()
     assert not _threads(), f"threads left behind: {_threads()}"
     if on_linux and "foreign" not in request.keywords:
         left = _descriptors() - before

@@ -159,7 +159,7 @@ class Dataset(Generic[T]):
 
         >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
         >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
-        [0, 1, 1000, 2, 3, 4, 1001, 5]
+        [0, 1, 2, 1000, 3, 4, 5, 1001]
         """
         nodes = _nodes("mix", datasets)
         shares = _weights(weights, len(nodes))
@@ -255,7 +255,7 @@ class Dataset(Generic[T]):
         """A new random order in every epoch.  Takes no memory, whatever the length.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
-        [2, 3, 0, 1, 4, 1, 4, 2, 3, 0]
+        [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]
         """
         return Dataset._of(stages.Shuffled(self._node, None if seed is None else check_seed(seed)))
 

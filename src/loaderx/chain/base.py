@@ -63,6 +63,11 @@ class Node:
         return self.batch_size is not None and all(node.uniform for node in self.inputs)
 
     @cached_property
+    def only_last_is_short(self) -> bool:
+        """Can no batch but the last be short?"""
+        return self.uniform
+
+    @cached_property
     def rows(self) -> int | None:
         """The number of records in all batches; None if endless or not known."""
         return None

@@ -76,6 +76,10 @@ class Single(Node):
         return False
 
     @cached_property
+    def only_last_is_short(self) -> bool:
+        return self.uniform if self.moves else self.input.only_last_is_short
+
+    @cached_property
     def rows(self) -> int | None:
         if not self.moves:
             return self.input.rows
@@ -184,9 +188,7 @@ class Sliced(Moved):
 
     @cached_property
     def uniform(self) -> bool:
-        return self.input.uniform or (
-            self.batched and self.batch_size is not None and not self._has_last
-        )
+        return self.input.uniform or (self.input.only_last_is_short and not self._has_last)
 
     @property
     def _has_last(self) -> bool:
@@ -236,9 +238,7 @@ class Picked(Moved):
     @cached_property
     def uniform(self) -> bool:
         last = -1 if self.input.length is None else self.input.length - 1
-        return self.input.uniform or (
-            self.batched and self.batch_size is not None and last not in self.table
-        )
+        return self.input.uniform or (self.input.only_last_is_short and last not in self.table)
 
     @property
     def stage(self) -> str:
@@ -249,7 +249,7 @@ class Picked(Moved):
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated(Single):
+class Repeated(Moved):
     epochs: int | None
 
     def __post_init__(self) -> None:
@@ -338,6 +338,10 @@ class Batched(Single):
     def uniform(self) -> bool:
         records = self.input.length
         return records is None or self.drop_remainder or records % self.size == 0
+
+    @cached_property
+    def only_last_is_short(self) -> bool:
+        return True
 
     @property
     def can_be_short(self) -> bool:

@@ -86,7 +86,7 @@ def training_data(epochs: int) -> Dataset[Batch]:
     )
 
 
-def test_data() -> Dataset[Batch]:
+def held_out_data() -> Dataset[Batch]:
     """Every test record once.  The last batch is filled up, so that one compiled function does."""
     return split_digits()[1].batch(BATCH_SIZE, pad_remainder=True).map(normalize)
 
@@ -163,9 +163,9 @@ train_step = nnx.jit(_train_step)
 count_correct = nnx.jit(_count_correct)
 
 
-def test_accuracy(model: Any) -> float:
+def accuracy_of(model: Any) -> float:
     """The share of test records that the model gets right."""
-    with DataLoader[Batch](test_data()) as loader:
+    with DataLoader[Batch](held_out_data()) as loader:
         correct = sum(int(count_correct(model, batch)) for batch in loader)
     return correct / len(split_digits()[1])
 
@@ -281,7 +281,7 @@ def train(
 ) -> Outcome:
     """Runs the whole demo; shows nothing if ``quiet``.
 
-    ``check`` is called before every training step; whatever it raises ends the demo.
+    ``check`` is called often, between two steps; whatever it raises ends the demo.
     """
     terminal = Terminal(quiet, check)
     stop = stop_step(epochs)
@@ -292,12 +292,13 @@ def train(
         learner, after = second_half(folder, epochs, terminal)
     reference, hashes, stats = without_stop(epochs, terminal)
     outcome = Outcome(
-        accuracy=test_accuracy(learner.model),
+        accuracy=accuracy_of(learner.model),
         same_stream=before + after == hashes,
         same_weights=same_weights(learner, reference),
         waited_s=stats.waited_s,
         seconds=stats.seconds,
     )
+    terminal.check()
     terminal.say(report(outcome, len(hashes), stats))
     return outcome
 

@@ -37,7 +37,7 @@ class DataLoader(Generic[T]):
     >>> from loaderx import Dataset
     >>> with DataLoader(Dataset.range(10).shuffle(seed=1).batch(4)) as loader:
     ...     [batch.tolist() for batch in loader]
-    [[8, 4, 1, 6], [9, 2, 3, 5], [0, 7]]
+    [[0, 4, 6, 1], [7, 9, 8, 3], [5, 2]]
 
     The short form makes the usual chain (shuffle, batch, transform, repeat) of anything that can be
     indexed:
