@@ -42,9 +42,7 @@ def arrays(n: int, base: int = 0) -> Dataset[Any]:
 
 
 def objects(n: int, base: int = 0) -> Dataset[Any]:
-    made = [
-        {"x": np.int64(i), "y": np.array([i * 0.25, -i * 1.0])} for i in range(base, base + n)
-    ]
+    made = [{"x": np.int64(i), "y": np.array([i * 0.25, -i * 1.0])} for i in range(base, base + n)]
     return Dataset.from_source(made)
 
 

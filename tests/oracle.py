@@ -18,6 +18,7 @@ from loaderx.rng import (
     BRANCH,
     EPOCH,
     ORDER,
+    PART,
     ROW,
     STAGE,
     BatchGenerator,
@@ -50,9 +51,11 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
         case stages.Shuffled():
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             return epoch, _permuted(p, node.length, fold_int(epoch, stage, ORDER))
-        case stages.Scattered():
-            stage = fold_int(node.seed(seed), -1, ORDER)
-            return epoch, _permuted(p, node.length, fold_int(0, stage, ORDER))
+        case stages.Part():
+            if not node.shuffled:
+                return epoch, node.start + p
+            stage = fold_int(node.seed(seed), 0, PART)
+            return epoch, _permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
         case stages.Sliced():
             return epoch, node.start + p * node.step
         case stages.Picked():

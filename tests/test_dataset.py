@@ -236,7 +236,10 @@ def test_mix_repeat_shuffles_anew():
 def test_zip():
     pair = Dataset.zip({"a": arrays(5), "b": arrays(5, 100)})
     assert pair[2]["b"]["x"] == 102
-    assert Dataset.zip((arrays(5).batch(2), arrays(5, 100).batch(2)))[1][1]["x"].tolist() == [102, 103]
+    assert Dataset.zip((arrays(5).batch(2), arrays(5, 100).batch(2)))[1][1]["x"].tolist() == [
+        102,
+        103,
+    ]
 
 
 def test_map_returning_nothing():
@@ -248,7 +251,9 @@ def test_map_returning_nothing():
 
 
 def test_a_batched_function_must_keep_its_rows():
-    with pytest.raises(RecordError, match=r"arrays of 2 rows, one for each record .* shape \(1, 2\)"):
+    with pytest.raises(
+        RecordError, match=r"arrays of 2 rows, one for each record .* shape \(1, 2\)"
+    ):
         list(arrays(4).map(lambda b: {"y": b["y"][:1]}, batched=True).batch(2))
     with pytest.raises(RecordError, match="got a float"):
         list(arrays(4).map(lambda b: {"y": 1.0}, batched=True).batch(2))

@@ -353,7 +353,11 @@ def test_ctrl_c_ends_a_waiting_loader():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"engine": "process"}, ArgumentError, "`engine` must be one of 'auto', 'inline', 'threads'"),
+        (
+            {"engine": "process"},
+            ArgumentError,
+            "`engine` must be one of 'auto', 'inline', 'threads'",
+        ),
         ({"engine": 3}, ArgumentTypeError, "`engine` must be one of .* got 3"),
         ({"num_workers": -1}, ArgumentError, "`num_workers` must be at least 0, got -1"),
         ({"num_workers": 1.5}, ArgumentTypeError, "`num_workers` must be an integer"),

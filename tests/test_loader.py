@@ -13,7 +13,14 @@ from chains import arrays, grow, jitter
 from oracle import assert_same
 
 import loaderx as lx
-from loaderx import ArgumentError, ArgumentTypeError, ChainError, DataLoader, Dataset, LoaderxWarning
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    DataLoader,
+    Dataset,
+    LoaderxWarning,
+)
 
 X = np.arange(1000, dtype=np.float32).reshape(500, 2)
 Y = np.arange(500, dtype=np.int32) % 10

@@ -56,7 +56,9 @@ def chi_square_z(values: np.ndarray, bins: int) -> float:
     """How far from uniform, in standard deviations."""
     counts = np.bincount(values, minlength=bins)
     expected = len(values) / bins
-    return float((((counts - expected) ** 2 / expected).sum() - (bins - 1)) / (2 * (bins - 1)) ** 0.5)
+    return float(
+        (((counts - expected) ** 2 / expected).sum() - (bins - 1)) / (2 * (bins - 1)) ** 0.5
+    )
 
 
 @pytest.mark.parametrize("n", [1000, 1280, 2048, 2304, 61440])

@@ -250,7 +250,9 @@ def test_a_dropped_dataset_lets_go_of_its_files(tmp_path):
     list(dataset.batch(5))
     del dataset
     gc.collect()
-    assert not [p for p in Path("/proc/self/fd").iterdir() if p.exists() and str(tmp_path) in os.readlink(p)]
+    assert not [
+        p for p in Path("/proc/self/fd").iterdir() if p.exists() and str(tmp_path) in os.readlink(p)
+    ]
 
 
 def test_the_published_form(tmp_path):

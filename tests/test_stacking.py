@@ -222,9 +222,7 @@ def test_collate_fn():
 
     dataset = Dataset.from_source([{"t": "ab"}, {"t": "c"}]).batch(2, collate_fn=collate)
     assert dataset[0]["n"].tolist() == [2, 1]
-    padded = Dataset.from_source([{"t": "a"}] * 3).batch(
-        2, collate_fn=collate, pad_remainder=True
-    )
+    padded = Dataset.from_source([{"t": "a"}] * 3).batch(2, collate_fn=collate, pad_remainder=True)
     assert padded[1]["mask"].tolist() == [True, False]
 
     def broken(records):

@@ -68,7 +68,9 @@ def test_hosts_share_one_stream_and_states_move_between_them(n, ending, hosts, c
     expected = list(dataset)
     before, after = hosts
     step = data.draw(st.integers(0, len(expected)))
-    iterators = [iter(DataLoader(dataset, shard=(h, before), engine="inline")) for h in range(before)]
+    iterators = [
+        iter(DataLoader(dataset, shard=(h, before), engine="inline")) for h in range(before)
+    ]
     head = [_join([next(i) for i in iterators]) for _ in range(step)]
     states = [i.get_state() for i in iterators]
     assert all(state == states[0] for state in states)

@@ -27,7 +27,7 @@ from loaderx.memory import Pool
 from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
-from loaderx.sources import ArraySource, RangeSource, adapt, open_arrays
+from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.stages.functions import resolve
 from loaderx.stages.stacking import NO_PADDING, Padding
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
@@ -68,9 +68,9 @@ class Dataset(Generic[T]):
                     f"{type(name).__name__}. For arrays in memory write "
                     "Dataset.from_arrays(data=..., label=...)."
                 )
-        arrays = open_arrays(path, list(dict.fromkeys(names.values())))
+        arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree)))
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -96,7 +96,7 @@ class Dataset(Generic[T]):
         """
         if isinstance(keys, str):
             raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(stages.FromSource(ArraySource(open_arrays(path, keys))))
+        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
     def from_arrays(tree: Tree = None, /, **leaves: Any) -> Dataset[Any]:
@@ -308,9 +308,14 @@ class Dataset(Generic[T]):
                 )
         bounds = _bounds(fractions, length)
         own = None if seed is None else check_seed(seed)
-        base = Dataset._of(stages.Scattered(self._node, own)) if shuffle else self
+        listed = ", ".join(map(str, fractions))
+        options = "" if own is None else f", seed={own}"
+        call = f"split({listed}{options if shuffle else ', shuffle=False'})"
         return tuple(
-            base._slice(start, 1, stop - start) for start, stop in itertools.pairwise(bounds)
+            Dataset._of(
+                stages.Part(self._node, f"{call}[{i}]", start, stop - start, bool(shuffle), own)
+            )
+            for i, (start, stop) in enumerate(itertools.pairwise(bounds))
         )
 
     # Batches ----------------------------------------------------------------------------------
@@ -436,6 +441,12 @@ class Dataset(Generic[T]):
         return describe_chain(self._node)
 
 
+def _open_arrays(path: Any, keys: Any) -> dict[str, Any]:
+    from loaderx.sources.files import open_arrays  # zipfile and pathlib are slow to import
+
+    return open_arrays(path, keys)
+
+
 def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
     if isinstance(datasets, Dataset) or not isinstance(datasets, Iterable):
         raise ArgumentTypeError(f"{kind} needs a list of datasets, got {type(datasets).__name__}.")
@@ -468,7 +479,10 @@ def _weights(weights: Sequence[float] | None, count: int) -> list[float]:
 def _bounds(fractions: Sequence[float], length: int) -> list[int]:
     for fraction in fractions:
         if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
-            raise ArgumentError(f"`fractions` must be between 0 and 1, got {fraction!r}.")
+            raise ArgumentError(
+                f"`fractions` must be between 0 and 1, got {fraction!r}. "
+                "For counts, write ds[:n] and ds[n:]."
+            )
     total = math.fsum(fractions)
     if not fractions or abs(total - 1) > 1e-6:
         rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"

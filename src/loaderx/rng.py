@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any, SupportsIndex, TypeAlias, cast
+from functools import cache
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numpy.random.bit_generator import ISeedSequence
 
-from loaderx.errors import ArgumentError
+from loaderx.errors import ArgumentError, check_int
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
@@ -35,7 +35,9 @@ _MUL1 = np.array([0xBF58476D1CE4E5B9], np.uint64)
 _MUL2 = np.array([0x94D049BB133111EB], np.uint64)
 _S27, _S30, _S31 = (np.array([shift], np.uint64) for shift in (27, 30, 31))
 
-EPOCH, ROW, BRANCH, STAGE, ORDER, REPLACE = (0xA5A5_0000_0000_0000 + tag for tag in range(1, 7))
+EPOCH, ROW, BRANCH, STAGE, ORDER, PART, REPLACE = (
+    0xA5A5_0000_0000_0000 + tag for tag in range(1, 8)
+)
 ROOT: Keys = np.zeros(1, np.uint64)
 ROOT.flags.writeable = False
 
@@ -86,7 +88,7 @@ def key_words(keys: Keys, count: int) -> Keys:
     return mix64(keys[:, None] + steps)
 
 
-class _Words(ISeedSequence):
+class _Words:
     """A seed sequence that is hashed already: its words go to the bit generator as they are."""
 
     __slots__ = ("words",)
@@ -101,11 +103,21 @@ class _Words(ISeedSequence):
         return more
 
 
+@cache
+def _parts() -> tuple[Any, Any]:
+    """NumPy's generator classes; importing them takes a while, so only when they are needed."""
+    from numpy.random import PCG64, Generator
+    from numpy.random.bit_generator import ISeedSequence
+
+    ISeedSequence.register(_Words)
+    return Generator, PCG64
+
+
 def record_generators(keys: Keys) -> Iterator[np.random.Generator]:
     """One `numpy.random.Generator` per key."""
-    generator, pcg = np.random.Generator, np.random.PCG64
+    generator, pcg = _parts()
     for words in key_words(keys, 4):
-        yield generator(pcg(cast("np.random.SeedSequence", _Words(words))))
+        yield generator(pcg(_Words(words)))
 
 
 class BatchGenerator:
@@ -131,6 +143,13 @@ class BatchGenerator:
 
     def __repr__(self) -> str:
         return f"BatchGenerator({len(self)} records)"
+
+    def __getattr__(self, name: str) -> Any:
+        offered = "random, uniform, integers, standard_normal and normal"
+        raise AttributeError(
+            f"the generator of a batch has no {name!r}. It offers {offered}, one draw per record; "
+            "before .batch(...), random_map gets a full numpy.random.Generator."
+        )
 
     def _words(self, size: SupportsIndex | tuple[int, ...]) -> Keys:
         shape = size if isinstance(size, tuple) else (operator.index(size),)
@@ -165,7 +184,8 @@ class BatchGenerator:
         dtype: npt.DTypeLike = np.int64,
     ) -> npt.NDArray[Any]:
         """Integers in [low, high), or in [0, low)."""
-        low, high = (0, low) if high is None else (low, high)
+        low = check_int("low", low)
+        low, high = (0, low) if high is None else (low, check_int("high", high))
         span = high - low
         if not 0 < span <= 1 << 32:
             raise ArgumentError(

@@ -12,16 +12,15 @@ never cut.
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import StackError
+from loaderx.frozen import Frozen
 
 Tree: TypeAlias = Any
 Array: TypeAlias = npt.NDArray[Any]
@@ -29,8 +28,7 @@ Array: TypeAlias = npt.NDArray[Any]
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 
 
-@dataclass(frozen=True, slots=True)
-class ArraySpec:
+class ArraySpec(Frozen):
     """Shape and dtype of a leaf.  None in a shape: it varies between elements."""
 
     shape: tuple[int | None, ...]
@@ -40,9 +38,16 @@ class ArraySpec:
         inner = ",".join("?" if size is None else str(size) for size in self.shape)
         return f"{self.dtype}[{inner}]"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArraySpec):
+            return NotImplemented
+        return (self.shape, self.dtype) == (other.shape, other.dtype)
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Structure:
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+
+class Structure(Frozen):
     """The shape of a tree without its leaves.  Interned: compare with ``is``."""
 
     kind: str  # leaf, none, dict, tuple, list, namedtuple, dataclass
@@ -129,7 +134,9 @@ def _walk(tree: Tree, leaves: list[Any]) -> Structure:
     if isinstance(tree, list) and not all(isinstance(value, _SCALARS) for value in tree):
         children = [_walk(value, leaves) for value in tree]
         return _intern("list", None, range(len(tree)), children)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not _is_array_like(tree):
+    if hasattr(type(tree), "__dataclass_fields__") and not _is_array_like(tree):
+        import dataclasses  # whoever has one has imported it
+
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = [_walk(getattr(tree, name), leaves) for name in names]
         return _intern("dataclass", type(tree), names, children)

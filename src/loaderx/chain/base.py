@@ -7,13 +7,13 @@ when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved st
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from loaderx.errors import ArgumentError
+from loaderx.frozen import Frozen
 from loaderx.tree import Tree
 
 LIMIT = 1 << 62  # positions are int64, with room for arithmetic
@@ -21,11 +21,10 @@ LIMIT = 1 << 62  # positions are int64, with room for arithmetic
 
 def digest(*parts: Any) -> str:
     """Eight hex digits that stand for these values."""
-    return hashlib.blake2s(repr(parts).encode(), digest_size=4).hexdigest()
+    return f"{zlib.crc32(repr(parts).encode()):08x}"
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
+class Node(Frozen):
     """The base of all nodes.  Subclasses are final."""
 
     @property

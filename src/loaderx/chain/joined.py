@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -13,7 +12,6 @@ from loaderx.order.tickets import Schedule, schedule
 from loaderx.tree import Structure, Tree, flatten
 
 
-@dataclass(frozen=True, eq=False)
 class Joined(Node):
     """Several datasets as one: the base of concatenate, mix and zip."""
 
@@ -55,7 +53,6 @@ class Joined(Node):
         )
 
 
-@dataclass(frozen=True, eq=False)
 class Concatenated(Joined):
     def __post_init__(self) -> None:
         self._check_components()
@@ -87,7 +84,6 @@ class Concatenated(Joined):
         return f"concatenate({self.inner_marks(seed)})"
 
 
-@dataclass(frozen=True, eq=False)
 class Mixed(Joined):
     tickets: tuple[int, ...]
     stop: Literal["first_exhausted", "repeat"]
@@ -131,7 +127,6 @@ class Mixed(Joined):
         return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
 
 
-@dataclass(frozen=True, eq=False)
 class Zipped(Joined):
     structure: Structure
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from loaderx.chain.base import Node
 from loaderx.chain.stages import Batched, Guarded, Repeated, Seeded, Sliced, Transformed
 
@@ -26,7 +24,7 @@ def without_outer_repeat(node: Node) -> Node:
             return node if inner is node.input else inner
         case Seeded() | Guarded() | Transformed() if not _counts_positions(node):
             inner = without_outer_repeat(node.input)
-            return node if inner is node.input else replace(node, input=inner)
+            return node if inner is node.input else node.replace(input=inner)
     return node
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,6 @@ from loaderx.stages.transforms import RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves
 
 
-@dataclass(frozen=True, eq=False)
 class FromSource(Node):
     source: Source
 
@@ -52,7 +50,6 @@ class FromSource(Node):
         return f"source[{self.length}] {digest(structure.paths(), leaves)}"
 
 
-@dataclass(frozen=True, eq=False)
 class Single(Node):
     """A stage with one input."""
 
@@ -88,7 +85,6 @@ class Single(Node):
         return self.length * self.batch_size
 
 
-@dataclass(frozen=True, eq=False)
 class Moved(Single):
     """The base of stages that put elements in other places."""
 
@@ -97,7 +93,6 @@ class Moved(Single):
         return True
 
 
-@dataclass(frozen=True, eq=False)
 class Transformed(Single):
     """map, random_map, map_with_index, random_keys"""
 
@@ -134,7 +129,6 @@ class Transformed(Single):
         return f"{self.kind}{drawn} {self.name}"
 
 
-@dataclass(frozen=True, eq=False)
 class Shuffled(Moved):
     own_seed: int | None = None
 
@@ -157,24 +151,32 @@ class Shuffled(Moved):
         return f"shuffle({self.seed(seed)})"
 
 
-@dataclass(frozen=True, eq=False)
-class Scattered(Moved):
-    """One fixed random order, the same in every epoch: what `split` cuts."""
+class Part(Moved):
+    """One part of a split: a run of one order that is the same in every epoch."""
 
+    call: str  # as the user wrote it
+    start: int
+    count: int
+    shuffled: bool
     own_seed: int | None = None
 
-    def seed(self, default: int) -> int:
+    @property
+    def length(self) -> int:
+        return self.count
+
+    def seed(self, default: int) -> int | None:
+        if not self.shuffled:
+            return None
         return default if self.own_seed is None else self.own_seed
 
     @property
     def stage(self) -> str:
-        return "scatter()" if self.own_seed is None else f"scatter(seed={self.own_seed})"
+        return self.call
 
     def mark(self, seed: int) -> str:
-        return f"scatter({self.seed(seed)})"
+        return f"split({self.start}+{self.count}) {self.seed(seed)}"
 
 
-@dataclass(frozen=True, eq=False)
 class Sliced(Moved):
     """Positions start, start + step, ...; ``count`` of them (None: endless)."""
 
@@ -208,11 +210,10 @@ class Sliced(Moved):
         return f"[{self.start}:{stop}:{self.step}]"
 
 
-@dataclass(frozen=True, eq=False)
 class Picked(Moved):
     """The elements at given positions."""
 
-    table: npt.NDArray[np.int64] = field(repr=False)
+    table: npt.NDArray[np.int64]
 
     @property
     def length(self) -> int:
@@ -248,7 +249,6 @@ class Picked(Moved):
         return f"pick[{len(self.table)}] {digest(self.table.tobytes())}"
 
 
-@dataclass(frozen=True, eq=False)
 class Repeated(Moved):
     epochs: int | None
 
@@ -277,7 +277,6 @@ class Repeated(Moved):
         return "repeat()" if self.epochs is None else f"repeat({self.epochs})"
 
 
-@dataclass(frozen=True, eq=False)
 class Seeded(Single):
     """The default seed of the chain that it stands in, above and below."""
 
@@ -288,7 +287,6 @@ class Seeded(Single):
         return f"seed({self.number})"
 
 
-@dataclass(frozen=True, eq=False)
 class Guarded(Single):
     policy: Any  # "replace", or a function of the error
 
@@ -298,7 +296,6 @@ class Guarded(Single):
         return f"on_error({name!r})"
 
 
-@dataclass(frozen=True, eq=False)
 class Batched(Single):
     size: int
     drop_remainder: bool = False
@@ -384,7 +381,6 @@ class Batched(Single):
         return f"batch({self.size}) {ending}{padded}".rstrip()
 
 
-@dataclass(frozen=True, eq=False)
 class Unbatched(Single):
     def __post_init__(self) -> None:
         if not self.input.batched:

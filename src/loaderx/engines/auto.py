@@ -2,10 +2,11 @@
 
 It starts inline and measures W, the time to make a batch, and P, the time between two batches that
 are handed out (so P - W is what the consumer does in between).  It stays inline if W is under 150
-µs or under 3 % of P: nothing could be won.  Otherwise it tries threads, one, two, four and so on,
-and keeps a change only if P gets 10 % shorter.  A trial that is clearly losing is cut short.  Since
-a batch depends on its step alone, changing engines between two steps changes nothing in the data,
-and what a trial has begun is delivered, not thrown away.
+µs or under 3 % of P: nothing could be won.  Otherwise it tries threads, one, two, four and so on.
+The best that n threads could do is a batch every max(P - W, W / n); they are tried if that would
+shorten P by 3 %, and kept if at least half of it came true.  A trial that is clearly losing is cut
+short.  Since a batch depends on its step alone, changing engines between two steps changes nothing
+in the data, and what a trial has begun is delivered, not thrown away.
 
 A pipeline that stays inline is measured again after a while, since the first batches may not be
 typical (the consumer compiles its step, caches are cold).
@@ -14,26 +15,24 @@ typical (the consumer compiles its step, caches are cold).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from statistics import median
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
 from loaderx.engines.base import Work, cores
 from loaderx.engines.inline import make
 from loaderx.engines.threads import Threads, ThreadsRun
+from loaderx.frozen import Frozen
 from loaderx.memory import Lend, Pool
 
 FAST_S = 150e-6  # handing a batch between threads costs about as much
 SMALL_SHARE = 0.03
-GAIN = 0.9
-ENOUGH = 4  # batches per measurement, at least
+ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
 
-@dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(Frozen):
     """Inline or threads, whichever is measured to be faster; ``max_workers`` bounds the threads."""
 
     max_workers: int | None = None
@@ -134,24 +133,18 @@ class _Chooser:
         inline_s, consumer_s = self.period_s, max(0.0, self.period_s - self.made_s)
         best, best_s = 0, inline_s
         current: tuple[int, ThreadsRun] | None = None
-        for workers in self._candidates(consumer_s):
+        for workers in self._counts():
+            possible = best_s - max(consumer_s, self.made_s / workers)
+            if possible < SMALL_SHARE * best_s:
+                continue
             if current is not None:
                 yield from self._drain(current[1])
-            run = self._threads(workers)
-            current = (workers, run)
-            period = yield from self._measure_run(run, best_s)
-            if period < GAIN * best_s:
+            current = (workers, self._threads(workers))
+            enough = ENOUGH if possible > 0.2 * best_s else 3 * ENOUGH
+            period = yield from self._measure_run(current[1], best_s, enough, workers)
+            if best_s - period >= possible / 2:
                 best, best_s = workers, period
-            if best_s <= 1.1 * consumer_s:  # the consumer does not wait any more
-                break
-        if best:
-            self.choice.engine = f"threads({best})"
-            self.choice.reason = (
-                f"they bring a batch every {_say(best_s)}, inline every {_say(inline_s)}"
-            )
-        else:
-            self.choice.engine = "inline"
-            self.choice.reason = f"threads were not faster than {_say(inline_s)} a batch"
+        self._explain(best, best_s, inline_s)
         if current is not None and current[0] == best:
             yield from self._follow(current[1])
             return
@@ -162,20 +155,22 @@ class _Chooser:
         else:
             yield from make(self.work, range(self.position, self.stop), lend)
 
-    def _candidates(self, consumer_s: float) -> list[int]:
-        """One thread, two, four, ...; one alone wins nothing if the consumer only waits."""
-        first = 1 if consumer_s > (1 - GAIN) * self.period_s else 2
-        counts = []
-        while first < self.max_workers:
-            counts.append(first)
-            first *= 2
-        if self.max_workers >= 1 and (counts or first <= self.max_workers):
-            counts.append(self.max_workers)
-        return counts
+    def _explain(self, best: int, best_s: float, inline_s: float) -> None:
+        self.choice.engine = f"threads({best})" if best else "inline"
+        if best:
+            why = f"a batch is handed out every {_say(best_s)}, inline every {_say(inline_s)}"
+        else:
+            why = f"threads did not shorten the {_say(inline_s)} from one batch to the next"
+        self.choice.reason = why
+
+    def _counts(self) -> list[int]:
+        """One thread, two, four, ... and the most allowed."""
+        counts = [1]
+        while counts[-1] * 2 < self.max_workers:
+            counts.append(counts[-1] * 2)
+        return counts if self.max_workers == 1 else [*counts, self.max_workers]
 
     def _threads(self, workers: int) -> ThreadsRun:
-        self.choice.engine = f"threads({workers})"
-        self.choice.reason = "being tried"
         return Threads(workers, self.prefetch).open(self.work, range(self.position, self.stop))
 
     def _take(self, run: ThreadsRun) -> Any:
@@ -199,35 +194,40 @@ class _Chooser:
         run.drain()
         yield from self._follow(run)
 
-    def _measure_run(self, run: ThreadsRun, best_s: float) -> Any:
+    def _measure_run(self, run: ThreadsRun, best_s: float, enough: int, workers: int) -> Any:
         """Yields elements and returns the period between them; infinity if the stream ended."""
-        taken, begun = 0, 0.0
-        done = False
+        times: list[float] = []
+        keep_open = False
         try:
             while True:
                 try:
                     element = self._take(run)
                 except StopIteration:
-                    done = True
                     return float("inf")
-                now = perf_counter()
-                if taken == 1:
-                    begun = now  # the first ones had to wait for the crew to start
-                taken += 1
-                measured = taken - 2
+                times.append(perf_counter())
                 yield element
                 del element
-                if measured >= 1:
-                    period = (now - begun) / measured
-                    enough = measured >= ENOUGH and now - begun >= ENOUGH_S
-                    losing = measured >= 3 and period > 1.5 * best_s
-                    if enough or losing:
-                        done = True
-                        return period
+                count = len(times) - 2  # the first one had to wait for the crew to start
+                if count < 1:
+                    continue
+                taken = times[-1] - times[1]
+                period = taken / count
+                losing = count >= 3 and period > 1.5 * best_s
+                if losing or (count >= enough and taken >= ENOUGH_S):
+                    keep_open = True
+                    # One thread delivers evenly, several in bursts: there only the mean says much.
+                    return (
+                        median([b - a for a, b in pairwise(times[1:])]) if workers == 1 else period
+                    )
         finally:
-            if not done:  # an error, or the consumer went away
+            if not keep_open:  # the end, an error, or the consumer went away
                 run.close()
 
 
+def median(values: list[float]) -> float:
+    """The middle value (the `statistics` module would double the time to import loaderx)."""
+    return sorted(values)[len(values) // 2]
+
+
 def _say(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from loaderx.engines.base import Work
+from loaderx.frozen import Frozen
 from loaderx.memory import Lend, Pool
 
 
-@dataclass(frozen=True, slots=True)
-class Inline:
+class Inline(Frozen):
     """Makes each element when it is asked for."""
 
     def open(self, work: Work, steps: range) -> InlineRun:

@@ -14,17 +14,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 from loaderx.engines.base import Work, cores
 from loaderx.errors import check_int
+from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
+class Threads(Frozen):
     """A crew of threads.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Engine, Noted, Run
-from loaderx.errors import ArgumentError, check_int
+from loaderx.errors import ArgumentError, StateError, check_int
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
@@ -52,14 +52,16 @@ class LoaderIterator(Iterator[T], Generic[T]):
         self._position += 1
         if type(element) is Noted:
             element = self._note(element)
-        self._counters.waited += perf_counter() - begun
+        self._last = now = perf_counter()
+        self._counters.waited += now - begun
         return element  # type: ignore[no-any-return]
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
         self._run = self._engine.open(self._work, range(self._position, self._steps.stop))
         self._next = self._run.next
-        self._counting = (perf_counter(), self._position)
+        self._last = perf_counter()
+        self._counted = (self._last, self._position)
         return self._next()
 
     def _note(self, noted: Noted) -> Any:
@@ -77,14 +79,17 @@ class LoaderIterator(Iterator[T], Generic[T]):
         """Brings the statistics up to date."""
         if self._run is None:
             return
-        now, position = perf_counter(), self._position
-        since, start = self._counting
-        self._counting = (now, position)
-        counters = self._counters
-        counters.seconds += now - since
-        counters.batches += position - start
-        counters.records += rows_before(self._node, position) - rows_before(self._node, start)
+        since, start = self._counted
+        self._counted = (self._last, self._position)
+        counters, node = self._counters, self._node
+        counters.seconds += self._last - since
+        counters.batches += self._position - start
+        counters.records += rows_before(node, self._position) - rows_before(node, start)
         counters.engine, counters.reason = self._run.describe()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_run"):  # else making it failed
+            self._stop()
 
     @property
     def step(self) -> int:
@@ -116,7 +121,13 @@ class LoaderIterator(Iterator[T], Generic[T]):
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and the stream goes on at the same record.
         """
-        self.seek(read_state(state, self._node, self._base, strict=strict))
+        step = read_state(state, self._node, self._base, strict=strict)
+        if step > self._steps.stop:
+            raise StateError(
+                f"the state is at step {step}, but this stream ends at step {self._steps.stop}. "
+                "Was it saved with more epochs?"
+            )
+        self.seek(step)
 
     def close(self) -> None:
         """Stops what runs in the background.  The position stays; ``next`` would start anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
@@ -25,6 +25,7 @@ from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _ENDLESS = 1 << 62
 _UNSET: Any = object()
@@ -57,6 +58,32 @@ class DataLoader(Generic[T]):
         this host's rows of every batch only.
     """
 
+    @overload
+    def __init__(
+        self: DataLoader[U],
+        dataset: Dataset[U],
+        *,
+        engine: str | Engine = ...,
+        num_workers: int | None = ...,
+        prefetch: int | None = ...,
+        shard: tuple[int, int] | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: DataLoader[Any],
+        dataset: Any,
+        *,
+        batch_size: int | None = ...,
+        shuffle: bool = ...,
+        num_epochs: int | None = ...,
+        seed: int = ...,
+        transform: Callable[[Any], Any] | None = ...,
+        drop_remainder: bool = ...,
+        engine: str | Engine = ...,
+        num_workers: int | None = ...,
+        prefetch: int | None = ...,
+        shard: tuple[int, int] | None = ...,
+    ) -> None: ...
     def __init__(
         self,
         dataset: Any,

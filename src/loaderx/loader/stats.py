@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from loaderx.frozen import Frozen
 from loaderx.tree import flatten
 
 
@@ -12,7 +12,7 @@ class Counters:
     """Counted while the stream runs; almost all of it only on the steps that are timed anyway."""
 
     __slots__ = (
-        "batches", "began", "engine", "reason", "records", "replaced", "sampled", "sampled_bytes",
+        "batches", "engine", "reason", "records", "replaced", "sampled", "sampled_bytes",
         "seconds", "stages", "waited",
     )  # fmt: skip
 
@@ -42,15 +42,14 @@ def nbytes(element: Any) -> int:
     return sum(getattr(leaf, "nbytes", 0) for leaf in flatten(element)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Frozen):
     """What `DataLoader.stats` returns.  Times are in seconds.
 
     Attributes:
         batches: elements handed out, over all iterators of the loader.
         records: records in them.
         bytes: bytes in them, from one batch in 64.
-        seconds: time from the first ``next`` to the last.
+        seconds: time from the first ``next`` to the last, iterator by iterator.
         waited_s: time that the consumer spent in ``next``.
         replaced: records that `on_error` replaced.
         stage_s: time spent per stage, all workers together, from one batch in 64.
@@ -64,7 +63,7 @@ class Stats:
     seconds: float
     waited_s: float
     replaced: int
-    stage_s: dict[str, float] = field(repr=False)
+    stage_s: dict[str, float]
     engine: str
     reason: str
 

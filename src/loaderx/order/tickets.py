@@ -12,12 +12,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+
+from loaderx.frozen import Frozen
 
 MAX_TICKETS = 65_536
 
@@ -26,6 +26,8 @@ Positions = npt.NDArray[np.int64]
 
 def tickets(weights: Sequence[float]) -> tuple[int, ...]:
     """Whole tickets for positive finite weights: exact if a small common denominator exists."""
+    from fractions import Fraction  # slow to import, and only mixes need it
+
     fractions = [Fraction(weight).limit_denominator(10**6) for weight in weights]
     if all(fraction > 0 for fraction in fractions):
         scale = math.lcm(*(fraction.denominator for fraction in fractions))
@@ -34,14 +36,14 @@ def tickets(weights: Sequence[float]) -> tuple[int, ...]:
         exact = tuple(count // shared for count in whole)
         if sum(exact) <= MAX_TICKETS:
             return exact
-    return _largest_remainder([Fraction(weight) for weight in weights])
+    return _largest_remainder(weights)
 
 
-def _largest_remainder(weights: list[Fraction]) -> tuple[int, ...]:
-    total = sum(weights)
+def _largest_remainder(weights: Sequence[float]) -> tuple[int, ...]:
+    total = math.fsum(weights)
     spare = MAX_TICKETS - len(weights)  # everybody holds one ticket already
-    shares = [max(Fraction(0), weight * MAX_TICKETS / total - 1) for weight in weights]
-    grown = sum(shares)
+    shares = [max(0.0, weight / total * MAX_TICKETS - 1) for weight in weights]
+    grown = math.fsum(shares)
     shares = [share * spare / grown for share in shares] if grown else shares
     counts = [int(share) for share in shares]
     by_remainder = sorted(range(len(weights)), key=lambda c: (counts[c] - shares[c], c))
@@ -50,8 +52,7 @@ def _largest_remainder(weights: list[Fraction]) -> tuple[int, ...]:
     return tuple(count + 1 for count in counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Frozen):
     """One period of a mix: slot r takes the ``rank[r]``-th record of ``component[r]``."""
 
     tickets: tuple[int, ...]

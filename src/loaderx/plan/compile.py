@@ -131,10 +131,9 @@ class Compiler:
             case stages.Shuffled():
                 assert node.length is not None
                 return moves.Shuffle(node.length, node.seed(self.seed), node.random_stages)
-            case stages.Scattered():
-                assert node.length is not None
-                seed = node.seed(self.seed)
-                return moves.Shuffle(node.length, seed, -1, per_epoch=False)
+            case stages.Part():
+                assert node.input.length is not None
+                return moves.Part(node.input.length, node.seed(self.seed), node.start)
             case stages.Sliced():
                 return moves.Slice(node.start, node.step)
             case stages.Picked():

@@ -6,30 +6,19 @@ for what stands between a batch and its unbatch; there a record is batch times s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
-
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.order.epochs import child, wrap
 from loaderx.order.permutation import permute
-from loaderx.rng import ORDER, ROOT, Keys, fold, fold_int
+from loaderx.rng import ORDER, PART, ROOT, Keys, fold, fold_int
 
 Positions = npt.NDArray[np.int64]
 Address = tuple[Keys, Positions]
 
 
-class Move(Protocol):
-    def steps(self, epochs: Keys, positions: Positions) -> Address: ...
-
-    def rows(self, epochs: Keys, positions: Positions, size: int) -> Address: ...
-
-
-class _ByBatch:
-    """Rows move with their batch."""
-
-    __slots__ = ()
+class Move:
+    """Rows move with their batch, unless a subclass knows better."""
 
     def steps(self, epochs: Keys, positions: Positions) -> Address:
         raise NotImplementedError
@@ -40,33 +29,48 @@ class _ByBatch:
         return epochs, batches * size + places
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffle(_ByBatch):
-    length: int
-    seed: int
-    ordinal: int
-    per_epoch: bool = True
+class Shuffle(Move):
+    """A new order in every epoch."""
+
+    def __init__(self, length: int, seed: int, ordinal: int) -> None:
+        self.length = length
+        self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
     def steps(self, epochs: Keys, positions: Positions) -> Address:
-        stage = np.array([fold_int(self.seed, self.ordinal, ORDER)], np.uint64)
-        keys = fold(epochs if self.per_epoch else ROOT, stage, ORDER)
-        return epochs, permute(positions, self.length, keys)
+        return epochs, permute(positions, self.length, fold(epochs, self.stage, ORDER))
 
 
-@dataclass(frozen=True, slots=True)
-class Slice(_ByBatch):
-    start: int
-    step: int
+class Part(Move):
+    """A part of one fixed order, the same in every epoch: what `split` makes."""
+
+    def __init__(self, length: int, seed: int | None, start: int) -> None:
+        self.length, self.start = length, start
+        self.keys = None
+        if seed is not None:
+            self.keys = fold(ROOT, np.array([fold_int(seed, 0, PART)], np.uint64), PART)
+
+    def steps(self, epochs: Keys, positions: Positions) -> Address:
+        positions = positions + self.start
+        if self.keys is not None:
+            positions = permute(positions, self.length, self.keys)
+        return epochs, positions
+
+
+class Slice(Move):
+    """Every ``step``-th element from ``start`` on."""
+
+    def __init__(self, start: int, step: int) -> None:
+        self.start, self.step = start, step
 
     def steps(self, epochs: Keys, positions: Positions) -> Address:
         return epochs, positions * self.step + self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Pick(_ByBatch):
-    table: Positions = field(repr=False)
-    seen: Positions | None = field(repr=False)
-    ordinal: int
+class Pick(Move):
+    """The elements of a table."""
+
+    def __init__(self, table: Positions, seen: Positions | None, ordinal: int) -> None:
+        self.table, self.seen, self.ordinal = table, seen, ordinal
 
     def steps(self, epochs: Keys, positions: Positions) -> Address:
         if self.seen is not None:  # the second time round, a record is another row
@@ -74,11 +78,11 @@ class Pick(_ByBatch):
         return epochs, self.table[positions]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    length: int
-    row_count: int | None
-    ordinal: int
+class Repeat(Move):
+    """The same again, under other epoch keys."""
+
+    def __init__(self, length: int, row_count: int | None, ordinal: int) -> None:
+        self.length, self.row_count, self.ordinal = length, row_count, ordinal
 
     def steps(self, epochs: Keys, positions: Positions) -> Address:
         return wrap(epochs, positions, self.length, self.ordinal)

@@ -7,7 +7,7 @@ class here belongs to one kind of operator, and can be cut down to the rows of o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,6 @@ from loaderx.rng import Keys
 from loaderx.sources.base import Indices
 
 Positions = npt.NDArray[np.int64]
-
-
-class Rows(Protocol):
-    def cut(self, start: int, stop: int) -> Rows: ...
-
-    def __len__(self) -> int: ...
 
 
 class SourceRows:
@@ -128,21 +122,26 @@ class BatchRows:
         return BatchRows(self.inner.cut(start, stop), stop - start, stop - start)
 
 
-class Steps(Protocol):
+class Steps:
     """A block of steps of a batched dataset."""
+
+    __slots__ = ()
 
     def step(self, number: int) -> Any:
         """What is to be read for one step of the block."""
+        raise NotImplementedError
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The step's rows within the rows of the block."""
+        raise NotImplementedError
 
     @property
     def row_count(self) -> int:
         """The rows of the block."""
+        raise NotImplementedError
 
 
-class BatchSteps:
+class BatchSteps(Steps):
     """Equal runs of ``width`` rows per step, of which the first ``counts`` are real."""
 
     __slots__ = ("counts", "padded", "rows", "width")
@@ -169,7 +168,7 @@ class BatchSteps:
         return len(self.rows)
 
 
-class TaggedSteps:
+class TaggedSteps(Steps):
     """Steps with the random keys of their rows, or with their own positions."""
 
     __slots__ = ("inner", "per_row", "values")
@@ -191,7 +190,7 @@ class TaggedSteps:
         return self.inner.row_count
 
 
-class MergedSteps:
+class MergedSteps(Steps):
     """Steps of several components; step s is step ``ordinal[s]`` of component ``which[s]``."""
 
     __slots__ = ("blocks", "offsets", "ordinal", "which")
@@ -215,7 +214,7 @@ class MergedSteps:
         return sum(block.row_count for block in self.blocks if block is not None)
 
 
-class ZippedSteps:
+class ZippedSteps(Steps):
     """The same steps of several components."""
 
     __slots__ = ("blocks",)

@@ -5,7 +5,6 @@ A dataset reads through one small interface, `Source`.  `adapt` makes one of wha
 
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Source
-from loaderx.sources.files import open_arrays
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
 
@@ -15,5 +14,4 @@ __all__ = [
     "RangeSource",
     "Source",
     "adapt",
-    "open_arrays",
 ]

@@ -10,7 +10,6 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
-from loaderx.sources.files import CompressedArray
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
 
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
@@ -19,7 +18,8 @@ _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
 class ArraySource:
     """A tree of arrays with one leading length: record i is row i of every leaf."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
+        self._made_by = made_by
         leaves, self._structure = flatten(tree)
         paths = self._structure.paths()
         if not leaves:
@@ -64,7 +64,7 @@ class ArraySource:
         return True
 
     def label(self) -> str:
-        return f"from_arrays({describe_spec(self.spec)})"
+        return f"{self._made_by}({describe_spec(self.spec)})"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         count = len(indices)
@@ -121,8 +121,8 @@ def _is_lazy(leaf: Any) -> bool:
 
 def _read_lazy(leaf: Any, indices: Indices) -> Array:
     """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
-    if isinstance(leaf, CompressedArray):
-        return leaf.whole().take(indices, 0)
+    if hasattr(leaf, "whole"):  # a compressed member, which is unpacked once
+        return np.asarray(leaf.whole().take(indices, 0))
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):

@@ -145,9 +145,7 @@ class CompressedArray:
                 array: Array = np.lib.format.read_array(file, allow_pickle=False)
                 return array
         except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
-            raise FileError(
-                f"{self._place}, array {self._member!r} is damaged: {error}"
-            ) from error
+            raise FileError(f"{self._place}, array {self._member!r} is damaged: {error}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_array": None, "_lock": None}

@@ -22,7 +22,12 @@ class ObjectSource:
             raise ArgumentTypeError(
                 f"a source needs __len__ and __getitem__; {type(obj).__name__} has not both."
             )
-        if isinstance(obj, (Mapping, str, bytes)):
+        if isinstance(obj, (str, bytes)):
+            raise ArgumentTypeError(
+                f"a source is needed, got the text {obj!r}. "
+                "For a file write Dataset.from_file(path)."
+            )
+        if isinstance(obj, Mapping):
             raise ArgumentTypeError(
                 f"a {type(obj).__name__} is not indexed by record. "
                 "For a dict of arrays write Dataset.from_arrays(...)."

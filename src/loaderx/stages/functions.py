@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from loaderx.errors import ArgumentTypeError
+from loaderx.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Frozen):
     """What to call, and the name by which messages call it."""
 
     call: Callable[..., Any]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from loaderx.errors import StackError
+from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.tree import (
     Array,
@@ -27,8 +27,7 @@ Name = Callable[[int], str]
 _PYTHON_NUMBERS = {bool, int, float, complex}
 
 
-@dataclass(frozen=True, slots=True)
-class Padding:
+class Padding(Frozen):
     """``pad_to``: leaves that are padded along their first axis, and with what."""
 
     lengths: Mapping[str, int]
@@ -86,8 +85,7 @@ def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Frozen):
     """One leaf of all records, checked: what is to be written, and how its rows look."""
 
     values: Any  # a finished column, or a list of arrays

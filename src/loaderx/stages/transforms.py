@@ -8,12 +8,12 @@ is; a whole batch fails as row None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ChainError, LoaderxError, StackError
+from loaderx.frozen import Frozen
 from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
 from loaderx.stages.functions import Function
 from loaderx.tree import Tree
@@ -31,8 +31,7 @@ class Transform(Protocol):
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(Frozen):
     """``f(element)``"""
 
     function: Function
@@ -57,8 +56,7 @@ class Map:
             raise fail(None, error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RandomMap:
+class RandomMap(Frozen):
     """``f(element, rng)``"""
 
     function: Function
@@ -83,8 +81,7 @@ class RandomMap:
             raise fail(None, error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class MapWithIndex:
+class MapWithIndex(Frozen):
     """``f(index, element)``"""
 
     function: Function
@@ -109,8 +106,7 @@ class MapWithIndex:
             raise fail(None, error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RandomKeys:
+class RandomKeys(Frozen):
     """Adds key data for `jax.random.wrap_key_data`: uint32[2] per record."""
 
     name: str
