@@ -20,6 +20,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from sys import getrefcount
 from typing import Any, TypeAlias
 
@@ -54,6 +55,12 @@ class Layout:
                 size *= dimension
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         self.nbytes = offset
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(*leaves: LeafLayout) -> Layout:
+        """The layout of these leaves, one object for all who ask: slots know it by identity."""
+        return Layout(leaves)
 
     def with_objects(self, lend: Lend) -> list[Array]:
         plain = iter(lend(self.plain))

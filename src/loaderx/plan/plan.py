@@ -66,10 +66,10 @@ class Plan:
         start, stop, block = self._current
         if not start <= step < stop:
             start, _, block = self._find(step)
-        if block.counts is not None:
-            return self._read(block, step - start, step, Job(lend))
-        width = block.width
-        first = (step - start) * width
+        inside, width = step - start, block.width
+        if block.counts is not None and block.counts[inside] < width:
+            return self._read(block, inside, step, Job(lend))
+        first = inside * width
         return self._gather(block.rows.index[first : first + width], lend)
 
     @property

@@ -266,7 +266,9 @@ class Merge(RecordOperator):
 
     def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
         first, structure = flatten(runs[0][1].tree)
-        targets = job.lend(Layout([((len(rows), *leaf.shape[1:]), leaf.dtype) for leaf in first]))
+        targets = job.lend(
+            Layout.of(*[((len(rows), *leaf.shape[1:]), leaf.dtype) for leaf in first])
+        )
         for (component, _, _), (places, run) in zip(rows.parts, runs, strict=True):
             leaves, other = flatten(run.tree)
             if other is not structure:

@@ -47,7 +47,7 @@ class RangeSource:
         return repr(self._range)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        (out,) = lend(Layout([(indices.shape, _SPEC.dtype)]))
+        (out,) = lend(Layout.of((indices.shape, _SPEC.dtype)))
         np.multiply(indices, self._range.step, out=out)
         out += self._range.start
         return out

@@ -55,9 +55,12 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
         _Piece.of(column, path, name, padding.lengths.get(path))
         for column, path in zip(columns, paths, strict=True)
     ]
-    targets = lend(Layout([((len(records), *piece.shape), piece.dtype) for piece in pieces]))
+    targets = lend(Layout.of(*[((len(records), *piece.shape), piece.dtype) for piece in pieces]))
     for piece, path, target in zip(pieces, paths, targets, strict=True):
-        piece.write(target, padding.value_for(path))
+        try:
+            piece.write(target, padding.value_for(path))
+        except TypeError as error:  # some row would have to be cast
+            raise _misfit(piece.values, path, name) from error
     batch = structure.build(targets)
     if padding.lengths:
         batch = _with_lengths(batch, paths, pieces)
@@ -102,13 +105,15 @@ class _Piece(Frozen):
             except StackError as error:
                 raise StackError(f"cannot stack {_leaf(path)}: {error}") from error
             return cls(values, (), values.dtype)
+        if len(kinds) == 1 and _is_numpy_number(kinds):
+            values = np.array(column)
+            return cls(values, (), values.dtype)
         arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
         if pad_to is not None:
             return cls._padded(arrays, path, name, pad_to)
         shape, dtype = arrays[0].shape, arrays[0].dtype
-        for number, array in enumerate(arrays):
-            if array.shape != shape or array.dtype != dtype:
-                raise _misfit(arrays, number, path, name)
+        if len({array.shape for array in arrays}) > 1:
+            raise _misfit(arrays, path, name)
         return cls(arrays, shape, dtype)
 
     @classmethod
@@ -125,7 +130,7 @@ class _Piece(Frozen):
                     f"{len(array)}. Cut it in .map(), or raise `pad_to`."
                 )
             if array.size and (array.shape[1:] != first.shape[1:] or array.dtype != first.dtype):
-                raise _misfit([first, array], 1, path, lambda i, n=number: name(n))  # type: ignore[misc]
+                raise _misfit([first, array], path, lambda _, number=number: name(number))  # type: ignore[misc]
         lengths = [len(array) for array in arrays]
         return cls(arrays, (pad_to, *first.shape[1:]), first.dtype, lengths)
 
@@ -140,9 +145,11 @@ class _Piece(Frozen):
             target[...] = values
         elif self.shape and self.dtype != object:
             # One call for all rows: the records laid end to end along their first axis.
-            np.concatenate(values, out=target.reshape(-1, *self.shape[1:]))
+            np.concatenate(values, out=target.reshape(-1, *self.shape[1:]), casting="no")
         else:
             for number, array in enumerate(values):
+                if array.dtype != self.dtype:
+                    raise TypeError
                 target[number] = array[()] if array.ndim == 0 else array
 
 
@@ -166,8 +173,16 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
     return arrays
 
 
-def _misfit(arrays: list[Array], number: int, path: str, name: Name) -> StackError:
-    one, first = arrays[number], arrays[0]
+def _is_numpy_number(kinds: set[type]) -> bool:
+    (kind,) = kinds
+    return issubclass(kind, (np.number, np.bool_))
+
+
+def _misfit(arrays: list[Array], path: str, name: Name) -> StackError:
+    first = arrays[0]
+    number, one = next(
+        (i, a) for i, a in enumerate(arrays) if (a.shape, a.dtype) != (first.shape, first.dtype)
+    )
     if one.shape != first.shape:
         return StackError(
             f"cannot stack {_leaf(path)}: {name(number)} has shape {one.shape}, "
@@ -214,10 +229,10 @@ def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, 
         raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
     mask_layout = ((size,), np.dtype(np.bool_))
     if count == size:
-        (mask,) = lend(Layout([mask_layout]))
+        (mask,) = lend(Layout.of(mask_layout))
     else:
         shapes = [((size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
-        *targets, mask = lend(Layout([*shapes, mask_layout]))
+        *targets, mask = lend(Layout.of(*shapes, mask_layout))
         for leaf, target, path in zip(leaves, targets, structure.paths(), strict=True):
             target[:count] = leaf[:count]
             target[count:] = _filler(target.dtype, value.value_for(path))
