@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from loaderx.tree import (
 Name = Callable[[int], str]
 """Names the record in a row, for messages."""
 
+_shape = attrgetter("shape")
 _PYTHON_NUMBERS = {bool, int, float, complex}
 
 
@@ -70,7 +72,7 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
 def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
     if structure.is_flat_dict:
         width, keys = len(structure.keys), structure.keys
-        if all(isinstance(record, dict) and len(record) == width for record in records):
+        if set(map(type, records)) == {dict} and set(map(len, records)) == {width}:
             try:
                 return [[record[key] for record in records] for key in keys]
             except KeyError:
@@ -88,13 +90,19 @@ def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-class _Piece(Frozen):
+class _Piece:
     """One leaf of all records, checked: what is to be written, and how its rows look."""
 
-    values: Any  # a finished column, or a list of arrays
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    lengths: list[int] | None = None
+    __slots__ = ("dtype", "lengths", "shape", "values")
+
+    def __init__(
+        self,
+        values: Any,  # a finished column, or a list of arrays
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        lengths: list[int] | None = None,
+    ) -> None:
+        self.values, self.shape, self.dtype, self.lengths = values, shape, dtype, lengths
 
     @classmethod
     def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
@@ -112,7 +120,7 @@ class _Piece(Frozen):
         if pad_to is not None:
             return cls._padded(arrays, path, name, pad_to)
         shape, dtype = arrays[0].shape, arrays[0].dtype
-        if len({array.shape for array in arrays}) > 1:
+        if len(set(map(_shape, arrays))) > 1:
             raise _misfit(arrays, path, name)
         return cls(arrays, shape, dtype)
 
