@@ -9,7 +9,7 @@ short.  Since a batch depends on its step alone, changing engines between two st
 in the data, and what a trial has begun is delivered, not thrown away.
 
 A pipeline that stays inline is measured again after a while, since the first batches may not be
-typical (the consumer compiles its step, caches are cold).
+typical: the consumer compiles its step, caches are cold, a neighbour was busy during a trial.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from time import perf_counter
 from typing import Any
 
 from loaderx.engines.base import Work, cores
-from loaderx.engines.inline import make
 from loaderx.engines.threads import Threads, ThreadsRun
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend, Pool
@@ -29,6 +28,7 @@ FAST_S = 150e-6  # handing a batch between threads costs about as much
 SMALL_SHARE = 0.03
 ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
+LONG_S = 0.2  # slow batches show sooner what they cost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
 
@@ -84,18 +84,15 @@ class _Chooser:
         again = CHECK_AGAIN
         while self.position < self.stop:
             yield from self._measure_inline(lend)
-            if self._inline_is_best():
-                steps = range(self.position, min(self.position + again, self.stop))
-                yield from make(self.work, steps, lend)
-                self.position = steps.stop
-                again *= 8
-            elif not self.work.thread_safe:
-                self.choice.reason = "the source is not known to be thread-safe"
-                yield from make(self.work, range(self.position, self.stop), lend)
-                return
-            else:
-                yield from self._try_threads(lend)
-                return
+            if not self._inline_is_best():
+                run = yield from self._try_threads()
+                if run is not None:
+                    yield from self._follow(run)
+                    return
+            steps = range(self.position, min(self.position + again, self.stop))
+            yield from self.work.stream(steps, lend)
+            self.position = steps.stop
+            again *= 8
 
     def _measure_inline(self, lend: Lend) -> Iterator[Any]:
         made: list[float] = []
@@ -112,7 +109,7 @@ class _Chooser:
             last = now
             yield element
             del element
-            if len(periods) >= ENOUGH:
+            if len(periods) >= ENOUGH or (len(periods) > 1 and sum(made) >= LONG_S):
                 self.made_s, self.period_s = median(made), median(periods)
                 enough = sum(periods) >= ENOUGH_S
                 if enough or (len(periods) >= 4 * ENOUGH and self.made_s < FAST_S):
@@ -120,7 +117,9 @@ class _Chooser:
 
     def _inline_is_best(self) -> bool:
         made, period = self.made_s, self.period_s
-        if made < FAST_S:
+        if not self.work.thread_safe:
+            why = "the source is not known to be thread-safe"
+        elif made < FAST_S:
             why = f"making a batch takes {_say(made)}, less than handing it over would"
         elif made < SMALL_SHARE * period:
             why = f"making a batch takes {_say(made)} of every {_say(period)}"
@@ -129,7 +128,8 @@ class _Chooser:
         self.choice.reason = why
         return True
 
-    def _try_threads(self, lend: Lend) -> Iterator[Any]:
+    def _try_threads(self) -> Any:
+        """Yields elements while it tries; returns the run to follow, None to stay inline."""
         inline_s, consumer_s = self.period_s, max(0.0, self.period_s - self.made_s)
         best, best_s = 0, inline_s
         current: tuple[int, ThreadsRun] | None = None
@@ -146,14 +146,10 @@ class _Chooser:
                 best, best_s = workers, period
         self._explain(best, best_s, inline_s)
         if current is not None and current[0] == best:
-            yield from self._follow(current[1])
-            return
+            return current[1]
         if current is not None:
             yield from self._drain(current[1])
-        if best:
-            yield from self._follow(self._threads(best))
-        else:
-            yield from make(self.work, range(self.position, self.stop), lend)
+        return self._threads(best) if best else None
 
     def _explain(self, best: int, best_s: float, inline_s: float) -> None:
         self.choice.engine = f"threads({best})" if best else "inline"

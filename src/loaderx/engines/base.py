@@ -8,7 +8,7 @@ closed leaves nothing behind; closing twice is fine, and dropping a run closes i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from loaderx.memory import Lend
@@ -33,6 +33,9 @@ class Work(Protocol):
 
     def __call__(self, step: int, lend: Lend) -> Any:
         """The element of a step, or `Noted`."""
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+        """The same for consecutive steps, for an engine that makes one after the other."""
 
 
 class Run(Protocol):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from loaderx.engines.base import Work
 from loaderx.frozen import Frozen
-from loaderx.memory import Lend, Pool
+from loaderx.memory import Pool
 
 
 class Inline(Frozen):
@@ -19,7 +18,7 @@ class Inline(Frozen):
 
 class InlineRun:
     def __init__(self, work: Work, steps: range) -> None:
-        self._elements = make(work, steps, Pool().lend)
+        self._elements: Any = work.stream(steps, Pool().lend)
         self.next = self._elements.__next__
 
     def close(self) -> None:
@@ -27,13 +26,3 @@ class InlineRun:
 
     def describe(self) -> tuple[str, str]:
         return "inline", "it was asked for"
-
-
-def make(work: Work, steps: range, lend: Lend) -> Any:
-    """The elements of these steps.  A generator: nothing in Python is cheaper to resume."""
-
-    def generate() -> Iterator[Any]:
-        for step in steps:
-            yield work(step, lend)
-
-    return generate()

@@ -36,6 +36,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         self._engine = engine
         self._counters = counters
         self._position = steps.start
+        self._waited = 0.0
         self._run: Run | None = None
         self._next: Any = self._open
 
@@ -53,7 +54,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         if type(element) is Noted:
             element = self._note(element)
         self._last = now = perf_counter()
-        self._counters.waited += now - begun
+        self._waited += now - begun
         return element  # type: ignore[no-any-return]
 
     def _open(self) -> Any:
@@ -83,6 +84,8 @@ class LoaderIterator(Iterator[T], Generic[T]):
         self._counted = (self._last, self._position)
         counters, node = self._counters, self._node
         counters.seconds += self._last - since
+        counters.waited += self._waited
+        self._waited = 0.0
         counters.batches += self._position - start
         counters.records += rows_before(node, self._position) - rows_before(node, start)
         counters.engine, counters.reason = self._run.describe()

@@ -11,11 +11,6 @@ from loaderx.tree import flatten
 class Counters:
     """Counted while the stream runs; almost all of it only on the steps that are timed anyway."""
 
-    __slots__ = (
-        "batches", "engine", "reason", "records", "replaced", "sampled", "sampled_bytes",
-        "seconds", "stages", "waited",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.batches = 0
         self.records = 0
@@ -25,12 +20,16 @@ class Counters:
         self.sampled = 0
         self.sampled_bytes = 0
         self.stages: dict[str, float] = {}
+        self.is_cold: bool | None = None
         self.engine, self.reason = "none yet", "no batch has been asked for"
 
     def note(self, element: Any, replaced: int, times: dict[str, float] | None) -> None:
         self.replaced += replaced
         if times is None:
             return
+        if self.is_cold:  # the first step of all: better than none, but not typical
+            self.sampled, self.sampled_bytes, self.stages = 0, 0, {}
+        self.is_cold = self.is_cold is None
         self.sampled += 1
         self.sampled_bytes += nbytes(element)
         for stage, seconds in times.items():

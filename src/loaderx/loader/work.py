@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
@@ -24,6 +25,16 @@ class PlanWork:
         self.thread_safe = all(
             below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
         )
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+        """The elements of consecutive steps."""
+        if not self._plain:
+            for step in steps:
+                yield self(step, lend)
+            return
+        read = self.plan.read_fast
+        for step in steps:
+            yield read(step, lend) if step & SAMPLE_MASK else self(step, lend)
 
     def __call__(self, step: int, lend: Lend) -> Any:
         if step & SAMPLE_MASK:

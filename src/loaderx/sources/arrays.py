@@ -73,12 +73,17 @@ class ArraySource:
             layout = Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
             self._layouts[count] = layout
         out = lend(layout)
-        for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
-            if type(leaf) is np.ndarray:
+        if self._in_memory:
+            for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
                 leaf.take(indices, 0, target, "clip")  # other modes buffer the output first
-            else:
-                target[...] = _read_lazy(leaf, indices)
+        else:
+            self._read_lazily(indices, out)
         return self._structure.build(out)
+
+    def _read_lazily(self, indices: Indices, out: list[Array]) -> None:
+        for leaf, target in zip(self._leaves, out, strict=True):
+            in_memory = isinstance(leaf, np.ndarray)
+            target[...] = leaf[indices] if in_memory else _read_lazy(leaf, indices)
 
     def records(self, indices: Indices) -> list[Any]:
         structure = self._structure
