@@ -4,6 +4,8 @@
 step).
 """
 
+import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
+
 from loaderx import engines, sources
 from loaderx.dataset import Dataset
 from loaderx.errors import (

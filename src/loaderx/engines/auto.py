@@ -28,6 +28,7 @@ FAST_S = 150e-6  # handing a batch between threads costs about as much
 SMALL_SHARE = 0.03
 ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
+SHORT_S = 0.005  # a trial that has won nothing by now is cut short
 LONG_S = 0.2  # slow batches show sooner what they cost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
@@ -89,6 +90,7 @@ class _Chooser:
                 if run is not None:
                     yield from self._follow(run)
                     return
+                again = max(again, CHECK_AGAIN * 8)  # a lost trial costs more than a look
             steps = range(self.position, min(self.position + again, self.stop))
             yield from self.work.stream(steps, lend)
             self.position = steps.stop
@@ -135,7 +137,9 @@ class _Chooser:
         current: tuple[int, ThreadsRun] | None = None
         for workers in self._counts():
             possible = best_s - max(consumer_s, self.made_s / workers)
-            if possible < SMALL_SHARE * best_s:
+            twice = best_s - max(consumer_s, self.made_s / (2 * workers))
+            more_is_better = possible < twice / 2 and workers < self.max_workers
+            if possible < SMALL_SHARE * best_s or more_is_better:
                 continue
             if current is not None:
                 yield from self._drain(current[1])
@@ -208,7 +212,7 @@ class _Chooser:
                     continue
                 taken = times[-1] - times[1]
                 period = taken / count
-                losing = count >= 3 and period > 1.5 * best_s
+                losing = count >= ENOUGH and taken > SHORT_S and period > best_s
                 if losing or (count >= enough and taken >= ENOUGH_S):
                     keep_open = True
                     # One thread delivers evenly, several in bursts: there only the mean says much.

@@ -89,7 +89,7 @@ class ArraySource:
         structure = self._structure
         if self._in_memory:
             where = indices.tolist()
-            columns = [[leaf[i] for i in where] for leaf in self._leaves]
+            columns = [list(map(leaf.__getitem__, where)) for leaf in self._leaves]
         else:
             columns = [
                 list(leaf[indices] if isinstance(leaf, np.ndarray) else _read_lazy(leaf, indices))

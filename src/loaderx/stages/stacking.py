@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[
         width, keys = len(structure.keys), structure.keys
         if set(map(type, records)) == {dict} and set(map(len, records)) == {width}:
             try:
-                return [[record[key] for record in records] for key in keys]
+                return [list(map(itemgetter(key), records)) for key in keys]
             except KeyError:
                 pass  # reported below
     rows = []

@@ -18,6 +18,8 @@ from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
 from loaderx.stages.functions import Function
 from loaderx.tree import Tree
 
+_NONE = type(None)
+
 Needs: TypeAlias = Literal["nothing", "keys", "positions"]
 Fail: TypeAlias = Callable[[int | None, Exception], LoaderxError]
 
@@ -41,8 +43,7 @@ class Map(Frozen):
         call = self.function.call
         out: list[Any] = []
         try:
-            for record in records:
-                out.append(call(record))  # noqa: PERF401 (its length says who failed)
+            out.extend(map(call, records))  # after a failure, its length says who failed
         except Exception as error:
             raise fail(len(out), error) from error
         return _given(out, fail)
@@ -66,8 +67,7 @@ class RandomMap(Frozen):
         call = self.function.call
         out: list[Any] = []
         try:
-            for record, generator in zip(records, record_generators(extra), strict=True):
-                out.append(call(record, generator))
+            out.extend(map(call, records, record_generators(extra)))
         except Exception as error:
             raise fail(len(out), error) from error
         return _given(out, fail)
@@ -91,8 +91,7 @@ class MapWithIndex(Frozen):
         call = self.function.call
         out: list[Any] = []
         try:
-            for index, record in zip(extra.tolist(), records, strict=True):
-                out.append(call(index, record))
+            out.extend(map(call, extra.tolist(), records))
         except Exception as error:
             raise fail(len(out), error) from error
         return _given(out, fail)
@@ -136,9 +135,9 @@ class RandomKeys(Frozen):
 
 
 def _given(out: list[Any], fail: Fail) -> list[Any]:
-    for number, record in enumerate(out):
-        if record is None:
-            raise fail(number, StackError("it returned None; did it forget its `return`?"))
+    if _NONE in set(map(type, out)):
+        number = next(i for i, record in enumerate(out) if record is None)
+        raise fail(number, StackError("it returned None; did it forget its `return`?"))
     return out
 
 
