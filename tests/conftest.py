@@ -1,4 +1,4 @@
-"""Every test leaves the house as it found it: no thread, descriptor or child process stays behind."""
+"""Every test leaves the house as it found it: no thread and no descriptor stays behind."""
 
 from __future__ import annotations
 

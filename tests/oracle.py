@@ -209,7 +209,7 @@ def _unbatched(node: Node, epoch: int, p: int, seed: int) -> Row:
         if padded.pad_remainder:
             count = int(batch[padded.mask_key].sum())
         if p < count:
-            return map_leaves(lambda leaf: leaf[p], batch), keys[p]
+            return map_leaves(lambda leaf, row=p: leaf[row], batch), keys[p]
         p -= count
         k += 1
 

@@ -6,9 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from chains import arrays, grow, jitter
-from oracle import assert_same
 
+from chains import arrays, grow, jitter
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,6 +18,7 @@ from loaderx import (
     PositionError,
     RecordError,
 )
+from oracle import assert_same
 
 
 def ids(dataset):
@@ -309,7 +309,7 @@ def test_replace_does_not_depend_on_the_batch_or_host():
 def test_replace_keeps_the_laws():
     chain = arrays(20).shuffle(1).map(fragile).on_error("replace")
     assert ids(chain.repeat(2))[:20] == ids(chain)
-    train, test = arrays(40).split(0.5, 0.5)
+    train, _ = arrays(40).split(0.5, 0.5)
     mine = set(ids(train))
     assert set(ids(train.map(fragile).on_error("replace"))) <= mine
     mix = Dataset.mix([arrays(20), arrays(20, 1000)]).map(fragile).on_error("replace")

@@ -10,13 +10,13 @@ import time
 
 import numpy as np
 import pytest
-from chains import arrays, batched_chains, chains, jitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import assert_same
 
+from chains import arrays, batched_chains, chains, jitter
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, RecordError
 from loaderx.engines import Auto, Inline, Threads
+from oracle import assert_same
 
 
 class EngineContract:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chains import arrays, batched_chains, batches, chains, grow, jitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import assert_same, elements, same
 
+from chains import arrays, batched_chains, batches, chains, grow, jitter
 from loaderx import DataLoader, Dataset
 from loaderx.chain.marks import without_outer_repeat
+from oracle import assert_same, elements, same
 
 
 @settings(max_examples=300)

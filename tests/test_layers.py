@@ -74,7 +74,7 @@ def test_importing_loaderx_is_light():
     assert not loaded & heavy
     outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert {name for name in outside if not name.startswith(("_", "sitecustomize"))} <= {
-        "loaderx", "numpy", "__main__", "cython_runtime", "mpl_toolkits", "google", "distutils-precedence",
+        "loaderx", "numpy", "__main__", "cython_runtime", "mpl_toolkits", "google",
     }  # fmt: skip
 
 

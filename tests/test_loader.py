@@ -9,10 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
-from chains import arrays, grow, jitter
-from oracle import assert_same
 
 import loaderx as lx
+from chains import arrays, grow, jitter
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,6 +20,7 @@ from loaderx import (
     Dataset,
     LoaderxWarning,
 )
+from oracle import assert_same
 
 X = np.arange(1000, dtype=np.float32).reshape(500, 2)
 Y = np.arange(500, dtype=np.int32) % 10

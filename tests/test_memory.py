@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 import pytest
-from chains import arrays
 
+from chains import arrays
 from loaderx import DataLoader, Dataset
 from loaderx.memory import ALIGNMENT, Layout, Pool
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle import assert_same, stack
 
 from loaderx import ArgumentError, ArgumentTypeError, Dataset, FileError, LoaderxWarning
 from loaderx.memory import Pool
 from loaderx.tree import flatten
+from oracle import assert_same, stack
 
 N = 23
 X = np.arange(N * 6, dtype=np.float32).reshape(N, 2, 3)

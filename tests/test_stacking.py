@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import assert_same, stack
 
 from loaderx import DataLoader, Dataset, StackError
 from loaderx.memory import Pool
 from loaderx.stages.stacking import stack as fast_stack
 from loaderx.tree import LEAF, as_array, describe, flatten, map_leaves, same_structure
+from oracle import assert_same, stack
 
 
 class Point(NamedTuple):

@@ -7,11 +7,10 @@ import warnings
 
 import numpy as np
 import pytest
-from chains import arrays, batched_chains, grow, jitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import assert_same
 
+from chains import arrays, batched_chains, grow, jitter
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,6 +20,7 @@ from loaderx import (
     LoaderxWarning,
     StateError,
 )
+from oracle import assert_same
 
 
 @settings(max_examples=40)

@@ -1,0 +1,61 @@
+"""The demo and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset, __version__, cli
+from loaderx.demo.train import DIGITS, train
+
+
+@pytest.mark.foreign
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened():
+    outcome = train(epochs=2, quiet=True)
+    assert outcome.same_stream
+    assert outcome.same_weights
+    assert outcome.accuracy > 0.6
+    assert 0 < outcome.waited_s < outcome.seconds
+
+
+@pytest.mark.foreign
+def test_the_whole_demo():
+    done = subprocess.run(
+        [sys.executable, "-m", "loaderx", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "same batches      yes" in done.stdout
+    assert "waited for data" in done.stdout
+
+
+def test_the_digits_are_real():
+    dataset = Dataset.from_file(DIGITS)
+    assert len(dataset) == 1797
+    assert repr(dataset.element_spec) == "{'image': uint8[8,8], 'label': int32[]}"
+    assert np.bincount([int(r["label"]) for r in dataset]).min() > 170
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"loaderx {__version__}\n"
+
+
+def test_help(capsys):
+    assert cli.main([]) == 0
+    assert "demo" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "optax", None)
+    monkeypatch.delitem(sys.modules, "loaderx.demo.train", raising=False)
+    assert cli.main(["demo"]) == 2
+    assert "pip install 'loaderx[demo]'" in capsys.readouterr().err
