@@ -5,8 +5,8 @@ position is written as (high, low), with low a power of two near the root of the
 a``, the fewest that cover it.  In turn, low is XORed with a hash of high, and a hash of low is
 added to high modulo ``a``.  Each round can be undone, so the whole is a permutation of a * 2**low
 positions, hardly more than there are records; the few results beyond the length are sent through
-again ("cycle walking") until they fall inside.  Short lengths use uint32 arithmetic, twice as fast
-as uint64.
+again ("cycle walking") until they fall inside.  Short lengths use short words: half the bytes take
+half the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ VERSION = 1  # of the order: part of every saved state, raised when any order ch
 ROUNDS = 6  # 4 are measurably biased
 _SMALL = 1024  # up to here the order is sorted out
 _FEW = 6
-_SHORT_BITS = 24  # up to here uint32 holds every product below
 _GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)
 _STEPS = np.arange(1, 4 * ROUNDS, 2, dtype=np.uint64)[:, None] * np.array(
     [0xD1342543DE82EF95], np.uint64
@@ -71,20 +70,26 @@ def _by_sorting(positions: Positions, length: int, keys: Keys) -> Positions:
 
 
 def _by_feistel(positions: Positions, length: int, keys: Keys) -> Positions:
-    kind: Any = np.uint32 if length <= 1 << _SHORT_BITS else np.uint64
+    kind = _word(length)
     rounds = _rounds(keys, kind)
     out = _encrypt(positions.astype(kind), length, rounds, kind)
     outside = np.flatnonzero(out >= length)
-    if outside.size and keys.size == 1 and kind is np.uint32:
+    if outside.size and keys.size == 1 and length <= 1 << 24:
         out[outside] = _landing(length, int(keys[0]))[out[outside] - length]
     else:
         _walk(out, outside, length, rounds, kind)
     return out.astype(np.int64)
 
 
+def _word(length: int) -> Any:
+    """The shortest word that holds the products of `_encrypt`."""
+    return np.uint16 if length <= 1 << 16 else np.uint32 if length <= 1 << 24 else np.uint64
+
+
 def _rounds(keys: Keys, kind: Any) -> Words:
-    rounds = mix64(keys + _STEPS)
-    return (rounds >> np.uint64(32)).astype(kind) if kind is np.uint32 else rounds
+    """The keys of all rounds: two per round, the high bits of hashed words."""
+    words = mix64(keys + _STEPS)
+    return (words >> np.uint64(64 - 8 * np.dtype(kind).itemsize)).astype(kind)
 
 
 def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any) -> None:
@@ -100,12 +105,13 @@ def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any)
 def _landing(length: int, key: int) -> Words:
     """Where the few positions beyond the length end up: at most 4,096, the same for all blocks."""
     low_bits = (length - 1).bit_length() // 2
-    begun = np.arange(length, -(-length >> low_bits) << low_bits, dtype=np.uint32)
+    kind = _word(length)
+    begun = np.arange(length, -(-length >> low_bits) << low_bits, dtype=kind)
     out = begun.copy()
-    rounds = _rounds(np.array([key], np.uint64), np.uint32)
+    rounds = _rounds(np.array([key], np.uint64), kind)
     outside = np.arange(len(out))
     while outside.size:
-        again = _encrypt(out[outside], length, rounds, np.uint32)
+        again = _encrypt(out[outside], length, rounds, kind)
         out[outside] = again
         # Some only ever visit each other: no position inside leads to them.
         outside = outside[(again >= length) & (again != begun[outside])]
