@@ -32,9 +32,13 @@ class PlanWork:
             for step in steps:
                 yield self(step, lend)
             return
-        read = self.plan.read_fast
-        for step in steps:
-            yield read(step, lend) if step & SAMPLE_MASK else self(step, lend)
+        step, stop = steps.start, steps.stop
+        while step < stop:
+            yield self(step, lend)  # a timed step, or one that is not like the others
+            step += 1
+            until = min(stop, (step | SAMPLE_MASK) + 1 if step & SAMPLE_MASK else step)
+            if step < until:
+                step = yield from self.plan.stream_fast(step, until, lend)
 
     def __call__(self, step: int, lend: Lend) -> Any:
         if step & SAMPLE_MASK:

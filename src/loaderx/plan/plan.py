@@ -18,6 +18,7 @@ from loaderx.plan.compile import Compiler
 from loaderx.plan.job import Job
 from loaderx.plan.records import ReadSource, as_records
 from loaderx.rng import ROOT
+from loaderx.sources import ArraySource
 from loaderx.tree import map_leaves
 
 BLOCK_ROWS = 32_768
@@ -51,10 +52,17 @@ class Plan:
         self.order_seconds = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_current": (0, 0, None), "_blocks": [], "_lock": None}
+        fresh: dict[str, Any] = {
+            "_current": (0, 0, None),
+            "_blocks": [],
+            "_lock": None,
+            "_gather": None,
+        }
+        return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        gather = _plain_gather(state["_root"])
+        self.__dict__.update(state, _lock=threading.Lock(), _gather=gather)
 
     def read(self, step: int, job: Job) -> Any:
         """The element of a step."""
@@ -73,6 +81,21 @@ class Plan:
             return self._read(block, inside, step, Job(lend))
         first = inside * width
         return self._gather(block.rows.index[first : first + width], lend)
+
+    def stream_fast(self, step: int, stop: int, lend: Lend) -> Any:
+        """`read_fast` for consecutive steps: yields elements, and returns the step after them.
+
+        It ends early where the block does, and before a short batch.
+        """
+        start, end, block = self._find(step)
+        index, width, gather = block.rows.index, block.width, self._gather
+        stop = min(stop, end)
+        if block.counts is not None:
+            full = [count == width for count in block.counts[step - start : stop - start]]
+            stop = step + (full.index(False) if False in full else len(full))
+        for first in range((step - start) * width, (stop - start) * width, width):
+            yield gather(index[first : first + width], lend)
+        return stop
 
     @property
     def is_plain(self) -> bool:
@@ -135,7 +158,11 @@ def _plain_gather(root: Any) -> Any:
     if not isinstance(root, Cut) or root.node.pad_remainder or root.node.padding.lengths:
         return None
     child = root.child
-    return child.source.gather if isinstance(child, ReadSource) and child.stacked else None
+    if not isinstance(child, ReadSource) or not child.stacked:
+        return None
+    if isinstance(child.source, ArraySource):
+        return child.source.gatherer(root.width)
+    return child.source.gather
 
 
 def _owned(leaf: Any) -> Any:
