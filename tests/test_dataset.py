@@ -98,7 +98,7 @@ def ids(dataset):
         (
             lambda d: Dataset.concatenate([d, Dataset.from_arrays(x=np.zeros(3))]),
             ChainError,
-            "dataset 1 has the leaves 'x', dataset 0 has 'x', 'y'",
+            r"elements of dataset 1 look like {'x': \*}, those of dataset 0 like {'x': \*, 'y': \*}",
         ),
         (
             lambda d: Dataset.mix([Dataset.range(3), Dataset.from_arrays(np.zeros((3, 2)))]),

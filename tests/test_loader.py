@@ -19,6 +19,7 @@ from loaderx import (
     DataLoader,
     Dataset,
     LoaderxWarning,
+    StateError,
 )
 from oracle import assert_same
 
@@ -154,6 +155,24 @@ def test_stats():
     assert "70 batches, 700 records" in str(stats)
     list(iterator)
     assert loader.stats().records == 1000
+
+
+def test_stats_survive_a_dropped_iterator():
+    loader = DataLoader(arrays(1000).batch(10))
+    for number, _ in enumerate(loader):
+        if number == 9:
+            break
+    stats = loader.stats()
+    assert (stats.batches, stats.records) == (10, 100)
+    assert 0 < stats.waited_s <= stats.seconds
+
+
+def test_a_state_beyond_the_end_asks_about_epochs():
+    saved = iter(DataLoader(arrays(10), batch_size=5, num_epochs=9))
+    saved.seek(15)
+    short = iter(DataLoader(arrays(10), batch_size=5, num_epochs=2))
+    with pytest.raises(StateError, match="at step 15, but this stream ends at step 4"):
+        short.set_state(saved.get_state())
 
 
 def test_stats_count_short_batches():

@@ -286,9 +286,16 @@ def test_trees_other_than_dicts():
     assert alone.batch(4)[0].tolist() == Y[:4].tolist()
 
 
+def test_small_matrices_by_hand():
+    dataset = Dataset.from_arrays(a=[[1, 2], [3, 4], [5, 6]], b=[0.5, 1.5, 2.5])
+    assert repr(dataset.element_spec) == "{'a': int32[2], 'b': float32[]}"
+    assert dataset[1]["a"].tolist() == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
+        (lambda: Dataset.from_arrays(a=[[1, 2], [3]]), ArgumentError, "must have equal rows"),
         (lambda: Dataset.from_arrays(a=X, b=Y[:5]), ArgumentError, '"a" has 23, "b" has 5'),
         (lambda: Dataset.from_arrays(a=X[:0]), ArgumentError, 'empty: leaf "a" has length 0'),
         (lambda: Dataset.from_arrays(), ArgumentError, "needs at least one array"),

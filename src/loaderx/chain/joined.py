@@ -9,7 +9,7 @@ from loaderx.chain.base import Node, checked_length, digest
 from loaderx.chain.marks import default_seed, marks
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Schedule, schedule
-from loaderx.tree import Structure, Tree, flatten
+from loaderx.tree import Structure, Tree, describe, flatten
 
 
 class Joined(Node):
@@ -168,14 +168,10 @@ def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None
     others, other_structure = flatten(other)
     if structure is not other_structure:
         return (
-            f"dataset {j} has the leaves {_listed(other_structure)}, "
-            f"dataset {i} has {_listed(structure)}."
+            f"elements of dataset {j} look like {describe(other_structure)}, "
+            f"those of dataset {i} like {describe(structure)}."
         )
     for path, a, b in zip(structure.paths(), leaves, others, strict=True):
         if a.dtype != b.dtype or a.shape[skip:] != b.shape[skip:]:
             return f'leaf "{path}" is {b!r} in dataset {j} and {a!r} in dataset {i}.'
     return None
-
-
-def _listed(structure: Structure) -> str:
-    return ", ".join(repr(path) for path in structure.paths())

@@ -59,10 +59,10 @@ class LoaderIterator(Iterator[T], Generic[T]):
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
-        self._run = self._engine.open(self._work, range(self._position, self._steps.stop))
-        self._next = self._run.next
         self._last = perf_counter()
         self._counted = (self._last, self._position)
+        self._run = self._engine.open(self._work, range(self._position, self._steps.stop))
+        self._next = self._run.next
         return self._next()
 
     def _note(self, noted: Noted) -> Any:

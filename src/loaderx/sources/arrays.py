@@ -21,7 +21,7 @@ class ArraySource:
 
     def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
         self._made_by = made_by
-        leaves, self._structure = flatten(tree)
+        leaves, self._structure = flatten(_rows_of_lists(tree))
         paths = self._structure.paths()
         if not leaves:
             raise ArgumentError("`from_arrays` needs at least one array.")
@@ -120,6 +120,20 @@ class ArraySource:
                     record[key] = leaf
             return records
         return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def _rows_of_lists(tree: Tree) -> Tree:
+    """The tree with lists of lists as arrays: somebody wrote a small matrix by hand."""
+    if isinstance(tree, dict):
+        return {key: _rows_of_lists(value) for key, value in tree.items()}
+    if isinstance(tree, list) and tree and all(isinstance(row, list) for row in tree):
+        try:
+            numbers = np.asarray(tree)
+        except ValueError as error:
+            raise ArgumentError(f"a list of lists must have equal rows: {error}") from error
+        flat = as_array(numbers.reshape(-1).tolist())
+        return flat.reshape(numbers.shape)
+    return tree
 
 
 def _leaf(leaf: Any, path: str) -> Any:
