@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
@@ -12,6 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.chain import joined, stages
+from loaderx.chain.arguments import (
+    check_padding,
+    index_table,
+    mix_weights,
+    say_slice,
+    split_bounds,
+)
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
 from loaderx.errors import (
@@ -29,7 +35,7 @@ from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.stages.functions import resolve
-from loaderx.stages.stacking import NO_PADDING, Padding
+from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
@@ -162,7 +168,7 @@ class Dataset(Generic[T]):
         [0, 1, 2, 1000, 3, 4, 5, 1001]
         """
         nodes = _nodes("mix", datasets)
-        shares = _weights(weights, len(nodes))
+        shares = mix_weights(weights, len(nodes))
         check_choice("stop", stop, ("first_exhausted", "repeat"))
         return Dataset._of(joined.Mixed(nodes, tickets(shares), stop))
 
@@ -306,7 +312,7 @@ class Dataset(Generic[T]):
                     f"split after .{node.stage}: the parts would share records from one epoch to "
                     "the next. Split first, then shuffle and repeat each part."
                 )
-        bounds = _bounds(fractions, length)
+        bounds = split_bounds(fractions, length)
         own = None if seed is None else check_seed(seed)
         listed = ", ".join(map(str, fractions))
         options = "" if own is None else f", seed={own}"
@@ -349,7 +355,7 @@ class Dataset(Generic[T]):
             raise ArgumentTypeError(f"`collate_fn` must be a function, got {collate_fn!r}.")
         if collate_fn is not None and pad_to:
             raise ArgumentError("`pad_to` does not go with `collate_fn`: pad in the function.")
-        padding = NO_PADDING if not pad_to and not pad_value else _padding(pad_to, pad_value)
+        padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         return Dataset._of(
             stages.Batched(
                 self._node, size, drop_remainder, pad_remainder, mask_key, padding, collate_fn
@@ -391,7 +397,7 @@ class Dataset(Generic[T]):
         if isinstance(index, slice):
             return self._by_slice(index)
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
-            table = _table(np.asarray(index), self._node.length)
+            table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(stages.Picked(self._node, table))
         position = check_int("index", index)
         length = self._node.length
@@ -414,7 +420,7 @@ class Dataset(Generic[T]):
             start, stop, step = index.indices(length)
             count = len(range(start, stop, step))
         if count is not None and count <= 0:
-            raise ArgumentError(f"the slice {_say_slice(index)} leaves nothing of the dataset.")
+            raise ArgumentError(f"the slice {say_slice(index)} leaves nothing of the dataset.")
         return self._slice(start, step, count)
 
     def __iter__(self) -> Iterator[T]:
@@ -459,80 +465,3 @@ def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
             )
         nodes.append(dataset._node)
     return tuple(nodes)
-
-
-def _weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    if weights is None:
-        return [1.0] * count
-    shares = [float(weight) for weight in weights]
-    if len(shares) != count:
-        raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
-    for number, share in enumerate(shares):
-        if not (math.isfinite(share) and share > 0):
-            raise ArgumentError(
-                f"`weights` must be positive numbers; weight {number} is {share}. "
-                "Leave a dataset out instead of giving it no weight."
-            )
-    return shares
-
-
-def _bounds(fractions: Sequence[float], length: int) -> list[int]:
-    for fraction in fractions:
-        if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
-            raise ArgumentError(
-                f"`fractions` must be between 0 and 1, got {fraction!r}. "
-                "For counts, write ds[:n] and ds[n:]."
-            )
-    total = math.fsum(fractions)
-    if not fractions or abs(total - 1) > 1e-6:
-        rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"
-        raise ArgumentError(
-            f"`fractions` must add up to 1, got {total:.6g}{rest if 0 < total < 1 else ''}."
-        )
-    done, bounds = 0.0, [0]
-    for number, fraction in enumerate(fractions):
-        done += fraction
-        bounds.append(length if number == len(fractions) - 1 else round(done * length))
-        if bounds[-1] == bounds[-2]:
-            raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
-    return bounds
-
-
-def _padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
-    if pad_to is not None and not isinstance(pad_to, Mapping):
-        raise ArgumentTypeError(
-            f"`pad_to` must be a dict such as {{'tokens': 512}}, got {pad_to!r}."
-        )
-    lengths = {
-        path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
-    }
-    return Padding(lengths, value)
-
-
-def _table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]:
-    if index.ndim != 1:
-        raise ArgumentError(f"indices must be in one row, got an array of shape {index.shape}.")
-    if length is None:
-        raise ChainError("indices into an endless dataset: .take(n) first.")
-    if index.dtype == bool:
-        if len(index) != length:
-            raise PositionError(f"the mask has {len(index)} entries for {length} elements.")
-        table = np.flatnonzero(index)
-    elif index.dtype.kind in "iu":
-        table = index.astype(np.int64)
-        outside = (table < -length) | (table >= length)
-        if outside.any():
-            bad = int(table[outside][0])
-            raise PositionError(f"index {bad} is out of range for {length} elements.")
-        table[table < 0] += length
-    else:
-        raise ArgumentTypeError(f"indices must be integers or bools, got {index.dtype}.")
-    if not table.size:
-        raise ArgumentError("the indices leave nothing of the dataset.")
-    table.flags.writeable = False
-    return table
-
-
-def _say_slice(index: slice) -> str:
-    ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
-    return f"[{':'.join(ends if ends[2] else ends[:2])}]"

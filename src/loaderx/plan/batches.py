@@ -154,8 +154,6 @@ class ApplyBatch(BatchOperator):
         return self.transform.on_batch(job.read(self.child, rows), None, self._fail)
 
     def _fail(self, number: int | None, error: Exception) -> LoaderxError:
-        if isinstance(error, RecordError):
-            return error
         return RecordError(f"{self.stage} failed on a batch: {say(error)}", stage=self.stage)
 
     def keys(self, steps: Any) -> Keys:

@@ -78,8 +78,6 @@ class RecordOperator:
         """Errors of a stage above this operator, as `RecordError`."""
 
         def fail(number: int | None, error: Exception) -> LoaderxError:
-            if isinstance(error, RecordError):
-                return error
             if number is None:
                 index, name = None, f"a run of {len(rows)} records"
             else:

@@ -7,7 +7,7 @@ is; a whole batch fails as row None.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -40,21 +40,10 @@ class Map(Frozen):
     needs: Needs = "nothing"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        call = self.function.call
-        out: list[Any] = []
-        try:
-            out.extend(map(call, records))  # after a failure, its length says who failed
-        except Exception as error:
-            raise fail(len(out), error) from error
-        return _given(out, fail)
+        return _each(map(self.function.call, records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
-        try:
-            return _given_batch(self.function.call(batch), fail)
-        except LoaderxError:
-            raise
-        except Exception as error:
-            raise fail(None, error) from error
+        return _whole(fail, self.function.call, batch)
 
 
 class RandomMap(Frozen):
@@ -64,21 +53,10 @@ class RandomMap(Frozen):
     needs: Needs = "keys"
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
-        call = self.function.call
-        out: list[Any] = []
-        try:
-            out.extend(map(call, records, record_generators(extra)))
-        except Exception as error:
-            raise fail(len(out), error) from error
-        return _given(out, fail)
+        return _each(map(self.function.call, records, record_generators(extra)), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
-        try:
-            return _given_batch(self.function.call(batch, BatchGenerator(extra)), fail)
-        except LoaderxError:
-            raise
-        except Exception as error:
-            raise fail(None, error) from error
+        return _whole(fail, self.function.call, batch, BatchGenerator(extra))
 
 
 class MapWithIndex(Frozen):
@@ -88,21 +66,10 @@ class MapWithIndex(Frozen):
     needs: Needs = "positions"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        call = self.function.call
-        out: list[Any] = []
-        try:
-            out.extend(map(call, extra.tolist(), records))
-        except Exception as error:
-            raise fail(len(out), error) from error
-        return _given(out, fail)
+        return _each(map(self.function.call, extra.tolist(), records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
-        try:
-            return _given_batch(self.function.call(int(extra), batch), fail)
-        except LoaderxError:
-            raise
-        except Exception as error:
-            raise fail(None, error) from error
+        return _whole(fail, self.function.call, int(extra), batch)
 
 
 class RandomKeys(Frozen):
@@ -134,14 +101,28 @@ class RandomKeys(Frozen):
         return {**element, self.name: data}
 
 
-def _given(out: list[Any], fail: Fail) -> list[Any]:
+def _each(results: Iterator[Any], fail: Fail) -> list[Any]:
+    """All results of a function of one record."""
+    out: list[Any] = []
+    try:
+        out.extend(results)  # after a failure, its length says who failed
+    except Exception as error:
+        raise fail(len(out), error) from error
     if _NONE in set(map(type, out)):
-        number = next(i for i, record in enumerate(out) if record is None)
-        raise fail(number, StackError("it returned None; did it forget its `return`?"))
+        raise fail(next(i for i, record in enumerate(out) if record is None), _nothing())
     return out
 
 
-def _given_batch(out: Tree, fail: Fail) -> Tree:
+def _whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
+    """The result of a function of a batch."""
+    try:
+        out = call(*arguments)
+    except Exception as error:
+        raise fail(None, error) from error
     if out is None:
-        raise fail(None, StackError("it returned None; did it forget its `return`?"))
+        raise fail(None, _nothing())
     return out
+
+
+def _nothing() -> StackError:
+    return StackError("it returned None; did it forget its `return`?")

@@ -1,0 +1,96 @@
+"""Arguments of stages that need more than a look: weights, fractions, paddings, indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    PositionError,
+    check_int,
+)
+from loaderx.stages.stacking import Padding
+
+
+def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    if weights is None:
+        return [1.0] * count
+    shares = [float(weight) for weight in weights]
+    if len(shares) != count:
+        raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
+    for number, share in enumerate(shares):
+        if not (math.isfinite(share) and share > 0):
+            raise ArgumentError(
+                f"`weights` must be positive numbers; weight {number} is {share}. "
+                "Leave a dataset out instead of giving it no weight."
+            )
+    return shares
+
+
+def split_bounds(fractions: Sequence[float], length: int) -> list[int]:
+    for fraction in fractions:
+        if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
+            raise ArgumentError(
+                f"`fractions` must be between 0 and 1, got {fraction!r}. "
+                "For counts, write ds[:n] and ds[n:]."
+            )
+    total = math.fsum(fractions)
+    if not fractions or abs(total - 1) > 1e-6:
+        rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"
+        raise ArgumentError(
+            f"`fractions` must add up to 1, got {total:.6g}{rest if 0 < total < 1 else ''}."
+        )
+    done, bounds = 0.0, [0]
+    for number, fraction in enumerate(fractions):
+        done += fraction
+        bounds.append(length if number == len(fractions) - 1 else round(done * length))
+        if bounds[-1] == bounds[-2]:
+            raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
+    return bounds
+
+
+def check_padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
+    if pad_to is not None and not isinstance(pad_to, Mapping):
+        raise ArgumentTypeError(
+            f"`pad_to` must be a dict such as {{'tokens': 512}}, got {pad_to!r}."
+        )
+    lengths = {
+        path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
+    }
+    return Padding(lengths, value)
+
+
+def index_table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]:
+    if index.ndim != 1:
+        raise ArgumentError(f"indices must be in one row, got an array of shape {index.shape}.")
+    if length is None:
+        raise ChainError("indices into an endless dataset: .take(n) first.")
+    if index.dtype == bool:
+        if len(index) != length:
+            raise PositionError(f"the mask has {len(index)} entries for {length} elements.")
+        table = np.flatnonzero(index)
+    elif index.dtype.kind in "iu":
+        table = index.astype(np.int64)
+        outside = (table < -length) | (table >= length)
+        if outside.any():
+            bad = int(table[outside][0])
+            raise PositionError(f"index {bad} is out of range for {length} elements.")
+        table[table < 0] += length
+    else:
+        raise ArgumentTypeError(f"indices must be integers or bools, got {index.dtype}.")
+    if not table.size:
+        raise ArgumentError("the indices leave nothing of the dataset.")
+    table.flags.writeable = False
+    return table
+
+
+def say_slice(index: slice) -> str:
+    ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+    return f"[{':'.join(ends if ends[2] else ends[:2])}]"
