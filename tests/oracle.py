@@ -52,9 +52,9 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             return epoch, _permuted(p, node.length, fold_int(epoch, stage, ORDER))
         case stages.Part():
-            if not node.shuffled:
+            if node.seed is None:
                 return epoch, node.start + p
-            stage = fold_int(node.seed(seed), 0, PART)
+            stage = fold_int(node.seed, 0, PART)
             return epoch, _permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
         case stages.Sliced():
             return epoch, node.start + p * node.step

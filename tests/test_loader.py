@@ -171,7 +171,7 @@ def test_a_state_beyond_the_end_asks_about_epochs():
     saved = iter(DataLoader(arrays(10), batch_size=5, num_epochs=9))
     saved.seek(15)
     short = iter(DataLoader(arrays(10), batch_size=5, num_epochs=2))
-    with pytest.raises(StateError, match="at step 15, but this stream ends at step 4"):
+    with pytest.raises(StateError, match="at step 15, but this stream has steps 0 to 4"):
         short.set_state(saved.get_state())
 
 

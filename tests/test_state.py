@@ -245,7 +245,7 @@ def test_seeking():
         assert_same([next(iterator)], [expected[step]])
     iterator.seek(10)
     assert list(iterator) == []
-    with pytest.raises(ArgumentError, match="step 11 is beyond the end of the stream at 10"):
+    with pytest.raises(ArgumentError, match="step 11 is beyond this stream, which has steps 0 to 10"):
         iterator.seek(11)
     with pytest.raises(ArgumentError, match="`step` must be at least 0, got -1"):
         iterator.seek(-1)

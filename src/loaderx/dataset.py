@@ -20,6 +20,7 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -307,19 +308,22 @@ class Dataset(Generic[T]):
         if length is None:
             raise ChainError("split needs a dataset that ends: put it before .repeat().")
         for node in self._node.below():
-            if isinstance(node, (stages.Shuffled, stages.Repeated)):
+            if isinstance(node, stages.Shuffled) or node.repeats_here:
                 raise ChainError(
                     f"split after .{node.stage}: the parts would share records from one epoch to "
                     "the next. Split first, then shuffle and repeat each part."
                 )
         bounds = split_bounds(fractions, length)
-        own = None if seed is None else check_seed(seed)
+        # Fixed here and now: a seed that is set on one part later must not move its border.
+        own = default_seed(self._node, 0) if seed is None else check_seed(seed)
         listed = ", ".join(map(str, fractions))
-        options = "" if own is None else f", seed={own}"
+        options = "" if seed is None else f", seed={own}"
         call = f"split({listed}{options if shuffle else ', shuffle=False'})"
         return tuple(
             Dataset._of(
-                stages.Part(self._node, f"{call}[{i}]", start, stop - start, bool(shuffle), own)
+                stages.Part(
+                    self._node, f"{call}[{i}]", start, stop - start, own if shuffle else None
+                )
             )
             for i, (start, stop) in enumerate(itertools.pairwise(bounds))
         )

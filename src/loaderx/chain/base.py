@@ -71,6 +71,11 @@ class Node(Frozen):
         """The number of records in all batches; None if endless or not known."""
         return None
 
+    @cached_property
+    def rows_are_known(self) -> bool:
+        """Can the place of every row in its batch be told from its number?"""
+        return False
+
     @property
     def is_stage(self) -> bool:
         """Is it a stage on one input, rather than a source or a join?"""
@@ -89,10 +94,10 @@ class Node(Frozen):
     @cached_property
     def repeats(self) -> int:
         """Stages up to and with this one that can show a record again."""
-        return self._repeats_here + sum(node.repeats for node in self.inputs)
+        return self.repeats_here + sum(node.repeats for node in self.inputs)
 
     @property
-    def _repeats_here(self) -> int:
+    def repeats_here(self) -> int:
         return 0
 
     @cached_property

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 from loaderx.chain.base import Node, checked_length, digest
-from loaderx.chain.marks import default_seed, marks
+from loaderx.chain.marks import default_seed, identity, marks
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Schedule, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
@@ -48,9 +48,8 @@ class Joined(Node):
         return first if same else None
 
     def inner_marks(self, seed: int) -> str:
-        return " ".join(
-            digest(marks(node, default_seed(node, seed), whole=True)) for node in self.components
-        )
+        found = [marks(node, default_seed(node, seed), whole=True) for node in self.components]
+        return " ".join(digest([identity(mark) for mark in each]) for each in found)
 
 
 class Concatenated(Joined):
@@ -112,7 +111,7 @@ class Mixed(Joined):
         return min(finite) if finite else None
 
     @property
-    def _repeats_here(self) -> int:
+    def repeats_here(self) -> int:
         return int(self.stop == "repeat")
 
     @property

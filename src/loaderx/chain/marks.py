@@ -35,16 +35,29 @@ def _counts_positions(node: Node) -> bool:
 def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     """One short string per stage, source first.
 
-    The outermost repeat and take say how long to run, not what the stream is: they are left out,
-    except where the whole node matters (inside a mix).
+    The outermost take and repeat say how long to run, not what the stream is: they are left out,
+    except where the whole node matters (inside a mix, or within an epoch).
     """
-    if not whole:
-        node = without_outer_repeat(node)
-    stages = [stage for stage in node.chain() if not isinstance(stage, Seeded)]
-    while not whole and isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
-        stages.pop()
-    free = None if whole else _free_repeat(stages)
+    one = without_outer_repeat(node)
+    stages = [stage for stage in one.chain() if not isinstance(stage, Seeded)]
+    if whole or one is not node:
+        free = None  # what is left is repeated as a whole
+        if whole:
+            stages = [stage for stage in node.chain() if not isinstance(stage, Seeded)]
+    else:
+        while isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
+            stages.pop()
+        free = _free_repeat(stages)
     return ["repeat" if stage is free else stage.mark(seed) for stage in stages]
+
+
+def identity(mark: str) -> str:
+    """A mark without the name of its function: names may change."""
+    kind, _, name = mark.partition(" ")
+    return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
+
+
+_NAMED = ("map", "random_map", "map_with_index")
 
 
 def _free_repeat(stages: list[Node]) -> Node | None:

@@ -77,6 +77,10 @@ class Single(Node):
         return self.uniform if self.moves else self.input.only_last_is_short
 
     @cached_property
+    def rows_are_known(self) -> bool:
+        return self.input.rows_are_known and (self.uniform or not self.moves)
+
+    @cached_property
     def rows(self) -> int | None:
         if not self.moves:
             return self.input.rows
@@ -125,8 +129,9 @@ class Transformed(Single):
         return f"{self.kind}({name}{seed}{stacked})"
 
     def mark(self, seed: int) -> str:
-        drawn = f"({self.seed(seed)})" if self.is_random else ""
-        return f"{self.kind}{drawn} {self.name}"
+        inside = [str(self.seed(seed))] if self.is_random else []
+        inside += ["batched"] if self.stacked else []
+        return f"{self.kind}{'(' + ','.join(inside) + ')' if inside else ''} {self.name}"
 
 
 class Shuffled(Moved):
@@ -157,24 +162,18 @@ class Part(Moved):
     call: str  # as the user wrote it
     start: int
     count: int
-    shuffled: bool
-    own_seed: int | None = None
+    seed: int | None  # None: not shuffled
 
     @property
     def length(self) -> int:
         return self.count
-
-    def seed(self, default: int) -> int | None:
-        if not self.shuffled:
-            return None
-        return default if self.own_seed is None else self.own_seed
 
     @property
     def stage(self) -> str:
         return self.call
 
     def mark(self, seed: int) -> str:
-        return f"split({self.start}+{self.count}) {self.seed(seed)}"
+        return f"split({self.start}+{self.count}) {self.seed}"
 
 
 class Sliced(Moved):
@@ -233,7 +232,7 @@ class Picked(Moved):
         return seen
 
     @property
-    def _repeats_here(self) -> int:
+    def repeats_here(self) -> int:
         return int(self.seen is not None)
 
     @cached_property
@@ -268,8 +267,12 @@ class Repeated(Moved):
             return None
         return self.input.rows * self.epochs
 
+    @cached_property
+    def rows_are_known(self) -> bool:
+        return self.input.rows_are_known and self.input.rows is not None
+
     @property
-    def _repeats_here(self) -> int:
+    def repeats_here(self) -> int:
         return 1
 
     @property
@@ -294,6 +297,9 @@ class Guarded(Single):
     def stage(self) -> str:
         name = self.policy if isinstance(self.policy, str) else "function"
         return f"on_error({name!r})"
+
+    def mark(self, seed: int) -> str:
+        return f"{self.stage} {seed}"
 
 
 class Batched(Single):
@@ -340,6 +346,10 @@ class Batched(Single):
     def only_last_is_short(self) -> bool:
         return True
 
+    @cached_property
+    def rows_are_known(self) -> bool:
+        return True
+
     @property
     def can_be_short(self) -> bool:
         return not (self.uniform or self.pad_remainder)
@@ -377,7 +387,8 @@ class Batched(Single):
 
     def mark(self, seed: int) -> str:
         ending = "drop" if self.drop_remainder else "pad" if self.pad_remainder else ""
-        padded = digest(sorted(self.padding.lengths.items())) if self.padding.lengths else ""
+        details = (sorted(self.padding.lengths.items()), self.padding.value, self.mask_key)
+        padded = digest(details) if details != ([], 0, "mask") else ""
         return f"batch({self.size}) {ending}{padded}".rstrip()
 
 
@@ -388,7 +399,7 @@ class Unbatched(Single):
         for node in self.input.below():
             if node is self.input or node.batched:
                 self._check(node)
-        if self.input.rows is None and self.input.length is not None:
+        if not self.input.rows_are_known:
             raise ChainError(
                 "unbatch: a short last batch was moved from its place. Use batch(..., "
                 "drop_remainder=True) before reordering batches, or unbatch first."

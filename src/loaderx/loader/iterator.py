@@ -24,6 +24,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         self,
         node: Node,
         base: Node,
+        chain: list[str],
         steps: range,
         work: PlanWork,
         engine: Engine,
@@ -31,6 +32,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
     ) -> None:
         self._node = node
         self._base = base  # one epoch
+        self._chain = chain  # as it stands in a state
         self._steps = steps
         self._work = work
         self._engine = engine
@@ -87,12 +89,13 @@ class LoaderIterator(Iterator[T], Generic[T]):
         counters.waited += self._waited
         self._waited = 0.0
         counters.batches += self._position - start
-        counters.records += rows_before(node, self._position) - rows_before(node, start)
+        rows = rows_before(node, self._position) - rows_before(node, start)
+        counters.records += rows // self._work.hosts
         counters.engine, counters.reason = self._run.describe()
 
     def __del__(self) -> None:
         if hasattr(self, "_run"):  # else making it failed
-            self._stop()
+            self._count()  # the run is dropped, not closed: nothing may be waited for here
 
     @property
     def step(self) -> int:
@@ -102,21 +105,24 @@ class LoaderIterator(Iterator[T], Generic[T]):
     @property
     def epoch(self) -> int:
         """The epoch that the next step belongs to."""
-        return epoch_of(self._node, self._position)
+        length = self._base.length
+        whole = 0 if length is None else self._position // length
+        return whole or epoch_of(self._base, self._position)
 
     def seek(self, step: int) -> None:
         """Goes to a step; the next element handed out is that one."""
         step = check_int("step", step, least=0)
-        if step > self._steps.stop:
+        if not self._steps.start <= step <= self._steps.stop:
             raise ArgumentError(
-                f"step {step} is beyond the end of the stream at {self._steps.stop}."
+                f"step {step} is beyond this stream, which has steps {self._steps.start} to "
+                f"{self._steps.stop}."
             )
         self._stop()
         self._position = step
 
     def get_state(self) -> dict[str, Any]:
         """The position as a small JSON-able dict."""
-        return make_state(self._node, self._base, self._position)
+        return make_state(self._chain, self._base, self._position)
 
     def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
         """Goes on where a state was taken.
@@ -124,11 +130,11 @@ class LoaderIterator(Iterator[T], Generic[T]):
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and the stream goes on at the same record.
         """
-        step = read_state(state, self._node, self._base, strict=strict)
-        if step > self._steps.stop:
+        step = read_state(state, self._chain, self._base, strict=strict)
+        if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
-                f"the state is at step {step}, but this stream ends at step {self._steps.stop}. "
-                "Was it saved with more epochs?"
+                f"the state is at step {step}, but this stream has steps {self._steps.start} to "
+                f"{self._steps.stop}. Was it saved in another epoch, or with more of them?"
             )
         self.seek(step)
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
-from loaderx.chain.marks import without_outer_repeat
+from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Threads
 from loaderx.errors import (
@@ -134,7 +134,8 @@ class DataLoader(Generic[T]):
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
         length = self._node.length
-        return self._iterate(range(_ENDLESS if length is None else length))
+        chain = marks(self._node, default_seed(self._node, 0))
+        return self._iterate(range(_ENDLESS if length is None else length), chain)
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
@@ -144,13 +145,14 @@ class DataLoader(Generic[T]):
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        return self._iterate(range(number * length, (number + 1) * length))
+        chain = marks(self._all, default_seed(self._all, 0))
+        return self._iterate(range(number * length, (number + 1) * length), chain)
 
-    def _iterate(self, steps: range) -> LoaderIterator[T]:
+    def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
         if self._work is None:
             self._work = PlanWork(self._all, self._shard)
         made: LoaderIterator[T] = LoaderIterator(
-            self._all, self._base, steps, self._work, self._engine, self._counters
+            self._all, self._base, chain, steps, self._work, self._engine, self._counters
         )
         self._iterators.add(made)
         return made

@@ -11,35 +11,31 @@ import warnings
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed, marks
+from loaderx.chain.marks import identity
 from loaderx.errors import LoaderxWarning, StateError
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 
 STATE_VERSION = 1
+_ORDER = f"order {ORDER_VERSION}"
 
 
-def describe(node: Node) -> list[str]:
-    """The chain as it stands in a state."""
-    return marks(node, default_seed(node, 0))
-
-
-def make_state(node: Node, base: Node, step: int) -> dict[str, Any]:
-    """The state at a step; ``base`` is one epoch of ``node``."""
+def make_state(chain: list[str], base: Node, step: int) -> dict[str, Any]:
+    """The state at a step; ``base`` is one epoch."""
     epoch, inside = divmod(step, base.length) if base.length is not None else (0, step)
     return {
         "version": STATE_VERSION,
         "step": step,
         "epoch": epoch,
         "record": rows_before(base, inside),
-        "chain": [f"order {ORDER_VERSION}", *describe(node)],
+        "chain": [_ORDER, *chain],
     }
 
 
-def read_state(state: Any, node: Node, base: Node, *, strict: bool) -> int:
+def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int:
     """The step at which this chain goes on."""
     step, saved = _parse(state)
-    here = [f"order {ORDER_VERSION}", *describe(node)]
+    here = [_ORDER, *chain]
     problem = _difference(saved, here)
     if problem is None:
         _warn_about_names(saved, here)
@@ -67,33 +63,29 @@ def _parse(state: Any) -> tuple[int, list[str]]:
             f"the state has version {state['version']!r}, this loaderx reads {STATE_VERSION}."
         )
     step = state["step"]
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise StateError(f"the state's step must be a whole number, got {step!r}.")
+    for name in ("step", "epoch", "record"):
+        value = state.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
+    if not isinstance(state["chain"], (list, tuple)):
+        raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
     return step, [str(stage) for stage in state["chain"]]
 
 
 def _same_record(state: dict[str, Any], base: Node) -> int:
     """The step at the record that the state names, in a chain that may be cut another way."""
-    epoch, record = int(state.get("epoch", 0)), int(state.get("record", 0))
-    size = base.batch_size if base.batched else 1
-    inside = record // (size or 1)
+    epoch, record = state.get("epoch", 0), state.get("record", 0)
+    size = (base.batch_size if base.batched else 1) or 1
     if base.length is None:
-        return inside
-    return epoch * base.length + min(inside, base.length)
-
-
-def _identity(stage: str) -> str:
-    """A stage without the name of its function: names may change."""
-    kind, _, name = stage.partition(" ")
-    return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
-
-
-_NAMED = ("map", "random_map", "map_with_index")
+        return int(record // size)
+    rows = rows_before(base, base.length)
+    epoch, record = epoch + record // rows, record % rows  # it may have counted on and on
+    return int(epoch * base.length + min(record // size, base.length))
 
 
 def _difference(saved: list[str], here: list[str]) -> str | None:
     for number, (old, new) in enumerate(zip(saved, here, strict=False)):
-        if _identity(old) != _identity(new):
+        if identity(old) != identity(new):
             return f"stage {number} was {old!r} and is {new!r} now."
     if len(saved) > len(here):
         return f"it had a stage {saved[len(here)]!r} that is not here now."

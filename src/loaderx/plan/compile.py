@@ -133,7 +133,7 @@ class Compiler:
                 return moves.Shuffle(node.length, node.seed(self.seed), node.random_stages)
             case stages.Part():
                 assert node.input.length is not None
-                return moves.Part(node.input.length, node.seed(self.seed), node.start)
+                return moves.Part(node.input.length, node.seed, node.start)
             case stages.Sliced():
                 return moves.Slice(node.start, node.step)
             case stages.Picked():

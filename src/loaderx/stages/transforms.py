@@ -40,7 +40,7 @@ class Map(Frozen):
     needs: Needs = "nothing"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        return _each(map(self.function.call, records), fail)
+        return _each(map(self.function.call, records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return _whole(fail, self.function.call, batch)
@@ -53,7 +53,8 @@ class RandomMap(Frozen):
     needs: Needs = "keys"
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
-        return _each(map(self.function.call, records, record_generators(extra)), fail)
+        results = map(self.function.call, records, record_generators(extra))
+        return _each(results, len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return _whole(fail, self.function.call, batch, BatchGenerator(extra))
@@ -66,7 +67,7 @@ class MapWithIndex(Frozen):
     needs: Needs = "positions"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        return _each(map(self.function.call, extra.tolist(), records), fail)
+        return _each(map(self.function.call, extra.tolist(), records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return _whole(fail, self.function.call, int(extra), batch)
@@ -101,13 +102,15 @@ class RandomKeys(Frozen):
         return {**element, self.name: data}
 
 
-def _each(results: Iterator[Any], fail: Fail) -> list[Any]:
+def _each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     """All results of a function of one record."""
     out: list[Any] = []
     try:
         out.extend(results)  # after a failure, its length says who failed
     except Exception as error:
         raise fail(len(out), error) from error
+    if len(out) != count:  # `map` takes it for its own end
+        raise fail(len(out), StopIteration("raised by the function"))
     if _NONE in set(map(type, out)):
         raise fail(next(i for i, record in enumerate(out) if record is None), _nothing())
     return out
