@@ -423,3 +423,139 @@ def test_element_spec_of_a_mapped_chain_reads_one_element():
 def test_pickling_a_description():
     dataset = arrays(20).shuffle(1).map(grow).batch(3)
     assert_same(pickle.loads(pickle.dumps(dataset)), dataset)
+
+
+# What a careful reader found ---------------------------------------------------------------------
+
+
+def test_a_seed_set_later_does_not_move_the_border_of_a_split():
+    train, test = Dataset.range(100).split(0.8, 0.2)
+    held_out = {int(x) for x in test}
+    assert not held_out & {int(x) for x in train.shuffle().seed(1)}
+    mixed = Dataset.mix([train.shuffle(), Dataset.range(1000, 1100)]).seed(5)
+    assert not held_out & {int(x) for x in mixed}
+
+
+def test_stop_iteration_in_a_function_is_a_failure():
+    def broken(x):
+        return next(iter(())) if x == 5 else x
+
+    with pytest.raises(RecordError, match="failed on record 5: StopIteration") as caught:
+        list(Dataset.range(12).map(broken).batch(4))
+    assert caught.value.index == 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: d.batch(4).repeat().skip(3).unbatch(),
+        lambda d: d.batch(4).repeat()[::2].unbatch(),
+        lambda d: d.batch(4).shuffle(0).repeat().unbatch(),
+    ],
+)
+def test_unbatch_of_moved_short_batches_is_refused_when_endless_too(make):
+    with pytest.raises(ChainError, match="a short last batch was moved"):
+        make(arrays(10))
+
+
+def test_unbatch_of_an_endless_repeat_counts_real_rows():
+    assert ids(arrays(5).batch(2).repeat().unbatch().take(12)) == [0, 1, 2, 3, 4] * 2 + [0, 1]
+
+
+def test_unbatch_checks_rows():
+    with pytest.raises(RecordError, match="functions that keep the rows of their batch"):
+        list(arrays(12).batch(4).map(lambda b: {"x": b["x"][:2]}).unbatch().batch(3))
+
+
+def test_a_list_of_arrays_is_not_changed_by_a_map_in_place():
+    rows = [{"x": np.zeros(2), "t": [1, 2]} for _ in range(4)]
+
+    def append(record):
+        record["t"].append(0)
+        return {"t": record["t"]}
+
+    dataset = Dataset.from_source(rows).map(append).batch(2)
+    assert [b["t"].shape for b in dataset] == [b["t"].shape for b in dataset] == [(2, 3)] * 2
+    first = next(iter(DataLoader(Dataset.from_source(rows), engine="inline")))
+    first["x"] += 5
+    assert not rows[0]["x"].any()
+
+
+def test_replace_in_odd_places():
+    base = arrays(20).map(fragile).batch(4).unbatch()
+    twice = base.repeat(2).on_error("replace")
+    assert ids(twice)[:20] == ids(base.on_error("replace"))
+    assert [int(r["x"]) for r in DataLoader(twice, engine="inline")] == ids(twice)
+    inside = arrays(20).map(fragile).repeat(2).batch(4).unbatch().on_error("replace")
+    assert not [i for i in ids(inside) if i % 5 == 3]
+    with pytest.raises(ChainError, match="no end to choose another record from"):
+        Dataset.zip([arrays(5).repeat(), arrays(5).repeat()]).on_error("replace")
+
+
+def test_a_passing_failure_of_a_source_is_tried_again():
+    class Flaky:
+        failed = False
+
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, i):
+            if i == 5 and not self.failed:
+                self.failed = True
+                raise OSError("once")
+            return i
+
+    assert [b.tolist() for b in Dataset.from_source(Flaky()).batch(5)][1] == [5, 6, 7, 8, 9]
+
+
+def test_a_failing_gather_names_its_record_at_every_step():
+    class Bad:
+        thread_safe = True
+
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, i):
+            if i == 6:
+                raise OSError("bad sector")
+            return np.int64(i)
+
+        def gather(self, indices):
+            return np.array([self[int(i)] for i in indices])
+
+    for loader in (
+        DataLoader(Dataset.from_source(Bad()).batch(4), engine=e) for e in ("inline", "threads")
+    ):
+        with pytest.raises(RecordError, match="step 1: reading the source failed on record 6"):
+            list(loader)
+
+
+def test_mixed_python_numbers_are_refused():
+    records = [{"x": 1}, {"x": 2.5}]
+    with pytest.raises(LoaderxError, match="record 0 has the int 1, record 1 the float 2.5"):
+        list(Dataset.from_source(records).batch(2))
+
+
+def test_large_batches_of_unequal_size_are_resolved_in_small_blocks():
+    big = Dataset.range(10**9).shuffle(0)
+    joined = Dataset.concatenate([big.batch(1024), big.batch(2048)])
+    loader = DataLoader(joined, engine="inline")
+    assert next(iter(loader)).shape == (1024,)
+    assert loader._work.plan._block_steps <= 16
+
+
+def test_zip_of_batches_with_other_last_batches_is_refused():
+    with pytest.raises(ChainError, match="the last batches differ in size"):
+        Dataset.zip([Dataset.range(10).batch(4), Dataset.range(12).batch(4)])
+
+
+def test_split_after_a_mix_that_repeats_is_refused():
+    with pytest.raises(ChainError, match="split after"):
+        Dataset.mix([Dataset.range(4), Dataset.range(9)], stop="repeat").split(0.5, 0.5)
+
+
+def test_added_leaves_are_aligned_too():
+    batch = arrays(12).batch(3).random_keys()[1]
+    padded = Dataset.from_source([{"t": [1, 2]}] * 3).batch(3, pad_to={"t": 4})[0]
+    for leaf in (*batch.values(), *padded.values()):
+        assert leaf.__array_interface__["data"][0] % 64 == 0

@@ -143,6 +143,7 @@ def test_keys_may_come_in_another_order():
         ([{"a": 1}, (1,)], r"record 1 has the structure \(\*,\), record 0 has {'a': \*}"),
         ([{"a": np.zeros(1)}, {"a": {"b": 1}}], r'leaf "a": record 1 has a dict there'),
         ([{"a": 2**31}] * 2, r'leaf "a": the Python integer 2147483648 does not fit into int32'),
+        ([{"a": 1e300}] * 2, r"the Python number .* does not fit into float32"),
         ([{"a": 2**70}] * 2, r"does not fit into int32.* np.int64"),
         ([{"a": [1, 2**40]}] * 2, r'leaf "a", record 0: the Python integer 1099511627776 does'),
         ([np.zeros(2), np.zeros(3)], r"cannot stack records: record 1 has shape \(3,\)"),

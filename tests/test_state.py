@@ -245,7 +245,7 @@ def test_seeking():
         assert_same([next(iterator)], [expected[step]])
     iterator.seek(10)
     assert list(iterator) == []
-    with pytest.raises(ArgumentError, match="step 11 is beyond this stream, which has steps 0 to 10"):
+    with pytest.raises(ArgumentError, match="step 11 is beyond this stream, which has steps 0"):
         iterator.seek(11)
     with pytest.raises(ArgumentError, match="`step` must be at least 0, got -1"):
         iterator.seek(-1)
@@ -303,3 +303,76 @@ def test_a_state_does_not_know_its_engine():
             iterator = iter(DataLoader(base(), engine=engine))
             iterator.set_state(state_at(base()))
             assert iterator.get_state() == state_at(base())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "step"),
+    [
+        (lambda d: d.batch(2).take(3).repeat(9), lambda d: d.batch(2).take(4).repeat(9), 7),
+        (lambda d: d.batch(2).take(3).repeat(9), lambda d: d.batch(2).repeat(9), 7),
+        (lambda d: d.batch(4).repeat(2).repeat(4), lambda d: d.batch(4).repeat(3).repeat(4), 4),
+        (
+            lambda d: d.repeat(2).batch(4).repeat(9),
+            lambda d: d.repeat(4).batch(4).repeat(9),
+            4,
+        ),
+        (
+            lambda d: d.random_map(jitter).batch(4),
+            lambda d: d.random_map(jitter, batched=True).batch(4),
+            0,
+        ),
+        (
+            lambda d: d.batch(4, pad_remainder=True),
+            lambda d: d.batch(4, pad_remainder=True, pad_value=7),
+            1,
+        ),
+        (
+            lambda d: d.batch(4).on_error("replace"),
+            lambda d: d.batch(4).on_error("replace").seed(5),
+            1,
+        ),
+    ],
+)
+def test_states_of_chains_that_differ_in_small_things_are_refused(one, other, step):
+    iterator = iter(DataLoader(other(arrays(10)), engine="inline"))
+    with pytest.raises(StateError):
+        iterator.set_state(state_at(one(arrays(10)), step))
+
+
+def test_an_epoch_state_keeps_what_repeats():
+    one = DataLoader(arrays(10).repeat(2).batch(4)).epoch(1)
+    other = DataLoader(arrays(10).repeat(4).batch(4)).epoch(1)
+    with pytest.raises(StateError):
+        other.set_state(one.get_state())
+
+
+def test_a_renamed_function_in_a_component_does_not_matter():
+    def renamed(element):
+        return grow(element)
+
+    one = Dataset.mix([arrays(8).map(grow), arrays(8)]).batch(4)
+    other = Dataset.mix([arrays(8).map(renamed), arrays(8)]).batch(4)
+    iter(DataLoader(other)).set_state(state_at(one, 1))
+
+
+def test_an_epoch_does_not_go_back_before_its_start():
+    epoch = DataLoader(arrays(12).batch(4)).epoch(2)
+    with pytest.raises(ArgumentError, match="which has steps 6 to 9"):
+        epoch.seek(0)
+    with pytest.raises(StateError, match="has steps 6 to 9"):
+        epoch.set_state(state_at(arrays(12).batch(4), 1))
+
+
+def test_not_strict_from_batches_that_cross_epochs():
+    state = state_at(arrays(100).repeat().batch(10), 57)
+    iterator = iter(DataLoader(arrays(100).batch(20).repeat(), engine="inline"))
+    with pytest.warns(LoaderxWarning):
+        iterator.set_state(state, strict=False)
+    assert next(iterator)["x"][0] == 60
+    assert iterator.epoch == 5
+
+
+def test_the_epoch_of_batches_that_cross_a_finite_repeat():
+    iterator = iter(DataLoader(arrays(5).repeat(3).batch(4), engine="inline"))
+    iterator.seek(3)
+    assert iterator.epoch == 2

@@ -191,6 +191,9 @@ class BatchGenerator:
             raise ArgumentError(
                 f"`integers` needs low < high and a range of at most 2**32, got [{low}, {high})."
             )
+        limits = np.iinfo(dtype)
+        if low < limits.min or high - 1 > limits.max:
+            raise ArgumentError(f"[{low}, {high}) does not fit into {np.dtype(dtype)}.")
         words = self._words(size) >> np.uint64(32)
         words *= np.uint64(span)
         words >>= np.uint64(32)

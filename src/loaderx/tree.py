@@ -239,7 +239,14 @@ def _narrow(array: Array, value: Any) -> Array:
             f"the Python integer {_widest(value)} does not fit into int32, which is what Python "
             "integers become. Use np.int64(...) in the record to keep 64 bits."
         )
-    return array.astype(_NARROW[kind])
+    with np.errstate(over="ignore"):
+        narrow: Array = array.astype(_NARROW[kind])
+    if kind in "fc" and not np.array_equal(np.isfinite(narrow), np.isfinite(array)):
+        raise StackError(
+            f"the Python number {_widest(value)} does not fit into float32, which is what Python "
+            "floats become. Use np.float64(...) in the record to keep 64 bits."
+        )
+    return narrow
 
 
 def _fits_int32(array: Array) -> bool:

@@ -82,6 +82,11 @@ class Node(Frozen):
         return False
 
     @property
+    def is_aligned(self) -> bool:
+        """Does it take the same position from all of its inputs, as zip does?"""
+        return False
+
+    @property
     def is_random(self) -> bool:
         """Does the stage draw random numbers?"""
         return False

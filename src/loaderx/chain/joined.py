@@ -129,6 +129,10 @@ class Mixed(Joined):
 class Zipped(Joined):
     structure: Structure
 
+    @property
+    def is_aligned(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         self._check_components()
         lengths = [node.length for node in self.components]
@@ -137,6 +141,13 @@ class Zipped(Joined):
             raise ChainError(f"zip needs datasets of one length, got {listed}. Cut with .take(n).")
         if len({node.batch_size for node in self.components}) > 1:
             raise ChainError("zip: the batch sizes differ.")
+        rows = {node.rows for node in self.components}
+        alike = all(node.uniform for node in self.components) or len(rows - {None}) == 1
+        if self.batched and not alike:
+            raise ChainError(
+                "zip: the last batches differ in size. Use drop_remainder=True, or zip the "
+                "records and batch them together."
+            )
 
     @property
     def kind(self) -> str:

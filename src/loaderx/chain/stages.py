@@ -293,6 +293,15 @@ class Seeded(Single):
 class Guarded(Single):
     policy: Any  # "replace", or a function of the error
 
+    def __post_init__(self) -> None:
+        for node in self.input.below():
+            whole = isinstance(node, Unbatched) or (len(node.inputs) > 1 and node.is_aligned)
+            if whole and node.length is None:
+                raise ChainError(
+                    f"on_error after .{node.stage.removeprefix('Dataset.')} of an endless dataset: "
+                    "there is no end to choose another record from. Put .repeat() after it."
+                )
+
     @property
     def stage(self) -> str:
         name = self.policy if isinstance(self.policy, str) else "function"

@@ -14,6 +14,7 @@ typical: the consumer compiles its step, caches are cold, a neighbour was busy d
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
 from time import perf_counter
@@ -21,6 +22,7 @@ from typing import Any
 
 from loaderx.engines.base import Work, cores
 from loaderx.engines.threads import Threads, ThreadsRun
+from loaderx.errors import check_int
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend, Pool
 
@@ -39,6 +41,12 @@ class Auto(Frozen):
     max_workers: int | None = None
     prefetch: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.max_workers is not None:
+            check_int("max_workers", self.max_workers, least=1)
+        if self.prefetch is not None:
+            check_int("prefetch", self.prefetch, least=0)
+
     def open(self, work: Work, steps: range) -> AutoRun:
         return AutoRun(work, steps, self.max_workers or cores(), self.prefetch)
 
@@ -46,9 +54,10 @@ class Auto(Frozen):
 class _Choice:
     """What was chosen, and why: told by `loader.stats()`."""
 
-    __slots__ = ("engine", "reason")
+    __slots__ = ("engine", "reason", "run")
 
     def __init__(self) -> None:
+        self.run: ThreadsRun | None = None
         self.engine = "inline"
         self.reason = "nothing has been measured yet"
 
@@ -60,7 +69,10 @@ class AutoRun:
         self.next = self._elements.__next__
 
     def close(self) -> None:
-        self._elements.close()
+        with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
+            self._elements.close()
+        if self._choice.run is not None:
+            self._choice.run.close()
 
     def describe(self) -> tuple[str, str]:
         return self._choice.engine, self._choice.reason
@@ -171,7 +183,9 @@ class _Chooser:
         return counts if self.max_workers == 1 else [*counts, self.max_workers]
 
     def _threads(self, workers: int) -> ThreadsRun:
-        return Threads(workers, self.prefetch).open(self.work, range(self.position, self.stop))
+        run = Threads(workers, self.prefetch).open(self.work, range(self.position, self.stop))
+        self.choice.run = run
+        return run
 
     def _take(self, run: ThreadsRun) -> Any:
         element = run.next()
@@ -188,7 +202,7 @@ class _Chooser:
                 yield element
                 del element
         finally:
-            run.close()
+            run.dismiss()  # nothing may be waited for here: this may be a finaliser
 
     def _drain(self, run: ThreadsRun) -> Iterator[Any]:
         run.drain()
@@ -221,7 +235,7 @@ class _Chooser:
                     )
         finally:
             if not keep_open:  # the end, an error, or the consumer went away
-                run.close()
+                run.dismiss()
 
 
 def median(values: list[float]) -> float:

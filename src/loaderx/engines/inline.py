@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from loaderx.engines.base import Work
@@ -22,7 +23,8 @@ class InlineRun:
         self.next = self._elements.__next__
 
     def close(self) -> None:
-        self._elements.close()
+        with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
+            self._elements.close()
 
     def describe(self) -> tuple[str, str]:
         return "inline", "it was asked for"

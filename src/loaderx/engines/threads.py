@@ -11,16 +11,21 @@ nobody holds any more is collected, and its finaliser sends the crew home.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 import weakref
 from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
 from loaderx.engines.base import Work, cores
-from loaderx.errors import check_int
+from loaderx.errors import LoaderxError, check_int
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
+
+PATIENCE_S = 10.0  # how long closing waits for a step that is under way
+EXIT_PATIENCE_S = 2.0
 
 
 class Threads(Frozen):
@@ -65,40 +70,60 @@ class _Crew:
 
     def __init__(self, workers: int, capacity: int) -> None:
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self.stopping = False
-        self.threads = [
-            threading.Thread(
-                target=_labour,
-                args=(self.tasks, self._is_stopping, capacity),
-                name=f"loaderx-{number}",
-                daemon=True,
-            )
-            for number in range(workers)
-        ]
-        for thread in self.threads:
-            thread.start()
+        self.stopping = threading.Event()
+        self.threads: list[threading.Thread] = []
+        try:
+            for number in range(workers):
+                thread = threading.Thread(
+                    target=_labour,
+                    args=(self.tasks, self.stopping, capacity),
+                    name=f"loaderx-{number}",
+                    daemon=True,
+                )
+                thread.start()
+                self.threads.append(thread)
+        except BaseException:
+            self.dismiss()
+            raise
+        _crews.add(self)
 
-    def _is_stopping(self) -> bool:
-        return self.stopping
-
-    def stop(self) -> None:
-        self.stopping = True
+    def dismiss(self) -> None:
+        """Sends everybody home, and waits for nobody: safe in a finaliser, whatever is locked."""
+        self.stopping.set()
         for _ in self.threads:
             self.tasks.put(None)
+
+    def wait(self, patience_s: float) -> None:
+        """Waits until they have gone; a step that never ends is left to its (daemon) thread."""
+        patience = time.monotonic() + patience_s
         for thread in self.threads:
-            if thread is not threading.current_thread():  # a finaliser may run in a worker
-                thread.join()
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, patience - time.monotonic()))
 
 
-def _labour(tasks: SimpleQueue[_Task | None], is_stopping: Any, capacity: int) -> None:
+_crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_up() -> None:
+    crews = list(_crews)
+    for crew in crews:
+        crew.dismiss()
+    for crew in crews:
+        crew.wait(EXIT_PATIENCE_S)
+
+
+def _labour(tasks: SimpleQueue[_Task | None], stopping: threading.Event, capacity: int) -> None:
     lend = Pool(capacity).lend
     while (task := tasks.get()) is not None:
         work, task.work = task.work, None
-        if work is not None and not is_stopping():
+        if work is not None and not stopping.is_set():
             try:
                 task.value = work(task.step, lend)
             except BaseException as error:
                 task.error = error
+        else:
+            task.error = LoaderxError("the loader was closed while this batch was waited for.")
         task.done.release()
         del task, work  # a waiting worker must hold no batch, and nothing of the user's
 
@@ -113,23 +138,13 @@ class ThreadsRun:
         self._window = workers + prefetch
         self._pending: deque[_Task] = deque()
         self._crew: _Crew | None = None
-        self._finalizer: Any = None
+        self._lock = threading.Lock()  # two threads may share an iterator
 
     def next(self) -> Any:
-        crew, pending = self._crew or self._start(), self._pending
-        while len(pending) < self._window:
-            step = next(self._steps, None)
-            if step is None:
-                break
-            task = _Task(self._work, step)
-            pending.append(task)
-            crew.tasks.put(task)
-        if not pending:
-            self.close()
-            raise StopIteration
-        task = pending[0]
-        task.done.acquire()
-        pending.popleft()
+        with self._lock:
+            task = self._first()
+            task.done.acquire()
+            self._pending.popleft()
         if task.error is not None:
             try:
                 raise task.error
@@ -138,21 +153,41 @@ class ThreadsRun:
                 self.close()
         return task.value
 
+    def _first(self) -> _Task:
+        """Hands out steps as far as the window goes, and gives the first that is under way."""
+        crew, pending = self._crew or self._start(), self._pending
+        while len(pending) < self._window:
+            step = next(self._steps, None)
+            if step is None:
+                break
+            task = _Task(self._work, step)
+            pending.append(task)
+            crew.tasks.put(task)
+        if not pending or crew.stopping.is_set():
+            self.close()
+            raise StopIteration
+        return pending[0]
+
     def _start(self) -> _Crew:
         # A worker's slots are lent to elements that wait here, and to those that the user holds.
-        self._crew = crew = _Crew(self._workers, self._window + 3)
-        self._finalizer = weakref.finalize(self, crew.stop)
+        self._crew = crew = _Crew(self._workers, self._window // self._workers + 3)
+        weakref.finalize(self, crew.dismiss).atexit = False  # `_close_up` does that
         return crew
 
     def drain(self) -> None:
         """Takes on no new steps: what is under way is still delivered, then the run ends."""
         self._steps = iter(())
 
-    def close(self) -> None:
+    def dismiss(self) -> None:
+        """Ends the run without waiting for its threads."""
         self._steps = iter(())
-        self._pending.clear()
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._crew is not None:
+            self._crew.dismiss()
+
+    def close(self) -> None:
+        self.dismiss()
+        if self._crew is not None:
+            self._crew.wait(PATIENCE_S)
 
     def describe(self) -> tuple[str, str]:
         return f"threads({self._workers})", "it was asked for"

@@ -201,12 +201,15 @@ def _short_form(
     drop_remainder: bool = False,
 ) -> Dataset[Any]:
     check_int("batch_size", batch_size, least=1)
+    check_seed(seed)
+    if num_epochs is not None:
+        check_int("num_epochs", num_epochs, least=1)
     if dataset._node.batched:
         raise ChainError(
             "`batch_size` was given, but the dataset has a .batch(...) already. Leave one out."
         )
     if shuffle:
-        dataset = dataset.shuffle(check_seed(seed))
+        dataset = dataset.shuffle(seed)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
         dataset = dataset.map(transform)
@@ -219,6 +222,10 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
     if prefetch is not None:
         check_int("prefetch", prefetch, least=0)
     if not isinstance(engine, str):
+        if isinstance(engine, type):
+            raise ArgumentTypeError(
+                f"`engine` is the class {engine.__name__}; pass an object: {engine.__name__}()."
+            )
         if not callable(getattr(engine, "open", None)):
             raise ArgumentTypeError(
                 f"`engine` must be one of {', '.join(map(repr, _ENGINES))}, or an engine object; "
@@ -254,17 +261,17 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     for below in node.below():
         if isinstance(below, stages.Batched) and _reaches(node, below):
-            _check_host_batch(below, count)
+            _check_host_batch(below, count, node.uniform)
     return (index, count)
 
 
-def _check_host_batch(node: stages.Batched, count: int) -> None:
+def _check_host_batch(node: stages.Batched, count: int, uniform: bool) -> None:
     if node.size % count:
         raise ArgumentError(
             f"{count} hosts cannot share batches of {node.size} records: the number of hosts must "
             "divide the batch size."
         )
-    if node.can_be_short:
+    if node.can_be_short and not uniform:
         raise ChainError(
             f"the last batch of {node.stage} is short, and some hosts would get nothing. Write "
             "drop_remainder=True or pad_remainder=True."

@@ -16,7 +16,14 @@ from loaderx.chain import stages as chain
 from loaderx.errors import LoaderxError, RecordError
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
-from loaderx.plan.records import RecordOperator, Router, Stacked, as_records, say
+from loaderx.plan.records import (
+    RecordOperator,
+    Router,
+    Stacked,
+    as_records,
+    rows_problem,
+    say,
+)
 from loaderx.plan.rows import (
     BatchRows,
     BatchSteps,
@@ -285,7 +292,12 @@ class Unbatch(RecordOperator):
         return self.child.rows(epochs, positions)
 
     def read(self, rows: Any, job: Job) -> Stacked:
-        return Stacked(job.read(self.child, rows), len(rows))
+        batch = job.read(self.child, rows)
+        problem = rows_problem(batch, len(rows))
+        if problem is not None:
+            text = f"unbatch() needs functions that keep the rows of their batch: {problem}"
+            raise RecordError(text, stage=self.stage)
+        return Stacked(batch, len(rows))
 
     def keys(self, rows: Any) -> Keys:
         return self.child.row_keys(rows)

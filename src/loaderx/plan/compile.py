@@ -154,11 +154,12 @@ def _router(node: joined.Concatenated | joined.Mixed) -> records.Router:
 
 def _is_single(node: Node) -> bool:
     """Is this one dataset, seen once: nothing repeated or joined on the way to its source?"""
+    single = True
     for stage in node.chain():
-        if isinstance(stage, (stages.Repeated, joined.Concatenated, joined.Mixed)):
-            return False
-        if isinstance(stage, stages.Picked) and stage.seen is not None:
-            return False
         if isinstance(stage, stages.Unbatched):
-            return _is_single(stage.input) and stage.length is not None
-    return True
+            single = stage.length is not None  # a dataset of its own, whatever is below it
+        elif isinstance(stage, (joined.Concatenated, joined.Mixed)) or (
+            stage.repeats_here and not isinstance(stage, joined.Joined)
+        ):
+            single = False
+    return single and node.length is not None

@@ -42,7 +42,7 @@ class Plan:
             compiler.of_batches(node) if self.batched else compiler.of_records(node, stacked=False)
         )
         self._gather = _plain_gather(self._root)
-        rows = max(1, (node.batch_size or 1) // shard[1]) if self.batched else 1
+        rows = max(1, _largest_batch(node) // shard[1]) if self.batched else 1
         longest = max((below.length or 0 for below in node.below()), default=0)
         self._block_steps = max(1, (BLOCK_ROWS if longest < 1 << 24 else LONG_BLOCK_ROWS) // rows)
         self._epoch_steps = _epoch_steps(node)
@@ -80,7 +80,10 @@ class Plan:
         if block.counts is not None and block.counts[inside] < width:
             return self._read(block, inside, step, Job(lend))
         first = inside * width
-        return self._gather(block.rows.index[first : first + width], lend)
+        try:
+            return self._gather(block.rows.index[first : first + width], lend)
+        except Exception:  # the long way knows how to say which record it was
+            return self._read(block, inside, step, Job(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Any:
         """`read_fast` for consecutive steps: yields elements, and returns the step after them.
@@ -94,7 +97,12 @@ class Plan:
             full = [count == width for count in block.counts[step - start : stop - start]]
             stop = step + (full.index(False) if False in full else len(full))
         for first in range((step - start) * width, (stop - start) * width, width):
-            yield gather(index[first : first + width], lend)
+            try:
+                batch = gather(index[first : first + width], lend)
+            except Exception:
+                batch = self._read(block, first // width, start + first // width, Job(lend))
+            yield batch
+            del batch  # else it would be held until the next one is made
         return stop
 
     @property
@@ -147,6 +155,12 @@ class Plan:
         return start, stop if self.length is None else min(stop, self.length)
 
 
+def _largest_batch(node: Node) -> int:
+    return max(
+        (below.size for below in node.below() if isinstance(below, stages.Batched)), default=1
+    )
+
+
 def _epoch_steps(node: Node) -> int | None:
     while isinstance(node, stages.Seeded):
         node = node.input
@@ -158,7 +172,7 @@ def _plain_gather(root: Any) -> Any:
     if not isinstance(root, Cut) or root.node.pad_remainder or root.node.padding.lengths:
         return None
     child = root.child
-    if not isinstance(child, ReadSource) or not child.stacked:
+    if not isinstance(child, ReadSource) or not child.stacked or not child.source.thread_safe:
         return None
     if isinstance(child.source, ArraySource):
         return child.source.gatherer(root.width)

@@ -6,6 +6,8 @@ records: a plain list, or `Stacked` arrays where nobody has to look at single re
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,6 +107,14 @@ class ReadSource(RecordOperator):
         super().__init__("source")
         self.source = source
         self.stacked = stacked and source.gathers
+        self.lock = contextlib.nullcontext() if source.thread_safe else threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        lock = contextlib.nullcontext() if state["source"].thread_safe else threading.Lock()
+        self.__dict__.update(state, lock=lock)
 
     def locate(self, epochs: Keys, positions: Positions) -> SourceRows:
         return SourceRows(epochs, positions)
@@ -112,21 +122,26 @@ class ReadSource(RecordOperator):
     def read(self, rows: SourceRows, job: Job) -> Run:
         index = rows.index
         try:
-            if self.stacked:
-                return Stacked(self.source.gather(index, job.lend), len(index))
-            return self.source.records(index)
-        except Exception as error:
-            raise self._blame(rows, error) from error
+            with self.lock:
+                if self.stacked:
+                    return Stacked(self.source.gather(index, job.lend), len(index))
+                return self.source.records(index)
+        except LoaderxError as error:  # the source itself is at fault, not a record
+            raise self.failer(rows, "reading the source")(None, error) from error
+        except Exception:
+            return self._one_by_one(rows)
 
-    def _blame(self, rows: SourceRows, error: Exception) -> LoaderxError:
-        """Which record was it?  Read them one by one to find out."""
+    def _one_by_one(self, rows: SourceRows) -> Run:
+        """Reads again, each record alone: to learn which one fails, or because it failed once."""
         fail = self.failer(rows, "reading the source")
+        found: list[Any] = []
         for number in range(len(rows)):
             try:
-                self.source.records(rows.index[number : number + 1])
-            except Exception as own:
-                return fail(number, own)
-        return fail(None, error)
+                with self.lock:
+                    found += self.source.records(rows.index[number : number + 1])
+            except Exception as error:
+                raise fail(number, error) from error
+        return found
 
     def keys(self, rows: SourceRows) -> Keys:
         return fold(rows.epochs, rows.index, ROW)
@@ -177,15 +192,9 @@ class Apply(Inner):
         count = len(rows)
         tree = as_stacked(run, job, self.child.namer(rows))
         tree = self.transform.on_batch(tree, extra, fail)
-        for leaf in flatten(tree)[0]:
-            if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != count:
-                raise fail(
-                    None,
-                    StackError(
-                        f"with batched=True it must return arrays of {count} rows, one for each "
-                        f"record it was given; got {_shape_of(leaf)}."
-                    ),
-                )
+        problem = rows_problem(tree, count)
+        if problem is not None:
+            raise fail(None, problem)
         return Stacked(tree, count)
 
 
@@ -444,6 +453,8 @@ class Guard(Inner):
                 record = as_records(job.read(self.child, self.child.relocate(row, attempt)))[0]
             except RecordError:
                 continue
+            except ArgumentError as nothing:
+                raise nothing from first
             job.replaced += 1
             return record
         raise first
@@ -470,6 +481,17 @@ def as_records(run: Run) -> list[Any]:
 def as_stacked(run: Run, job: Job, name: Callable[[int], str]) -> Tree:
     """The run as one tree of arrays that the caller owns."""
     return run.tree if isinstance(run, Stacked) else stack(run, job.lend, name)
+
+
+def rows_problem(tree: Tree, count: int) -> StackError | None:
+    """What is wrong with a batch that should have ``count`` rows; None if nothing is."""
+    for leaf in flatten(tree)[0]:
+        if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != count:
+            return StackError(
+                f"it must return arrays of {count} rows, one for each record it was given; "
+                f"got {_shape_of(leaf)}."
+            )
+    return None
 
 
 def _shape_of(leaf: Any) -> str:

@@ -131,8 +131,10 @@ def _rows_of_lists(tree: Tree) -> Tree:
             numbers = np.asarray(tree)
         except ValueError as error:
             raise ArgumentError(f"a list of lists must have equal rows: {error}") from error
-        flat = as_array(numbers.reshape(-1).tolist())
-        return flat.reshape(numbers.shape)
+        kinds = {type(value) for row in tree for value in row}
+        if kinds <= {bool, int, float, complex}:  # Python's own numbers, as JAX would hold them
+            return as_array(numbers.reshape(-1).tolist()).reshape(numbers.shape)
+        return numbers
     return tree
 
 
@@ -143,6 +145,8 @@ def _leaf(leaf: Any, path: str) -> Any:
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
+        if not leaf.shape:
+            raise ArgumentTypeError(f"{_named(path)} has no leading axis of records.")
         return leaf
     else:
         array = as_array(leaf)
@@ -156,7 +160,8 @@ def _leaf(leaf: Any, path: str) -> Any:
 def _is_lazy(leaf: Any) -> bool:
     """Indexable on disk, as h5py and zarr are; tensors in memory speak DLPack."""
     needed = ("shape", "dtype", "__getitem__")
-    return all(hasattr(leaf, name) for name in needed) and not hasattr(leaf, "__dlpack__")
+    in_memory = hasattr(leaf, "__dlpack__") or hasattr(leaf, "iloc")  # tensors; pandas
+    return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
 def _read_lazy(leaf: Any, indices: Indices) -> Array:

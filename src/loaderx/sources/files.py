@@ -58,7 +58,10 @@ def _map_npy(place: Path) -> Array:
 
 def _open_npz(place: Path, keys: Sequence[str] | None) -> dict[str, Any]:
     with zipfile.ZipFile(place) as archive, place.open("rb") as file:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        stored = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        members = {info.filename.removesuffix(".npy"): info for info in stored}
+        if not members:
+            raise FileError(f"{place} has no arrays (.npy members).")
         opened: dict[str, Any] = {}
         for key in _chosen(place, list(members), keys):
             info = members[key]
@@ -123,7 +126,7 @@ class CompressedArray:
     """A compressed member of an ``.npz``: known by its header, unpacked at its first use."""
 
     def __init__(self, place: Path, member: str) -> None:
-        self._place, self._member = place, member
+        self._place, self._member = place.resolve(), member
         with zipfile.ZipFile(place) as archive, archive.open(member) as file:
             self.shape, _, self.dtype = _read_header(file, f"{place}, array {member!r}")
         self._array: Array | None = None

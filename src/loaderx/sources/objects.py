@@ -11,7 +11,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
-from loaderx.tree import Tree, map_leaves
+from loaderx.tree import Tree, flatten, map_leaves
 
 
 class ObjectSource:
@@ -36,9 +36,9 @@ class ObjectSource:
         self._length = len(obj)
         if self._length == 0:
             raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
+        self._plain = isinstance(obj, (list, tuple, range))
         if thread_safe is None:
-            plain = isinstance(obj, (list, tuple, range))
-            thread_safe = plain or bool(getattr(obj, "thread_safe", False))
+            thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
         self._thread_safe = thread_safe
 
     def __len__(self) -> int:
@@ -60,7 +60,14 @@ class ObjectSource:
         return f"from_source({type(self._obj).__name__}, {self._length} records)"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        return map_leaves(_owned, self._obj.gather(indices))
+        batch = map_leaves(_owned, self._obj.gather(indices))
+        for leaf in flatten(batch)[0]:
+            if leaf.ndim == 0 or len(leaf) != len(indices):
+                raise ArgumentError(
+                    f"{type(self._obj).__name__}.gather was asked for {len(indices)} records and "
+                    f"gave an array of shape {leaf.shape}."
+                )
+        return batch
 
     def records(self, indices: Indices) -> list[Any]:
         where = indices.tolist()
@@ -75,8 +82,26 @@ class ObjectSource:
         else:
             obj = self._obj
             found = [obj[i] for i in where]
-        # A `map` that writes into its record must not change the user's own dict.
+        # A `map` that writes into its record must not change what the next epoch reads.
+        if self._plain:
+            return [_protected(record) for record in found]
         return [dict(record) if type(record) is dict else record for record in found]
+
+
+def _protected(value: Any) -> Any:
+    """Containers copied, arrays as read-only views: what lies in memory stays as it is."""
+    kind = type(value)
+    if kind is np.ndarray:
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if kind is dict:
+        return {key: _protected(inner) for key, inner in value.items()}
+    if kind is list:
+        return [_protected(inner) for inner in value]
+    if kind is tuple:
+        return tuple(map(_protected, value))
+    return value
 
 
 def _owned(leaf: Any) -> Any:
@@ -86,6 +111,6 @@ def _owned(leaf: Any) -> Any:
 
 def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
     """The source for whatever the user has."""
-    if isinstance(obj, np.ndarray):
+    if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
     return ObjectSource(obj, thread_safe=thread_safe)

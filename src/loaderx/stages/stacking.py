@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx.errors import StackError
 from loaderx.frozen import Frozen
-from loaderx.memory import Layout, Lend
+from loaderx.memory import Layout, Lend, aligned
 from loaderx.tree import (
     Array,
     Structure,
@@ -108,6 +108,13 @@ class _Piece:
     def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
         kinds = set(map(type, column))
         if kinds <= _PYTHON_NUMBERS:
+            if len(kinds) > 1:
+                other = next(i for i, v in enumerate(column) if type(v) is not type(column[0]))
+                raise StackError(
+                    f"cannot stack {_leaf(path)}: {name(0)} has the {type(column[0]).__name__} "
+                    f"{column[0]!r}, {name(other)} the {type(column[other]).__name__} "
+                    f"{column[other]!r}. Make them one type in .map()."
+                )
             try:
                 values = narrow_scalars(column)
             except StackError as error:
@@ -211,7 +218,8 @@ def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
     for path, piece in zip(paths, pieces, strict=True):
         if piece.lengths is None:
             continue
-        batch = add_leaf(batch, f"{path}_length", np.array(piece.lengths, np.int32), "pad_to")
+        lengths = aligned(np.array(piece.lengths, np.int32))
+        batch = add_leaf(batch, f"{path}_length", lengths, "pad_to")
     return batch
 
 

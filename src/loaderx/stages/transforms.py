@@ -14,6 +14,7 @@ import numpy as np
 
 from loaderx.errors import ChainError, LoaderxError, StackError
 from loaderx.frozen import Frozen
+from loaderx.memory import aligned
 from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
 from loaderx.stages.functions import Function
 from loaderx.tree import Tree
@@ -84,7 +85,7 @@ class RandomKeys(Frozen):
         return [self._add(record, key) for record, key in zip(records, data, strict=True)]
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
-        return self._add(batch, self._data(extra))
+        return self._add(batch, aligned(self._data(extra)))
 
     def _data(self, keys: Keys) -> Any:
         return key_words(keys, 1).view(np.uint32)
