@@ -355,9 +355,7 @@ def test_one_iterator_in_two_threads_gives_every_batch_once():
     iterator = iter(DataLoader(arrays(400).batch(2), engine=Threads(2)))
     seen = []
     threads = [
-        threading.Thread(
-            target=lambda: seen.extend(b["x"].tolist() for b in iterator), name=f"u{i}"
-        )
+        threading.Thread(target=lambda: seen.extend(b["x"].tolist() for b in iterator))
         for _ in range(2)
     ]
     for thread in threads:
