@@ -30,8 +30,9 @@ FAST_S = 150e-6  # handing a batch between threads costs about as much
 SMALL_SHARE = 0.03
 ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
-SHORT_S = 0.005  # a trial that has won nothing by now is cut short
+SHORT_S = 0.002  # a trial that has won nothing by now is cut short
 LONG_S = 0.2  # slow batches show sooner what they cost
+CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
 
@@ -102,7 +103,9 @@ class _Chooser:
                 if run is not None:
                     yield from self._follow(run)
                     return
-                again = max(again, CHECK_AGAIN * 8)  # a lost trial costs more than a look
+                again = max(
+                    16, int(CHECK_AGAIN_S / self.period_s)
+                )  # a trial costs more than a look
             steps = range(self.position, min(self.position + again, self.stop))
             yield from self.work.stream(steps, lend)
             self.position = steps.stop
@@ -226,7 +229,10 @@ class _Chooser:
                     continue
                 taken = times[-1] - times[1]
                 period = taken / count
-                losing = count >= ENOUGH and taken > SHORT_S and period > best_s
+                few = (
+                    2 if best_s < 0.005 else ENOUGH
+                )  # a slow batch weighs more than a wrong choice
+                losing = count >= few and taken > SHORT_S and period > best_s
                 if losing or (count >= enough and taken >= ENOUGH_S):
                     keep_open = True
                     # One thread delivers evenly, several in bursts: there only the mean says much.
