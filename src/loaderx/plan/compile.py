@@ -13,7 +13,7 @@ from typing import Any
 from loaderx.chain import joined, stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
-from loaderx.plan import batches, moves, records
+from loaderx.plan import batches, moves, records, routing
 from loaderx.stages.transforms import RandomKeys
 
 
@@ -144,12 +144,12 @@ class Compiler:
         return None
 
 
-def _router(node: joined.Concatenated | joined.Mixed) -> records.Router:
+def _router(node: joined.Concatenated | joined.Mixed) -> routing.Router:
     lengths = [part.length for part in node.components]
     if isinstance(node, joined.Concatenated):
-        return records.ByOffset(lengths)
+        return routing.ByOffset(lengths)
     ordinal = node.repeats if node.stop == "repeat" else None
-    return records.ByTickets(node.schedule, lengths, ordinal)
+    return routing.ByTickets(node.schedule, lengths, ordinal)
 
 
 def _is_single(node: Node) -> bool:
