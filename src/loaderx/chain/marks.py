@@ -38,13 +38,10 @@ def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     The outermost take and repeat say how long to run, not what the stream is: they are left out,
     except where the whole node matters (inside a mix, or within an epoch).
     """
-    one = without_outer_repeat(node)
-    stages = [stage for stage in one.chain() if not isinstance(stage, Seeded)]
-    if whole or one is not node:
-        free = None  # what is left is repeated as a whole
-        if whole:
-            stages = [stage for stage in node.chain() if not isinstance(stage, Seeded)]
-    else:
+    kept = node if whole else without_outer_repeat(node)
+    stages = [stage for stage in kept.chain() if not isinstance(stage, Seeded)]
+    free = None
+    if kept is node and not whole:  # else what is left is repeated as a whole
         while isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
             stages.pop()
         free = _free_repeat(stages)
