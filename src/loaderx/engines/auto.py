@@ -20,7 +20,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from loaderx.engines.base import Work, cores
+from loaderx.engines.base import BareWorkshop, Work, cores
 from loaderx.engines.threads import Threads, ThreadsRun
 from loaderx.errors import check_int
 from loaderx.frozen import Frozen
@@ -48,8 +48,9 @@ class Auto(Frozen):
         if self.prefetch is not None:
             check_int("prefetch", self.prefetch, least=0)
 
-    def open(self, work: Work, steps: range) -> AutoRun:
-        return AutoRun(work, steps, self.max_workers or cores(), self.prefetch)
+    def workshop(self, work: Work) -> BareWorkshop:
+        most, prefetch = self.max_workers or cores(), self.prefetch
+        return BareWorkshop(lambda steps: AutoRun(work, steps, most, prefetch))
 
 
 class _Choice:

@@ -1,8 +1,10 @@
 """What an engine is.
 
-An engine *opens* a run: it is given `Work` and a range of steps, and the run gives one element per
-step, in order.  A failure keeps its place: it is raised when its step is asked for.  A run that is
-closed leaves nothing behind; closing twice is fine, and dropping a run closes it.
+An engine sets up a *workshop* for the work of one loader; the workshop opens *runs*: a run is given
+a range of steps and gives one element per step, in order.  A failure keeps its place: it is raised
+when its step is asked for.  A run that is closed leaves nothing under way; closing twice is fine,
+and dropping a run closes it.  What outlives a run (worker processes) belongs to the workshop, and
+goes when that is closed or dropped.
 """
 
 from __future__ import annotations
@@ -37,6 +39,12 @@ class Work(Protocol):
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
         """The same for consecutive steps, for an engine that makes one after the other."""
 
+    def describe(self, step: int) -> str:
+        """Which records a step is made of, for messages."""
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """The user's functions and sources with a name each, for messages."""
+
 
 class Run(Protocol):
     """Elements in the order of their steps."""
@@ -51,11 +59,30 @@ class Run(Protocol):
         """The engine that runs, and why."""
 
 
-class Engine(Protocol):
-    """Opens runs.  An engine is a value: it holds no threads and no position."""
+class Workshop(Protocol):
+    """A place where the work of one loader is done, run after run."""
 
-    def open(self, work: Work, steps: range) -> Run:
+    def open(self, steps: range) -> Run:
         """A run over these steps.  Nothing starts before its first element is asked for."""
+
+    def close(self) -> None:
+        """Stops what outlives the runs.  A run that is opened later starts it again."""
+
+
+class Engine(Protocol):
+    """Sets up workshops.  An engine is a value: it holds no threads and no position."""
+
+    def workshop(self, work: Work) -> Workshop: ...
+
+
+class BareWorkshop:
+    """A workshop of runs that leave nothing behind."""
+
+    def __init__(self, open_run: Callable[[range], Run]) -> None:
+        self.open = open_run
+
+    def close(self) -> None:
+        """There is nothing to stop."""
 
 
 def cores() -> int:

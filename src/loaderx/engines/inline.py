@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from loaderx.engines.base import Work
+from loaderx.engines.base import BareWorkshop, Work
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
@@ -13,8 +13,8 @@ from loaderx.memory import Pool
 class Inline(Frozen):
     """Makes each element when it is asked for."""
 
-    def open(self, work: Work, steps: range) -> InlineRun:
-        return InlineRun(work, steps)
+    def workshop(self, work: Work) -> BareWorkshop:
+        return BareWorkshop(lambda steps: InlineRun(work, steps))
 
 
 class InlineRun:

@@ -19,7 +19,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
-from loaderx.engines.base import Work, cores
+from loaderx.engines.base import BareWorkshop, Work, cores
 from loaderx.errors import LoaderxError, check_int
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
@@ -45,7 +45,11 @@ class Threads(Frozen):
         if self.prefetch is not None:
             check_int("prefetch", self.prefetch, least=0)
 
+    def workshop(self, work: Work) -> BareWorkshop:
+        return BareWorkshop(lambda steps: self.open(work, steps))
+
     def open(self, work: Work, steps: range) -> ThreadsRun:
+        """A run with a crew of its own."""
         workers = cores() if self.num_workers is None else self.num_workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
         return ThreadsRun(work, steps, workers, prefetch)

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
-from loaderx.engines.base import Engine, Noted, Run
+from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import ArgumentError, StateError, check_int
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
@@ -27,7 +27,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         chain: list[str],
         steps: range,
         work: PlanWork,
-        engine: Engine,
+        workshop: Workshop,
         counters: Counters,
     ) -> None:
         self._node = node
@@ -35,7 +35,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         self._chain = chain  # as it stands in a state
         self._steps = steps
         self._work = work
-        self._engine = engine
+        self._workshop = workshop
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
@@ -63,7 +63,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         """The first ``next``, and the first after an error or a move."""
         self._last = perf_counter()
         self._counted = (self._last, self._position)
-        self._run = self._engine.open(self._work, range(self._position, self._steps.stop))
+        self._run = self._workshop.open(range(self._position, self._steps.stop))
         self._next = self._run.next
         return self._next()
 

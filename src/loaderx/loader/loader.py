@@ -11,7 +11,7 @@ from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
-from loaderx.engines import Auto, Engine, Inline, Threads
+from loaderx.engines import Auto, Engine, Inline, Threads, Workshop
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -124,6 +124,7 @@ class DataLoader(Generic[T]):
         endless = self._base.length is None
         self._all = self._base if endless else stages.Repeated(self._base, None)
         self._work: PlanWork | None = None
+        self._workshop: Workshop | None = None
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._iterated = False
@@ -149,10 +150,11 @@ class DataLoader(Generic[T]):
         return self._iterate(range(number * length, (number + 1) * length), chain)
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
-        if self._work is None:
+        if self._work is None or self._workshop is None:
             self._work = PlanWork(self._all, self._shard)
+            self._workshop = self._engine.workshop(self._work)
         made: LoaderIterator[T] = LoaderIterator(
-            self._all, self._base, chain, steps, self._work, self._engine, self._counters
+            self._all, self._base, chain, steps, self._work, self._workshop, self._counters
         )
         self._iterators.add(made)
         return made
@@ -176,9 +178,11 @@ class DataLoader(Generic[T]):
         return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
 
     def close(self) -> None:
-        """Stops every iterator of this loader.  Closing twice is fine."""
+        """Stops every iterator of this loader, and its workers.  Closing twice is fine."""
         for iterator in list(self._iterators):
             iterator.close()
+        if self._workshop is not None:
+            self._workshop.close()
 
     def __enter__(self) -> DataLoader[T]:
         return self
@@ -226,7 +230,7 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
             raise ArgumentTypeError(
                 f"`engine` is the class {engine.__name__}; pass an object: {engine.__name__}()."
             )
-        if not callable(getattr(engine, "open", None)):
+        if not callable(getattr(engine, "workshop", None)):
             raise ArgumentTypeError(
                 f"`engine` must be one of {', '.join(map(repr, _ENGINES))}, or an engine object; "
                 f"got {engine!r}."

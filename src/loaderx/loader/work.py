@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.chain.stages import FromSource
+from loaderx.chain.stages import Batched, FromSource, Guarded, Transformed
 from loaderx.engines.base import Noted
+from loaderx.loader.position import rows_before
 from loaderx.memory import Lend
 from loaderx.plan.job import Job, TimedJob
 from loaderx.plan.plan import Plan
@@ -21,6 +22,7 @@ class PlanWork:
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
         self.plan = Plan(node, shard=shard)
+        self._node = node
         self.hosts = shard[1]
         self._plain = self.plan.is_plain
         self.thread_safe = all(
@@ -51,3 +53,25 @@ class PlanWork:
         timed = TimedJob(lend)
         element = self.plan.read(step, timed)
         return Noted(element, timed.replaced, timed.times)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_node": None}  # a worker has no use for it
+
+    def describe(self, step: int) -> str:
+        """The records of a step, by their place in the stream."""
+        first, after = rows_before(self._node, step), rows_before(self._node, step + 1)
+        if after - first <= 1:
+            return f"record {first} of the stream"
+        return f"records {first} to {after - 1} of the stream"
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Sources and transforms with the names that the dataset's ``repr`` gives them."""
+        for below in self._node.below():
+            if isinstance(below, FromSource):
+                yield below.stage, below.source
+            elif isinstance(below, Transformed):
+                yield below.stage, below.transform
+            elif isinstance(below, Batched):
+                yield f"collate_fn of {below.stage}", below.collate
+            elif isinstance(below, Guarded):
+                yield below.stage, below.policy
