@@ -1,4 +1,4 @@
-"""Every test leaves the house as it found it: no thread and no descriptor stays behind."""
+"""Every test leaves the house as it found it: no thread, process or descriptor stays behind."""
 
 from __future__ import annotations
 
@@ -28,6 +28,25 @@ def _threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("loaderx")}
 
 
+def worker_processes() -> list[str]:
+    """Worker processes of this one, dead ones that nobody waited for included."""
+    found = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if "processes/start.py" in command or state == "Z":
+                found.append(f"process {pid}")
+    return found
+
+
+def _left_running() -> list[str]:
+    return [*_threads(), *worker_processes()]
+
+
 def _descriptors() -> set[str]:
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
@@ -45,10 +64,10 @@ def _no_leaks(request):
     yield
     gc.collect()
     patience = time.monotonic() + 20  # steps under way may finish
-    while _threads() and time.monotonic() < patience:
+    while _left_running() and time.monotonic() < patience:
         time.sleep(0.01)
         gc.collect()
-    assert not _threads(), f"threads left behind: {_threads()}"
+    assert not _left_running(), f"left behind: {_left_running()}"
     if on_linux and "foreign" not in request.keywords:
         left = _descriptors() - before
         # A mapped file stays open while its dataset lives, and a fixture's lives until after this.

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, chains, jitter
+from conftest import worker_processes
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,7 +23,7 @@ from loaderx import (
     LoaderxError,
     RecordError,
 )
-from loaderx.engines import Auto, Inline, Threads
+from loaderx.engines import Auto, Inline, Processes, Threads
 from oracle import assert_same
 
 
@@ -149,13 +150,13 @@ class EngineContract:
             with pytest.raises(StopIteration):
                 next(iterator)
 
-    def test_nothing_starts_before_the_first_next(self):
-        calls = []
-        iterator = iter(self.loader(arrays(8).map(lambda r: calls.append(1) or r).batch(2)))
-        assert not calls
+    def test_nothing_starts_before_the_first_next(self, tmp_path):
+        called = tmp_path / "called"
+        iterator = iter(self.loader(arrays(8).map(lambda r: called.touch() or r).batch(2)))
+        assert not called.exists()
         assert not _crew()
         next(iterator)
-        assert calls
+        assert called.exists()
 
     def test_held_batches_are_never_overwritten(self):
         dataset = arrays(400).shuffle(2).batch(3)
@@ -198,6 +199,21 @@ class TestThreadsWithoutPrefetch(EngineContract):
         return Threads(2, prefetch=0)
 
 
+class TestOneProcess(EngineContract):
+    def engine(self):
+        return Processes(1)
+
+
+class TestProcesses(EngineContract):
+    def engine(self):
+        return Processes(3, prefetch=1)
+
+
+class TestProcessesWithoutPrefetch(EngineContract):
+    def engine(self):
+        return Processes(2, prefetch=0)
+
+
 class TestAuto(EngineContract):
     def engine(self):
         return Auto()
@@ -209,7 +225,8 @@ def _slow(record):
 
 
 def _crew():
-    return [t.name for t in threading.enumerate() if t.name.startswith("loaderx")]
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("loaderx")] + worker_processes()
 
 
 def _gone():
@@ -462,7 +479,7 @@ def test_ctrl_c_ends_a_waiting_loader():
         (
             {"engine": "process"},
             ArgumentError,
-            "`engine` must be one of 'auto', 'inline', 'threads'",
+            "`engine` must be one of 'auto', 'inline', 'threads', 'processes'",
         ),
         ({"engine": 3}, ArgumentTypeError, "`engine` must be one of .* got 3"),
         ({"num_workers": -1}, ArgumentError, "`num_workers` must be at least 0, got -1"),

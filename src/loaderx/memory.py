@@ -32,7 +32,7 @@ ALIGNMENT = 64
 Array = npt.NDArray[Any]
 LeafLayout = tuple[tuple[int, ...], np.dtype[Any]]
 
-_counts_references = getattr(sys, "_is_gil_enabled", lambda: True)()
+COUNTS_REFERENCES = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class Layout:
@@ -89,7 +89,7 @@ class _Slot:
             np.ndarray(shape, dtype, self.root, self.offset + start)
             for shape, dtype, start in layout.leaves
         ]
-        self.idle = getrefcount(self.root) if _counts_references else -1
+        self.idle = getrefcount(self.root) if COUNTS_REFERENCES else -1
 
     def lend(self) -> list[Array]:
         return [view.view() for view in self.views]

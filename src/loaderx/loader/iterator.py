@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, StateError, check_int
+from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
@@ -27,7 +27,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         chain: list[str],
         steps: range,
         work: PlanWork,
-        workshop: Workshop,
+        workshop: Workshop | None,
         counters: Counters,
     ) -> None:
         self._node = node
@@ -61,6 +61,11 @@ class LoaderIterator(Iterator[T], Generic[T]):
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
+        if self._workshop is None:
+            raise LoaderxError(
+                "this iterator came along to a worker process with the function that knows it; "
+                "it can be iterated where it was made only."
+            )
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = self._workshop.open(range(self._position, self._steps.stop))
@@ -92,6 +97,13 @@ class LoaderIterator(Iterator[T], Generic[T]):
         rows = rows_before(node, self._position) - rows_before(node, start)
         counters.records += rows // self._work.hosts
         counters.engine, counters.reason = self._run.describe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a function that knows an iterator takes along to a worker process."""
+        return {**self.__dict__, "_workshop": None, "_work": None, "_run": None, "_next": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _next=self._open)
 
     def __del__(self) -> None:
         if hasattr(self, "_run"):  # else making it failed

@@ -11,7 +11,7 @@ from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
-from loaderx.engines import Auto, Engine, Inline, Threads, Workshop
+from loaderx.engines import Auto, Engine, Inline, Processes, Threads, Workshop
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -29,7 +29,7 @@ U = TypeVar("U")
 
 _ENDLESS = 1 << 62
 _UNSET: Any = object()
-_ENGINES = ("auto", "inline", "threads")
+_ENGINES = ("auto", "inline", "threads", "processes")
 
 
 class DataLoader(Generic[T]):
@@ -184,6 +184,13 @@ class DataLoader(Generic[T]):
         if self._workshop is not None:
             self._workshop.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The description alone: a function that knows its loader can go to a worker process."""
+        return {**self.__dict__, "_work": None, "_workshop": None, "_iterators": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _iterators=weakref.WeakSet())
+
     def __enter__(self) -> DataLoader[T]:
         return self
 
@@ -245,6 +252,8 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
         return Inline()
     if engine == "threads":
         return Threads(num_workers, prefetch)
+    if engine == "processes":
+        return Processes(num_workers, prefetch)
     return Auto(num_workers, prefetch)
 
 

@@ -1,0 +1,84 @@
+"""Worker processes, for Python that holds the GIL.
+
+`wire` is how consumer and workers talk, `ship` how the work gets to them, `slots` how batches come
+back without being copied, `worker` what a worker does, `staff` the processes, `crew` what they are
+given to do and what happens when one dies, `run` the stream in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loaderx.engines.base import Work, cores
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+from loaderx.frozen import Frozen
+
+if TYPE_CHECKING:
+    from loaderx.engines.processes.run import ProcessesWorkshop
+
+MOST_WORKERS = 1024
+
+
+class Processes(Frozen):
+    """Worker processes, which live as long as their loader.
+
+    >>> from loaderx import DataLoader, Dataset
+    >>> squares = Dataset.range(6).map(lambda x: x * x).batch(3)
+    >>> with DataLoader(squares, engine=Processes(num_workers=1, timeout_s=30)) as loader:
+    ...     [batch.tolist() for batch in loader]
+    [[0, 1, 4], [9, 16, 25]]
+
+    Args:
+        num_workers: processes; by default one per core.
+        prefetch: finished elements to keep ready; by default as many as workers, at least 2.
+        timeout_s: a step that takes longer is reported, with the stack of its worker. None: never.
+        replace_stuck: also replace that worker, and make the step again.
+    """
+
+    num_workers: int | None = None
+    prefetch: int | None = None
+    timeout_s: float | None = 60.0
+    replace_stuck: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_workers is not None:
+            check_int("num_workers", self.num_workers, least=1)
+            if self.num_workers > MOST_WORKERS:
+                raise ArgumentError(
+                    f"`num_workers` must be at most {MOST_WORKERS}, got {self.num_workers}."
+                )
+        if self.prefetch is not None:
+            check_int("prefetch", self.prefetch, least=0)
+        if self.timeout_s is not None:
+            if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, (int, float)):
+                raise ArgumentTypeError(
+                    f"`timeout_s` must be a number of seconds or None, got {self.timeout_s!r}."
+                )
+            if not self.timeout_s > 0:
+                raise ArgumentError(f"`timeout_s` must be above 0, got {self.timeout_s}.")
+        missing = why_not()
+        if missing:
+            raise ArgumentError(
+                f"worker processes cannot run here: {missing}. Use engine='threads'."
+            )
+
+    def workshop(self, work: Work) -> ProcessesWorkshop:
+        from loaderx.engines.processes.run import ProcessesWorkshop  # late: brings cloudpickle
+
+        workers = cores() if self.num_workers is None else self.num_workers
+        prefetch = max(2, workers) if self.prefetch is None else self.prefetch
+        return ProcessesWorkshop(work, workers, prefetch, self.timeout_s, self.replace_stuck)
+
+
+def why_not() -> str:
+    """What this system lacks for worker processes; empty if nothing."""
+    import os
+    import sys
+
+    if os.name != "posix" or not hasattr(os, "set_blocking"):
+        return (
+            "they need a POSIX system (Linux, macOS), with pipes and file locks between processes"
+        )
+    if not sys.executable:
+        return "sys.executable is empty, so there is no Python to start them with"
+    return ""

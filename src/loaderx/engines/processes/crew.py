@@ -1,0 +1,326 @@
+"""The workers of one run, their slots, and what happens when one of them dies.
+
+Nothing here runs by itself: there is no thread.  Tasks lie ready in a pipe, so the workers go on
+while the consumer trains, and everything that has to be noticed is noticed when the consumer comes
+for its next element.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from loaderx.engines.base import Noted
+from loaderx.engines.processes import failures, wire
+from loaderx.engines.processes.ship import Shipment
+from loaderx.engines.processes.slots import Form, Slot
+from loaderx.engines.processes.staff import Staff, Worker
+from loaderx.errors import LoaderxError, LoaderxWarning
+from loaderx.memory import COUNTS_REFERENCES, Pool
+
+HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
+MOST_DEATHS = 3  # of workers with the same task, or while they start
+GRACE_S = 0.5  # for a worker to end by itself
+LOCK_PATIENCE_S = 10.0
+
+
+class Task:
+    """One step, the slot it is made in, and what came of it."""
+
+    __slots__ = (
+        "deaths", "error", "fate", "form", "is_done", "is_forgotten", "notes", "number", "others",
+        "slot", "step", "warned_s",
+    )  # fmt: skip
+
+    def __init__(self, number: int, step: int, slot: Slot) -> None:
+        self.number = number
+        self.step = step
+        self.slot = slot
+        self.deaths = 0
+        self.fate = ""  # how its last worker died
+        self.warned_s = 0.0
+        self.is_done = False
+        self.is_forgotten = False
+        self.form: Form | None = None
+        self.others: list[Any] = []
+        self.notes: Any = None
+        self.error: BaseException | None = None
+
+
+class Crew:
+    """Worker processes that can be given tasks."""
+
+    def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
+        self.size = workers
+        self.window = window
+        self.warnings: list[str] = []  # to be given when it suits
+        self._open: dict[int, Task] = {}  # handed out, not reported yet
+        self._numbers = 0
+        self._bad_starts = 0
+        self._pool = Pool()
+        self._staff = staff = Staff(shipment, workers)
+        # Dropping a crew ends its workers.  At exit `_close_up` does that.
+        weakref.finalize(self, staff.release).atexit = False
+        self._spare = [staff.new_slot() for _ in range(window + HELD_SLOTS)][::-1]
+        try:
+            for worker in staff.workers:
+                staff.launch(worker)
+        except BaseException:
+            staff.release()
+            raise
+
+    # Handing out.
+
+    def hand_out(self, step: int, must: bool = False) -> Task | None:
+        """Gives a step to whoever is free first; None if there is no slot to make it in.
+
+        If it ``must`` be, a slot is added: all may be taken by tasks that nobody wants any more.
+        """
+        slot = self._free_slot()
+        if slot is None:
+            gc.collect(0)  # JAX may let go of an array only then
+            slot = self._free_slot()
+        if slot is None and must:
+            slot = self._staff.new_slot()
+        if slot is None:
+            return None
+        self._numbers += 1
+        task = Task(self._numbers, step, slot)
+        self._open[task.number] = task
+        self._send(task)
+        return task
+
+    def _send(self, task: Task) -> None:
+        os.write(self._staff.tasks_in, wire.TASK.pack(task.number, task.step, task.slot.start))
+
+    def _free_slot(self) -> Slot | None:
+        spare = self._spare
+        for number in range(len(spare) - 1, -1, -1):  # the most recently used is warm
+            if spare[number].is_free:
+                return spare.pop(number)
+        return None
+
+    def _put_back(self, slot: Slot) -> None:
+        """A slot is not needed any more by its task; the user may still hold it."""
+        self._spare.append(self._staff.new_slot() if slot.is_retired else slot)
+
+    def forget(self, tasks: list[Task]) -> None:
+        """Takes back tasks that nobody wants any more.  Those under way are left to end."""
+        for task in tasks:
+            task.is_forgotten = True
+            if task.is_done:
+                self._put_back(task.slot)
+        if not self._open:
+            return
+        with self._at_the_board():
+            for task in self._waiting():
+                if task.is_forgotten:
+                    del self._open[task.number]
+                    self._put_back(task.slot)
+                else:
+                    self._send(task)
+
+    # Taking in.
+
+    @property
+    def is_ready(self) -> bool:
+        """Has every worker started?  Looks, but does not wait."""
+        self.attend(0.0)
+        return all(worker.is_ready for worker in self._staff.workers)
+
+    def element(self, task: Task) -> Any:
+        """The element of a task that is done; raises its error."""
+        if task.error is not None:
+            self._put_back(task.slot)
+            raise task.error
+        form = task.form
+        assert form is not None
+        # When there is no slot to go on with, this one is made free at once.
+        starved = form.in_slot and not any(slot.is_free for slot in self._spare)
+        leaves: list[Any]
+        if starved or not COUNTS_REFERENCES:
+            leaves = task.slot.copies(form, self._pool)
+        else:
+            leaves = task.slot.leaves(form)
+        self._put_back(task.slot)
+        if task.others:
+            others = iter(task.others)
+            for number, place in enumerate(form.places):
+                if place is None:
+                    leaves[number] = next(others)
+        value = form.structure.build(leaves)
+        return value if task.notes is None else Noted(value, *task.notes)
+
+    def attend(self, timeout_s: float) -> bool:
+        """Waits for something to happen and deals with it; False if nothing did."""
+        staff = self._staff
+        events = staff.waiting.poll(timeout_s * 1000)
+        dead = []
+        for descriptor, _ in events:
+            if descriptor == staff.reports_out:
+                self._read_reports()
+            else:
+                dead.append(staff.by_lifeline[descriptor])
+        if not events and timeout_s:  # a fork of the worker may hold its end of the lifeline
+            dead = [worker for worker in staff.workers if worker.process.poll() is not None]
+        for worker in dead:
+            self._replace(worker)
+        return bool(events or dead)
+
+    def _read_reports(self) -> None:
+        most = 64 * wire.REPORT.size
+        while True:
+            try:
+                raw = os.read(self._staff.reports_out, most)
+            except BlockingIOError:
+                return
+            for report in wire.REPORT.iter_unpack(raw):
+                self._note(*report)
+            if len(raw) < most:
+                return
+
+    def _note(
+        self, number: int, who: int, kind: int, form: int, flags: int, start: int, length: int
+    ) -> None:
+        worker = self._staff.workers[who]
+        if kind == wire.READY:
+            worker.is_ready = True
+            self._bad_starts = 0
+            return
+        if kind == wire.UNFIT:
+            raise LoaderxError(
+                "a worker process could not take up the dataset. It said:\n\n"
+                f"{self._staff.board.read_note(who).rstrip()}"
+            )
+        task = self._open.pop(number)
+        task.slot.is_retired = bool(flags & wire.KEPT)
+        tail = task.slot.read(start, length) if flags & wire.TAIL else b""
+        if kind == wire.FAILED:
+            task.error = failures.unpack(tail, worker.name)
+        else:
+            self._take_in(task, worker, form, tail)
+        task.is_done = True
+        if task.is_forgotten:
+            self._put_back(task.slot)
+
+    def _take_in(self, task: Task, worker: Worker, form: int, tail: bytes) -> None:
+        try:
+            if tail:
+                described, others, task.notes = pickle.loads(tail)
+                if described:
+                    worker.forms[form] = pickle.loads(described)
+                    worker.forms.pop(form - wire.FORMS_KEPT, None)
+                task.others = pickle.loads(others) if others else []
+            task.form = worker.forms[form]
+        except Exception as error:
+            task.error = LoaderxError(
+                f"step {task.step}: what {worker.name} made could not be read: "
+                f"{type(error).__name__}: {error}"
+            )
+
+    # Faults.
+
+    def _replace(self, worker: Worker) -> None:
+        """A worker has died: another takes its place, and what it held is made again."""
+        fate = _fate(worker.process.wait())
+        self._read_reports()  # what it said before
+        started = worker.is_ready
+        with self._at_the_board():
+            held, _ = self._staff.board.claimed(worker.number)
+            self._staff.board.claim(worker.number, 0)
+            waiting = self._waiting()
+            known = {task.number for task in waiting} | self._claims()
+            lost = [task for number, task in self._open.items() if number not in known]
+            for task in [*lost, *waiting]:
+                self._hand_out_again(task, fate, is_culprit=task.number == held)
+        doing = f" while it made step {lost[0].step}" if lost and not lost[0].is_done else ""
+        if not started:
+            self._bad_starts += 1
+            if self._bad_starts >= MOST_DEATHS:
+                raise LoaderxError(
+                    f"worker processes die while they start ({fate}). Does this machine let a "
+                    "process start Python, and has it memory left?"
+                )
+        self._staff.launch(worker)
+        self.warnings.append(
+            f"worker {worker.number} died ({fate}){doing}. It has been replaced, and what it had "
+            "begun is made again: the stream stays the same."
+        )
+
+    def _hand_out_again(self, task: Task, fate: str, is_culprit: bool) -> None:
+        if is_culprit:
+            task.deaths += 1
+            task.fate = task.fate or fate
+        if task.is_forgotten or task.deaths >= MOST_DEATHS:
+            del self._open[task.number]
+            task.is_done = True
+            if task.is_forgotten:
+                self._put_back(task.slot)
+        else:
+            self._send(task)
+
+    def _claims(self) -> set[int]:
+        return {self._staff.board.claimed(worker.number)[0] for worker in self._staff.workers}
+
+    def _waiting(self) -> list[Task]:
+        """Takes all tasks out of the pipe.  Only at the board: nobody else takes any then."""
+        found: list[Task] = []
+        while True:
+            try:
+                raw = os.read(self._staff.tasks_out, wire.TASK.size)
+            except BlockingIOError:
+                return found
+            found.append(self._open[wire.TASK.unpack(raw)[0]])
+
+    @contextlib.contextmanager
+    def _at_the_board(self) -> Iterator[None]:
+        board = self._staff.board
+        if not board.try_lock(LOCK_PATIENCE_S):
+            raise LoaderxError(
+                "a worker process has been stopped (by a debugger, or SIGSTOP) while it took a "
+                "step. The loader can be iterated anew."
+            )
+        try:
+            yield
+        finally:
+            board.unlock()
+
+    def holder(self, task: Task) -> tuple[Worker, float] | None:
+        """The worker that makes a task, and for how long it has been doing that."""
+        for worker in self._staff.workers:
+            number, seconds = self._staff.board.claimed(worker.number)
+            if number == task.number and worker.is_ready:
+                return worker, seconds
+        return None
+
+    def stack(self, worker: Worker) -> str:
+        """Where a worker is."""
+        return self._staff.stack(worker)
+
+    def warn(self) -> None:
+        """Gives the warnings that have come up."""
+        said, self.warnings = self.warnings, []
+        for text in said:
+            warnings.warn(text, LoaderxWarning, stacklevel=6)
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """Ends the workers.  One that is in the middle of a step gets a moment, then is killed."""
+        self._staff.release(grace_s)
+
+
+def _fate(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = "; the system does that when memory runs out" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

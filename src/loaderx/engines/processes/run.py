@@ -1,0 +1,203 @@
+"""A run on a crew of worker processes, and the workshop that keeps the crew between runs."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+from loaderx.engines.base import Work
+from loaderx.engines.processes.crew import MOST_DEATHS, Crew, Task
+from loaderx.engines.processes.ship import Shipment
+from loaderx.errors import RecordError
+
+LOOK_S = 1.0  # how often a waiting consumer looks after its workers
+
+
+class ProcessesWorkshop:
+    """Keeps the worker processes of a loader: the next epoch finds them ready."""
+
+    def __init__(
+        self,
+        work: Work,
+        workers: int,
+        prefetch: int,
+        timeout_s: float | None,
+        replace_stuck: bool,
+        most_bytes: int | None = None,
+    ) -> None:
+        self.work = work
+        self.workers = workers
+        self.timeout_s = timeout_s
+        self.replace_stuck = replace_stuck
+        self._window = workers + prefetch
+        self._most_bytes = most_bytes
+        self._shipment: Shipment | None = None
+        self._idle: list[Crew] = []
+
+    def open(self, steps: range) -> ProcessesRun:
+        return ProcessesRun(self, steps)
+
+    def crew(self) -> Crew:
+        """Workers for a run: those that are idle, or new ones."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            if self._shipment is None:
+                self._shipment = Shipment(self.work, self._most_bytes)
+            return Crew(self._shipment, self.workers, self._window)
+
+    def take_back(self, crew: Crew) -> None:
+        """A run needs its workers no more."""
+        if self._idle:
+            crew.close()  # one crew is enough to keep
+        else:
+            self._idle.append(crew)
+
+    def prepare(self) -> bool:
+        """Starts the workers if need be, and says whether all of them have started."""
+        if not self._idle:
+            self._idle.append(self.crew())
+        return self._idle[0].is_ready
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+        self._shipment = None
+
+
+class _Shift:
+    """What a run holds of its crew, apart from it so that a finaliser can give it back."""
+
+    __slots__ = ("crew", "pending", "workshop")
+
+    def __init__(self, workshop: ProcessesWorkshop, crew: Crew) -> None:
+        self.workshop = weakref.ref(workshop)
+        self.crew: Crew | None = crew
+        self.pending: deque[Task] = deque()
+
+    def end(self) -> None:
+        """The crew goes back to the workshop; tasks that are under way are forgotten."""
+        crew, self.crew = self.crew, None
+        if crew is None:
+            return
+        workshop = self.workshop()
+        try:
+            crew.forget(list(self.pending))
+        except Exception:
+            workshop = None
+        self.pending.clear()
+        if workshop is None:
+            crew.close(0.0)
+        else:
+            workshop.take_back(crew)
+
+    def abandon(self) -> None:
+        """Something was broken off in the middle: these workers are not used again."""
+        crew, self.crew = self.crew, None
+        self.pending.clear()
+        if crew is not None:
+            crew.close(0.0)
+
+
+class ProcessesRun:
+    """Elements in order, made by whoever is free."""
+
+    def __init__(self, workshop: ProcessesWorkshop, steps: range) -> None:
+        self._workshop = workshop
+        self._position, self._stop = steps.start, steps.stop
+        self._shift: _Shift | None = None
+        self._lock = threading.Lock()  # two threads may share an iterator
+
+    def next(self) -> Any:
+        with self._lock:
+            shift = self._shift or self._begin()
+            crew, pending = shift.crew, shift.pending
+            if crew is None:
+                raise StopIteration  # it was closed
+            try:
+                self._hand_out(crew, pending)
+                if pending:
+                    self._wait_for(crew, pending[0])
+            except BaseException:
+                shift.abandon()
+                raise
+            if not pending:
+                shift.end()
+                raise StopIteration
+            task = pending.popleft()
+            if task.deaths >= MOST_DEATHS:
+                raise self._deadly(task)
+            return crew.element(task)
+
+    def _begin(self) -> _Shift:
+        self._shift = shift = _Shift(self._workshop, self._workshop.crew())
+        weakref.finalize(self, shift.end).atexit = False
+        return shift
+
+    def _hand_out(self, crew: Crew, pending: deque[Task]) -> None:
+        """Keeps the window full, as far as there are slots."""
+        while len(pending) < crew.window and self._position < self._stop:
+            task = crew.hand_out(self._position, must=not pending)
+            if task is None:
+                break
+            self._position += 1
+            pending.append(task)
+
+    def _wait_for(self, crew: Crew, task: Task) -> None:
+        timeout_s = self._workshop.timeout_s
+        look_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s / 4)
+        while not task.is_done:
+            if not crew.attend(look_s) and timeout_s is not None:
+                self._look_after(crew, task, timeout_s)
+            if crew.warnings:
+                crew.warn()
+
+    def _look_after(self, crew: Crew, task: Task, timeout_s: float) -> None:
+        """Nothing has happened for a while: is a worker stuck?"""
+        found = crew.holder(task)
+        if found is None or found[1] < task.warned_s + timeout_s:
+            return
+        worker, seconds = found
+        task.warned_s = seconds * 2
+        said = (
+            f"step {task.step} ({self._workshop.work.describe(task.step)}) has kept {worker.name} "
+            f"busy for {seconds:.0f} s; it may be stuck."
+        )
+        stack = crew.stack(worker)
+        if self._workshop.replace_stuck:
+            crew.warnings.append(f"{said} It is stopped. It was here:\n{stack}")
+            task.fate = f"stuck for {seconds:.0f} s"
+            task.warned_s = 0.0
+            worker.process.kill()
+        else:
+            crew.warnings.append(
+                f"{said} It is here:\n{stack}\n(Processes(timeout_s=...) sets the time; with "
+                "replace_stuck=True such a worker is replaced.)"
+            )
+
+    def _deadly(self, task: Task) -> RecordError:
+        self.close()
+        return RecordError(
+            f"{MOST_DEATHS} worker processes in a row died of this step ({task.fate}). It is made "
+            f"of {self._workshop.work.describe(task.step)}. With engine='inline' the same happens "
+            "where a debugger can see it.",
+            step=task.step,
+        )
+
+    def drain(self) -> None:
+        """Takes on no new steps: what is under way is still delivered, then the run ends."""
+        self._stop = self._position
+
+    def dismiss(self) -> None:
+        """Ends the run; its workers are left to the workshop."""
+        self.drain()
+        if self._shift is not None:
+            self._shift.end()
+
+    def close(self) -> None:
+        self.dismiss()
+
+    def describe(self) -> tuple[str, str]:
+        return f"processes({self._workshop.workers})", "it was asked for"

@@ -1,0 +1,299 @@
+"""Shared slots: the worker makes a batch in one, the consumer reads it there.
+
+A slot is a stretch of the shared file.  The worker lends it out piece by piece (`Bench`), says
+where each leaf of the finished element lies (its *form*), and the consumer builds the same arrays
+over its own mapping of the slot (`Slot`).  As in `loaderx.memory`, a slot is free when the
+reference count of the root array of that mapping is back at its idle value.
+
+Elements of one form follow each other by the thousand, so a form is described once and then named
+by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import mmap
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from loaderx.engines.processes.wire import SLOTS_AT, STRIDE
+from loaderx.errors import LoaderxError
+from loaderx.frozen import Frozen
+from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
+from loaderx.tree import Array, Structure, flatten
+
+_GROUND = 1 << 16
+_MOST_LAYOUTS = 1024
+
+Place = tuple[int, tuple[int, ...], np.dtype[Any], tuple[int, ...] | None]
+"""Where a leaf begins in its slot, its shape, its dtype, and its strides unless in C order."""
+
+
+class Form(Frozen):
+    """An element without its data.  A leaf without a place comes pickled."""
+
+    structure: Structure
+    places: tuple[Place | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The end of the last leaf in its slot."""
+        return max((_end(place) for place in self.places if place is not None), default=0)
+
+    @property
+    def in_slot(self) -> bool:
+        return any(place is not None for place in self.places)
+
+
+def _end(place: Place) -> int:
+    start, shape, dtype, strides = place
+    if 0 in shape:
+        return start
+    if strides is None:
+        return start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    return (
+        start
+        + dtype.itemsize
+        + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+    )
+
+
+class Slot:
+    """The consumer's side of a slot."""
+
+    __slots__ = ("_form", "_idle", "_map", "_root", "_views", "descriptor", "is_retired", "start")
+
+    def __init__(self, descriptor: int, number: int) -> None:
+        self.descriptor = descriptor
+        self.start = SLOTS_AT + number * STRIDE
+        self.is_retired = False  # a worker still looks at it
+        self._map: mmap.mmap | None = None
+        self._root: Array | None = None
+        self._form: Form | None = None
+        self._views: list[Array | None] = []
+        self._idle = 0
+
+    @property
+    def is_free(self) -> bool:
+        if self._root is None or not COUNTS_REFERENCES:  # then everything is copied out
+            return True
+        return getrefcount(self._root) == self._idle
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes that a worker left in the slot."""
+        self._cover(start + length)
+        assert self._map is not None
+        return self._map[start : start + length]
+
+    def leaves(self, form: Form) -> list[Array | None]:
+        """The leaves that lie in the slot; whoever holds one holds the slot."""
+        if form is not self._form:
+            self._arrange(form)
+        return [None if view is None else view.view() for view in self._views]
+
+    def copies(self, form: Form, pool: Pool) -> list[Array | None]:
+        """The same in memory of their own: the slot is free again at once."""
+        leaves = self.leaves(form)
+        own = [leaf for leaf in leaves if leaf is not None]
+        if not own:
+            return leaves
+        copies = iter(pool.lend(Layout.of(*[(leaf.shape, leaf.dtype) for leaf in own])))
+        for number, leaf in enumerate(leaves):
+            if leaf is not None:
+                copy = next(copies)
+                copy[...] = leaf
+                leaves[number] = copy
+        return leaves
+
+    def _arrange(self, form: Form) -> None:
+        self._cover(form.nbytes)
+        root: Any = self._root
+        self._form = form
+        self._views = [
+            None if place is None else np.ndarray(place[1], place[2], root, place[0], place[3])
+            for place in form.places
+        ]
+        del root
+        self._idle = getrefcount(self._root)
+
+    def _cover(self, nbytes: int) -> None:
+        """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
+        if self._map is not None and len(self._map) >= nbytes:
+            return
+        self._views, self._form = [], None
+        size = _room(nbytes, 0 if self._map is None else len(self._map))
+        self._map = mmap.mmap(self.descriptor, size, offset=self.start)
+        self._root = np.frombuffer(self._map, np.uint8)
+        self._idle = getrefcount(self._root)
+
+    def give_back(self) -> None:
+        """Returns the memory of a free slot to the system, where that is possible."""
+        if self._map is not None and self.is_free and hasattr(mmap, "MADV_REMOVE"):
+            with contextlib.suppress(OSError):
+                self._map.madvise(mmap.MADV_REMOVE)
+        self._views, self._form, self._root, self._map = [], None, None, None
+
+
+class Bench:
+    """The worker's side: lends pieces of the slot that a task brings.
+
+    Buffers that do not end up in the element (a batch that a function turned into another one) are
+    not worth a place in the slot: which layouts those are is seen step by step.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._maps: dict[int, _Mapping] = {}
+        self._own = Pool()
+        self._private: dict[Layout, bool] = {}  # True: for good, somebody kept such a buffer
+        self._mapping: _Mapping
+        self._lent: list[tuple[Layout, int, int]] = []
+        self._used = 0
+        self._start = 0
+
+    def lay_out(self, start: int) -> None:
+        """Takes up the slot that begins there."""
+        self._start = start
+        self._used = 0
+        self._lent = []
+        if start not in self._maps:
+            self._maps[start] = _Mapping(self._descriptor, start, _GROUND)
+        self._mapping = self._maps[start]
+
+    def lend(self, layout: Layout) -> list[Array]:
+        """Arrays for a layout: in the slot, unless such arrays did not stay in the element."""
+        if layout.objects:
+            return layout.with_objects(self.lend)
+        if layout in self._private:
+            return self._own.lend(layout)
+        first = self._take(layout.nbytes)
+        self._lent.append((layout, first, first + layout.nbytes))
+        root: Any = self._mapping.root
+        return [
+            np.ndarray(shape, dtype, root, first + offset) for shape, dtype, offset in layout.leaves
+        ]
+
+    def _take(self, nbytes: int) -> int:
+        """So many bytes of the slot."""
+        first = self._used
+        self._used = first + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if self._used > STRIDE:
+            raise LoaderxError(
+                f"a batch takes {self._used / 1e9:.1f} GB; worker processes can make batches of up "
+                f"to {STRIDE / 1e9:.0f} GB. Use smaller batches, or another engine."
+            )
+        if self._used > self._mapping.size:
+            wider = _Mapping(
+                self._descriptor, self._start, _room(self._used, self._mapping.size), self._mapping
+            )
+            self._mapping = self._maps[self._start] = wider
+        return first
+
+    def place(self, element: Any) -> tuple[Form, list[Any]]:
+        """Puts an element into the slot: its form, and the leaves that cannot lie there."""
+        leaves, structure = flatten(element)
+        places: list[Place | None] = []
+        others: list[Any] = []
+        stayed: set[int] = set()
+        for leaf in leaves:
+            if type(leaf) is not np.ndarray or leaf.dtype.hasobject:
+                places.append(None)
+                others.append(leaf)
+                continue
+            where = self._where(leaf)
+            if where is None:
+                first = self._take(leaf.nbytes)
+                root: Any = self._mapping.root
+                np.ndarray(leaf.shape, leaf.dtype, root, first)[...] = leaf
+                places.append((first, leaf.shape, leaf.dtype, None))
+            else:
+                strides = None if leaf.flags.c_contiguous else leaf.strides
+                places.append((where, leaf.shape, leaf.dtype, strides))
+                stayed.add(where)
+        self._learn(stayed)
+        return Form(structure, tuple(places)), others
+
+    def _learn(self, stayed: set[int]) -> None:
+        """Layouts of which nothing stayed in the element need no slot the next time."""
+        useful = {
+            layout
+            for layout, first, end in self._lent
+            if any(first <= where < end for where in stayed)
+        }
+        for layout, _, _ in self._lent:
+            if layout not in useful and layout.nbytes:
+                if len(self._private) >= _MOST_LAYOUTS:  # ragged data: none comes twice
+                    self._private = {one: kept for one, kept in self._private.items() if kept}
+                self._private.setdefault(layout, False)
+
+    def _where(self, leaf: Array) -> int | None:
+        """The offset of a leaf in the slot, None if it lies elsewhere."""
+        if not leaf.size:
+            return None
+        address = leaf.__array_interface__["data"][0]
+        mapping: _Mapping | None = self._mapping
+        while mapping is not None:
+            offset = int(address - mapping.address)
+            if 0 <= offset < mapping.size:
+                return offset
+            mapping = mapping.narrower
+        return None
+
+    def write_tail(self, data: bytes) -> int:
+        """Puts bytes behind the leaves, and says where."""
+        start = self._take(len(data))
+        self._mapping.map[start : start + len(data)] = data
+        return start
+
+    def is_kept(self) -> bool:
+        """Does somebody in this process still look at the slot?  Then it must not be used again,
+        and such buffers are not lent from a slot any more."""
+        mapping = self._mapping
+        mapping.forget_narrower()
+        for generation in (0, 2):
+            if not mapping.is_held():
+                return False
+            gc.collect(generation)
+            mapping.forget_narrower()
+        if not mapping.is_held():
+            return False
+        for layout, _, _ in self._lent:
+            self._private[layout] = True
+        del self._maps[self._start]
+        return True
+
+    def clear(self) -> None:
+        """The element is gone; the slot is the consumer's."""
+        self._lent = []
+
+
+class _Mapping:
+    """A worker's mapping of a slot, and those that became too narrow within this step."""
+
+    __slots__ = ("address", "idle", "map", "narrower", "root", "size")
+
+    def __init__(
+        self, descriptor: int, start: int, size: int, narrower: _Mapping | None = None
+    ) -> None:
+        self.map = mmap.mmap(descriptor, size, offset=start)
+        self.size = size
+        self.root = np.frombuffer(self.map, np.uint8)
+        self.address = self.root.ctypes.data
+        self.narrower = narrower
+        self.idle = getrefcount(self.root)
+
+    def is_held(self) -> bool:
+        return getrefcount(self.root) != self.idle or self.narrower is not None
+
+    def forget_narrower(self) -> None:
+        if self.narrower is not None and not self.narrower.is_held():
+            self.narrower = None
+
+
+def _room(needed: int, have: int) -> int:
+    """How much to map: a quarter more than before, so that growing slots grow seldom."""
+    size = max(needed, have + have // 4, _GROUND)
+    return min(-(-size // _GROUND) * _GROUND, STRIDE)
