@@ -18,6 +18,7 @@ import os
 import pickle
 import struct
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,11 +50,8 @@ class Shipment:
         self.nbytes = sum(raw.nbytes for raw in raws)
         _check_memory(self.nbytes, most_bytes)
         self.descriptor = shared_file("loaderx-data")
-        try:
-            self._write(raws)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+        self._write(raws)
         del self.pickled
 
     def _write(self, raws: list[memoryview]) -> None:
@@ -70,9 +68,6 @@ class Shipment:
         _write_at(self.descriptor, memoryview(head + boot + self.pickled + table), 0)
         for raw, (place, _, _) in zip(raws, places, strict=True):
             _write_at(self.descriptor, raw, place)
-
-    def close(self) -> None:
-        os.close(self.descriptor)
 
 
 def boot_record(descriptor: int) -> tuple[list[str], list[str]]:
