@@ -308,7 +308,7 @@ class Crew:
         """Gives the warnings that have come up."""
         said, self.warnings = self.warnings, []
         for text in said:
-            warnings.warn(text, LoaderxWarning, stacklevel=6)
+            warnings.warn(text, LoaderxWarning, stacklevel=5)
 
     def close(self, grace_s: float = GRACE_S) -> None:
         """Ends the workers.  One that is in the middle of a step gets a moment, then is killed."""

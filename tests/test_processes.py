@@ -1,0 +1,854 @@
+"""Worker processes: how they start, what they share, and what happens when they die."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gc
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from chains import arrays, batched_chains, chains, jitter
+from conftest import worker_processes
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataLoader,
+    Dataset,
+    LoaderxError,
+    LoaderxWarning,
+    RecordError,
+)
+from loaderx.engines import Processes
+from loaderx.engines.processes import crew as crew_module
+from loaderx.engines.processes.ship import Shipment, ShippingError
+from loaderx.loader.work import PlanWork
+from oracle import assert_same
+
+
+def pids():
+    return sorted(int(one.split()[1]) for one in worker_processes())
+
+
+def run_script(text, *, how="-c", timeout=60):
+    """A newcomer's script, without a main guard."""
+    text = textwrap.dedent(text)
+    command = [sys.executable, "-c", text] if how == "-c" else [sys.executable, "-"]
+    given = None if how == "-c" else text
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def work_of(dataset):
+    return PlanWork(dataset._node, (0, 1))
+
+
+# Starting.
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin"])
+def test_a_script_needs_no_main_guard(how):
+    done = run_script(
+        """
+        import dataclasses, loaderx as lx, numpy as np
+        from typing import NamedTuple
+
+        scale = 3
+
+        class Pair(NamedTuple):
+            a: object
+            b: object
+
+        @dataclasses.dataclass
+        class Both:
+            pair: Pair
+            text: object
+
+        class Scale:
+            def map(self, x):
+                return Both(Pair(x * scale, np.float32(x)), "t" * int(x))
+
+        loader = lx.DataLoader(lx.Dataset.range(6).map(Scale()).batch(3), engine="processes")
+        for batch in loader:
+            assert type(batch) is Both and type(batch.pair) is Pair
+            print(batch.pair.a.tolist(), batch.pair.b.dtype, batch.text.tolist())
+        """,
+        how=how,
+    )
+    assert done.stderr == ""
+    assert (
+        done.stdout
+        == "[0, 3, 6] float32 ['', 't', 'tt']\n[9, 12, 15] float32 ['ttt', 'tttt', 'ttttt']\n"
+    )
+
+
+def test_workers_know_nothing_of_jax_and_keep_to_their_share_of_the_cores():
+    pytest.importorskip("jax")
+
+    def look(_):
+        return {
+            "jax": "jax" in sys.modules,
+            "threads": os.environ["OMP_NUM_THREADS"],
+            "platform": os.environ["JAX_PLATFORMS"],
+            "name": Path("/proc/self/comm").read_text().strip(),
+            "guard": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+        }
+
+    import jax.numpy as jnp
+
+    jnp.ones(3).block_until_ready()
+    workers = 2 * len(os.sched_getaffinity(0))
+    with DataLoader(Dataset.range(64).map(look), engine=Processes(workers)) as loader:
+        seen = list(loader)
+    assert {one["jax"] for one in seen} == {False}
+    assert {one["threads"] for one in seen} == {"1"}
+    assert {one["platform"] for one in seen} == {"cpu"}
+    assert {one["guard"] for one in seen} == {True}
+    assert {re.sub(r"\d+", "N", one["name"]) for one in seen} == {"loaderx-N"}
+
+
+def test_opencv_in_a_worker_keeps_to_its_share():
+    pytest.importorskip("cv2")
+
+    def threads(_):
+        import cv2
+
+        return cv2.getNumThreads()
+
+    workers = len(os.sched_getaffinity(0))
+    with DataLoader(Dataset.range(2).map(threads), engine=Processes(workers)) as loader:
+        assert set(loader) == {1}
+
+
+def test_ctrl_c_in_a_terminal_stops_the_script_and_nobody_else_speaks():
+    script = textwrap.dedent(
+        """
+        import loaderx as lx, time
+        def slow(x):
+            time.sleep(0.05)
+            return x
+        loader = lx.DataLoader(lx.Dataset.range(10**6).map(slow).batch(2), engine="processes")
+        try:
+            for batch in loader:
+                print("batch", flush=True)
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+        """
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout.readline() == "batch\n"
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert (child.returncode, err) == (0, "")
+
+
+def test_what_a_worker_prints_is_seen():
+    done = run_script(
+        """
+        import loaderx as lx
+        def say(x):
+            print("record", x)
+            return x
+        list(lx.DataLoader(lx.Dataset.range(2).map(say).batch(2), engine="processes"))
+        """
+    )
+    assert (done.stdout, done.stderr) == ("record 0\nrecord 1\n", "")
+
+
+# What is sent to them.
+
+
+def own_pss(pid):
+    """The memory of a worker (PSS, kB) without the data and the slots that all of them share."""
+    maps = re.split(
+        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M
+    )
+    own = (one for one in maps if "memfd:loaderx" not in one.partition("\n")[0])
+    return sum(int(kb) for one in own for kb in re.findall(r"^Pss:\s+(\d+) kB", one, flags=re.M))
+
+
+def test_large_arrays_are_shared_once():
+    x = np.arange(6_000_000.0).reshape(-1, 3)
+    one = Dataset.from_arrays(x=x)
+    both = Dataset.concatenate([one.map(lambda r: r), Dataset.from_arrays(x=x)]).batch(2)
+    shipment = Shipment(work_of(both))
+    assert shipment.nbytes == x.nbytes
+
+
+def test_memory_of_a_worker_above_the_shared_data():
+    x = np.ones((100_000, 250))  # 200 MB
+    with DataLoader(Dataset.from_arrays(x=x).batch(1000), engine=Processes(2)) as loader:
+        assert sum(int(batch["x"].sum()) for batch in loader) == x.size
+        for pid in pids():
+            assert 5_000 < own_pss(pid) < 60_000
+
+
+def test_mapped_files_are_opened_again(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(1_000_000).reshape(-1, 10))
+    dataset = Dataset.from_file(path).batch(100)
+    assert Shipment(work_of(dataset)).nbytes == 0
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        assert_same(loader, dataset)
+        (pid,) = pids()
+        assert str(path) in Path(f"/proc/{pid}/maps").read_text()
+    mapped = np.load(path, mmap_mode="r")[7::3, ::-1]
+    views = Dataset.from_arrays(x=mapped).batch(100)
+    assert Shipment(work_of(views)).nbytes == 0
+    with DataLoader(views, engine=Processes(1)) as loader:
+        assert_same(loader, views)
+
+
+def test_a_mapped_file_that_was_replaced_is_sent_as_it_was(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(100_000))
+    mapped = np.load(path, mmap_mode="r")
+    dataset = Dataset.from_arrays(x=mapped).batch(1000)
+    expected = [batch["x"] for batch in dataset]
+    path.unlink()
+    np.save(path, np.zeros(100_000, np.int64))
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        assert_same([batch["x"] for batch in loader], expected)
+    path.unlink()
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        assert_same([batch["x"] for batch in loader], expected)
+
+
+@pytest.mark.foreign
+def test_h5py_datasets_are_opened_again(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(2000).reshape(-1, 4)
+    with h5py.File(tmp_path / "x.h5", "r") as file:
+        dataset = Dataset.from_arrays(x=file["x"]).shuffle(0).batch(7)
+        with DataLoader(dataset, engine=Processes(2)) as loader:
+            assert_same(loader, dataset)
+
+
+def test_arrays_with_gaps_are_shared_too():
+    x = np.arange(400_000).reshape(-1, 40)[:, ::3]
+    dataset = Dataset.from_arrays(x=x).batch(100)
+    assert Shipment(work_of(dataset)).nbytes == x.nbytes
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        assert_same(loader, dataset)
+
+
+def test_scratch_arrays_can_be_written_in_a_worker_and_sources_cannot():
+    scratch = np.zeros(100_000)
+
+    def use(record):
+        scratch[:] = record["x"]
+        return {"x": scratch[:2].copy()}
+
+    with DataLoader(arrays(20).map(use).batch(4), engine=Processes(2)) as loader:
+        assert_same(loader, arrays(20).map(use).batch(4))
+
+    def spoil(record):
+        record["y"][...] = 0
+        return record
+
+    with (
+        pytest.raises(RecordError, match="read-only"),
+        DataLoader(
+            Dataset.from_arrays(y=np.ones((9000, 9))).map(spoil).batch(2), engine=Processes(1)
+        ) as loader,
+    ):
+        list(loader)
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = threading.Lock()
+
+    def locked(record):
+        with lock:
+            return record
+
+    dataset = arrays(8).map(lambda r: r).map(locked).batch(2)
+    with pytest.raises(ShippingError) as caught:
+        next(iter(DataLoader(dataset, engine="processes")))
+    message = str(caught.value)
+    assert message.startswith("map(locked) cannot be sent to worker processes: TypeError: ")
+    assert "use engine='threads'" in message
+    assert isinstance(caught.value, LoaderxError)
+
+
+class Shy:
+    """Can be pickled, but not unpickled."""
+
+    def __reduce__(self):
+        return _refuse, ()
+
+    def __call__(self, record):
+        return record
+
+
+def _refuse():
+    raise ImportError("there is no such module in a worker")
+
+
+def test_a_worker_that_cannot_take_up_the_work_says_why():
+    with pytest.raises(LoaderxError, match="could not take up the dataset") as caught:
+        next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
+    assert "ImportError: there is no such module in a worker" in str(caught.value)
+
+
+def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
+    from loaderx.engines.processes import ship
+
+    monkeypatch.setattr(ship, "_free_memory", lambda: 1_000_000)
+    dataset = Dataset.from_arrays(x=np.zeros((1000, 1000))).batch(2)
+    with pytest.raises(ShippingError, match=r"8\.0|0\.0 GB in memory.*Dataset\.from_file"):
+        next(iter(DataLoader(dataset, engine=Processes(1))))
+
+
+# How batches come back.
+
+
+def every_kind(x):
+    i = int(x)
+    made = {
+        "grown": np.full(i * 37 % 500, i),
+        "strided": np.arange(24).reshape(4, 6).T + i,
+        "reversed": np.arange(6)[::-1] + i,
+        "empty": np.empty((0, 3)),
+        "scalar": np.float64(i),
+        "zero_d": np.array(i),
+        "text": "é" * i,
+        "bytes": b"x" * i,
+        "number": i,
+        "nothing": None,
+        "date": np.datetime64("2020-01-01") + np.arange(3),
+        "void": np.array([(i, 0.5)], dtype=[("a", "i4"), ("b", "f8")]),
+        "objects": np.array([i, "x", None], dtype=object),
+        "nested": (i, [np.arange(i), {"k": np.ones(2)}]),
+        "broadcast": np.broadcast_to(np.int64(i), (3, 3)),
+    }
+    return made if i % 3 else {k: made[k] for k in ("grown", "text", "nested")}
+
+
+def test_records_of_every_kind_come_back_as_they_are():
+    dataset = Dataset.range(60).map(every_kind)
+    with DataLoader(dataset, engine=Processes(2)) as loader:
+        assert_same(loader, dataset)
+
+
+def test_ragged_batches_grow_their_slots():
+    def ragged(batch):
+        step = int(batch[0]) // 4
+        return {"a": np.full((4, 1 + step**3), step), "b": np.full((4, 3), step, np.int8)}
+
+    dataset = Dataset.range(240).batch(4).map(ragged)
+    with DataLoader(dataset, engine=Processes(2)) as loader:
+        assert_same(loader, dataset)
+
+
+def test_batches_are_writable_aligned_and_the_users_own():
+    dataset = arrays(4000).batch(100)
+    with DataLoader(dataset, engine=Processes(2, prefetch=1)) as loader:
+        held = []
+        for batch in loader:
+            assert batch["x"].flags.writeable
+            assert batch["x"].ctypes.data % 64 == 0
+            batch["y"][...] = len(held)
+            held.append(batch)
+    assert_same([b["x"] for b in held], [b["x"] for b in dataset])
+    assert all((batch["y"] == number).all() for number, batch in enumerate(held))
+
+
+def test_views_hold_a_slot_and_outlive_the_loader():
+    loader = DataLoader(arrays(4000).batch(50), engine=Processes(2, prefetch=0))
+    rows, memory = [], []
+    for batch in loader:
+        rows.append(batch["x"][3:5])
+        memory.append(memoryview(batch["y"]))
+        del batch
+    loader.close()
+    del loader
+    gc.collect()
+    assert [row.tolist() for row in rows] == [[50 * i + 3, 50 * i + 4] for i in range(80)]
+    assert [m[7, 1] for m in memory] == [-(50.0 * i + 7) for i in range(80)]
+
+
+def test_jax_arrays_on_few_slots_keep_their_values():
+    """Slots are page-aligned, so JAX takes them without a copy."""
+    jax = pytest.importorskip("jax")
+    step = jax.jit(lambda x: (x * 2).sum())
+    dataset = Dataset.range(400 * 512).batch(512)
+    held, sums = collections.deque(maxlen=11), []
+    with DataLoader(dataset, engine=Processes(2, prefetch=0)) as loader:
+        for number, batch in enumerate(loader):
+            array = jax.device_put(batch)
+            sums.append(step(array))
+            held.append((number, array))
+            if number % 7 == 0:
+                for one, kept in held:
+                    assert int(kept[0]) == one * 512
+                    assert int(kept[-1]) == one * 512 + 511
+    expected = [2 * sum(range(i * 512, i * 512 + 512)) for i in range(400)]
+    assert [int(s) & 0xFFFFFFFF for s in sums] == [e & 0xFFFFFFFF for e in expected]
+
+
+def test_a_starved_ring_copies_and_goes_on():
+    dataset = arrays(600).shuffle(3).batch(2)
+    with DataLoader(dataset, engine=Processes(1, prefetch=0)) as loader:
+        held = list(loader)
+        (crew,) = loader._workshop._idle
+        slots = len(crew._staff._slots)
+    assert_same(held, dataset)
+    assert slots == 1 + crew_module.HELD_SLOTS
+
+
+def test_a_function_may_keep_the_arrays_it_is_given():
+    kept = []
+
+    def keep(batch):
+        kept.append(batch)
+        return {**batch, "before": sum(int(b["x"].sum()) for b in kept[:-1]) + 0 * batch["x"]}
+
+    dataset = arrays(300).batch(5).map(keep)
+    with DataLoader(dataset, engine=Processes(1, prefetch=3)) as loader:
+        got = list(loader)
+    sums = np.cumsum([0, *(int(b["x"].sum()) for b in arrays(300).batch(5))])
+    assert [int(b["before"][0]) for b in got] == sums[:-1].tolist()
+
+
+def test_no_name_appears_in_shared_memory():
+    before = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    with DataLoader(arrays(100).batch(2), engine=Processes(2)) as loader:
+        next(iter(loader))
+        now = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    assert now == before
+
+
+def test_one_slow_step_does_not_idle_the_others(tmp_path):
+    def wait(record):
+        x = int(record["x"])
+        if x == 0:
+            until = time.monotonic() + 30
+            while len(list(tmp_path.iterdir())) < 5:
+                assert time.monotonic() < until
+                time.sleep(0.001)
+        else:
+            (tmp_path / str(x)).touch()
+        return record
+
+    with DataLoader(arrays(20).map(wait).batch(1), engine=Processes(2, prefetch=4)) as loader:
+        first = next(iter(loader))
+    assert first["x"].tolist() == [0]
+    assert {"1", "2", "3", "4", "5"} <= {path.name for path in tmp_path.iterdir()}
+
+
+# The same workers for the whole life of a loader.
+
+
+def test_workers_stay_for_the_next_epoch_and_for_moves():
+    dataset = arrays(60).shuffle(0).batch(4)
+    expected = list(dataset.repeat(3))
+    with DataLoader(dataset, engine=Processes(2)) as loader:
+        iterator = loader.epoch(0)
+        assert_same(iterator, expected[:15])
+        first = pids()
+        assert len(first) == 2
+        assert_same(loader.epoch(1), expected[15:30])
+        iterator = loader.epoch(0)
+        for step in (7, 2, 14, 0):
+            iterator.seek(step)
+            assert_same([next(iterator)], expected[step : step + 1])
+            state = iterator.get_state()
+            next(iterator, None)
+            iterator.set_state(state)
+        assert pids() == first
+        del iterator
+        assert_same(loader.epoch(2), expected[30:45])
+        assert pids() == first
+    assert pids() == []
+
+
+def test_two_iterators_at_once_have_workers_of_their_own_and_one_crew_stays():
+    dataset = arrays(60).batch(4)
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        one, two = iter(loader), iter(loader)
+        pairs = list(zip(one, two, strict=True))
+        assert_same([a for a, _ in pairs], dataset)
+        assert_same([b for _, b in pairs], dataset)
+        del one, two
+        gc.collect()
+        assert len(pids()) == 1
+
+
+def test_a_forked_child_leaves_the_workers_alone():
+    loader = DataLoader(arrays(60).batch(4), engine=Processes(1))
+    iterator = iter(loader)
+    next(iterator)
+    before = pids()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python and JAX warn of forks
+        child = os.fork()
+    if child == 0:
+        del iterator, loader
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert pids() == before
+    assert len(list(iterator)) == 14
+
+
+# Faults.
+
+
+def once(path):
+    """Is this the first time that anybody asks?"""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", ["exit", "kill", "crash"])
+def test_a_worker_that_dies_is_replaced_and_its_step_made_again(tmp_path, how):
+    def die(record):
+        if record["x"] == 13 and once(tmp_path / "died"):
+            if how == "exit":
+                os._exit(3)
+            elif how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                os.kill(os.getpid(), signal.SIGSEGV)
+        return record
+
+    dataset = arrays(40).shuffle(0).random_map(jitter).map(die).batch(3)
+    expected = list(arrays(40).shuffle(0).random_map(jitter).batch(3))
+    step = next(i for i, b in enumerate(expected) if 13 in b["x"])
+    with (
+        pytest.warns(LoaderxWarning, match="It has been replaced") as said,
+        DataLoader(dataset, engine=Processes(2)) as loader,
+    ):
+        assert_same(loader, expected)
+    (warning,) = said
+    fate = {"exit": "exit code 3", "kill": "killed by SIGKILL", "crash": "killed by SIGSEGV"}[how]
+    assert fate in str(warning.message)
+    assert f"while it made step {step}. " in str(warning.message)
+
+
+def test_a_step_that_kills_three_workers_is_an_error_that_names_it():
+    def die(record):
+        if record["x"] == 13:
+            os._exit(7)
+        return record
+
+    with (
+        pytest.warns(LoaderxWarning, match="while it made step 3"),
+        DataLoader(arrays(40).map(die).batch(4), engine=Processes(2)) as loader,
+    ):
+        iterator = iter(loader)
+        seen = [next(iterator) for _ in range(3)]
+        with pytest.raises(RecordError) as caught:
+            next(iterator)
+        iterator.seek(4)
+        seen += list(iterator)
+    assert caught.value.step == 3
+    assert str(caught.value).startswith(
+        "step 3: 3 worker processes in a row died of this step (exit code 7). "
+        "It is made of records 12 to 15 of the stream."
+    )
+    assert np.concatenate([b["x"] for b in seen]).tolist() == [*range(12), *range(16, 40)]
+
+
+@pytest.mark.filterwarnings("ignore::loaderx.LoaderxWarning")
+def test_random_kills_change_nothing_and_leak_nothing():
+    dataset = arrays(1200).shuffle(0).random_map(jitter).batch(2)
+    expected = list(dataset)
+    chance = random.Random(0)
+    open_before = 0
+    with DataLoader(dataset, engine=Processes(2, prefetch=2)) as loader:
+        for step, batch in enumerate(loader):
+            assert_same([batch], expected[step : step + 1])
+            if step % 40 == 20:
+                for _ in range(chance.choice([1, 2])):
+                    os.kill(chance.choice(pids()), signal.SIGKILL)
+            if step == 60:
+                open_before = len(os.listdir("/proc/self/fd"))
+        assert len(os.listdir("/proc/self/fd")) <= open_before + 1
+        assert len(pids()) == 2
+
+
+def test_workers_killed_between_epochs_are_replaced():
+    dataset = arrays(40).batch(4)
+    with DataLoader(dataset, engine=Processes(2)) as loader:
+        assert_same(loader, dataset)
+        for pid in pids():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.warns(LoaderxWarning, match="killed by SIGKILL; the system does that"):
+            assert_same(loader, dataset)
+
+
+def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
+    def get_stuck(record):
+        if record["x"] == 5:
+            while not (tmp_path / "go").exists():
+                time.sleep(0.001)
+        return record
+
+    with DataLoader(arrays(12).map(get_stuck).batch(2), engine=Processes(1, 0, 0.2)) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        next(iterator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LoaderxWarning)
+            with pytest.raises(LoaderxWarning) as caught:
+                next(iterator)
+        assert re.match(
+            r"step 2 \(records 4 to 5 of the stream\) has kept worker 0 \(pid \d+\) busy for "
+            r"\d+ s; it may be stuck\. It is here:\n",
+            str(caught.value),
+        )
+        assert " in get_stuck\n" in str(caught.value)
+        (tmp_path / "go").touch()
+        assert [b["x"].tolist() for b in iterator] == [[4, 5], [6, 7], [8, 9], [10, 11]]
+
+
+def test_a_stuck_worker_can_be_replaced(tmp_path):
+    def get_stuck(record):
+        if record["x"] == 5 and once(tmp_path / "stuck"):
+            time.sleep(3600)
+        return record
+
+    engine = Processes(2, timeout_s=0.3, replace_stuck=True)
+    dataset = arrays(12).map(get_stuck).batch(2)
+    with pytest.warns(LoaderxWarning) as said, DataLoader(dataset, engine=engine) as loader:
+        assert [b["x"].tolist() for b in loader] == np.arange(12).reshape(-1, 2).tolist()
+    messages = [str(one.message) for one in said]
+    assert any("It is stopped. It was here:\n" in m and "in get_stuck" in m for m in messages)
+
+
+def test_a_step_that_is_stuck_for_ever_ends_in_an_error():
+    def get_stuck(record):
+        time.sleep(3600)
+
+    engine = Processes(1, timeout_s=0.05, replace_stuck=True)
+    with (
+        pytest.warns(LoaderxWarning),
+        pytest.raises(RecordError, match=r"3 worker processes in a row .* \(stuck for \d+ s\)"),
+        DataLoader(arrays(4).map(get_stuck).batch(2), engine=engine) as loader,
+    ):
+        next(iter(loader))
+
+
+def test_closing_does_not_wait_for_a_stuck_worker():
+    def slow(record):
+        time.sleep(3600 if record["x"] > 3 else 0)
+        return record
+
+    with DataLoader(arrays(40).map(slow).batch(2), engine=Processes(2)) as loader:
+        next(iter(loader))
+    assert pids() == []
+
+
+@pytest.mark.parametrize("busy", ["waiting", "spinning"])
+def test_nothing_is_left_when_the_parent_is_killed(busy, tmp_path):
+    script = textwrap.dedent(
+        f"""
+        import loaderx as lx, numpy as np, os, sys, time
+        def work(record):
+            os.write(1, b"%d\\n" % os.getpid())
+            while record["x"] > 20:
+                {"time.sleep(0.1)" if busy == "waiting" else "pass"}
+            return record
+        loader = lx.DataLoader(
+            lx.Dataset.from_arrays(x=np.arange(100000)).map(work).batch(2), engine="processes")
+        for batch in loader:
+            pass
+        """
+    )
+    before = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    workers = set()
+    for _ in range(22):
+        workers.add(int(child.stdout.readline()))
+    child.kill()
+    child.wait()
+    until = time.monotonic() + 2.0
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < until:
+        time.sleep(0.01)
+    left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    assert not left
+    child.stdout.close()
+    assert not list(tmp_path.iterdir())
+    if Path("/dev/shm").exists():
+        assert set(os.listdir("/dev/shm")) <= before
+
+
+# Errors.
+
+
+class Picky(Exception):
+    """Cannot be unpickled: it wants two arguments and shows one."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one}-{two}")
+
+
+def test_errors_that_cannot_travel_keep_their_message_and_traceback():
+    def fail(record):
+        if record["x"] == 5:
+            raise Picky("a", "b")
+        return record
+
+    with DataLoader(arrays(12).map(fail).batch(2), engine=Processes(2)) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        next(iterator)
+        with pytest.raises(RecordError) as caught:
+            next(iterator)
+    error = caught.value
+    assert (error.index, error.stage, error.step) == (5, "map(fail)", 2)
+    assert type(error.__cause__) is LoaderxError
+    assert "Picky: a-b" in str(error.__cause__)
+    assert any('raise Picky("a", "b")' in note for note in error.__cause__.__notes__)
+    assert any(re.search(r"In worker \d \(pid \d+\):", note) for note in error.__notes__)
+
+
+def test_sys_exit_in_a_function_is_an_error_of_its_step():
+    def leave(record):
+        if record["x"] == 3:
+            sys.exit("enough")
+        return record
+
+    with DataLoader(arrays(8).map(leave).batch(2), engine=Processes(1)) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(SystemExit, match="enough"):
+            next(iterator)
+
+
+def test_an_element_that_cannot_travel_is_an_error_of_its_step():
+    def odd(record):
+        return (
+            {"x": record["x"], "generator": (i for i in range(3))} if record["x"] == 3 else record
+        )
+
+    with DataLoader(arrays(8).map(odd), engine=Processes(1)) as loader:
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        with pytest.raises(TypeError, match="generator"):
+            next(iterator)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_workers": 0}, ArgumentError, "`num_workers` must be at least 1, got 0"),
+        ({"num_workers": 5000}, ArgumentError, "`num_workers` must be at most 1024, got 5000"),
+        ({"prefetch": -1}, ArgumentError, "`prefetch` must be at least 0"),
+        ({"timeout_s": 0}, ArgumentError, "`timeout_s` must be above 0, got 0"),
+        ({"timeout_s": "1"}, ArgumentTypeError, "`timeout_s` must be a number of seconds or None"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Processes(**arguments)
+
+
+def test_a_system_without_what_is_needed_is_told(monkeypatch):
+    monkeypatch.setattr(os, "name", "nt")
+    with pytest.raises(ArgumentError, match=r"cannot run here: they need a POSIX.*'threads'"):
+        Processes()
+
+
+def test_without_memfd_a_nameless_file_does(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dataset = arrays(40).shuffle(0).batch(4)
+    with DataLoader(dataset, engine=Processes(2)) as loader:
+        assert_same(loader, dataset)
+        assert not list(tmp_path.iterdir())
+
+
+def test_loaders_and_datasets_can_be_pickled():
+    import cloudpickle
+
+    loader = DataLoader(arrays(40).map(lambda r: r).batch(4), engine="processes")
+    again = cloudpickle.loads(cloudpickle.dumps(loader))
+    with again:
+        assert_same(again, loader.dataset)
+
+
+# The stream is the inline stream.
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_processes_equal_inline_on_generated_chains(workers):
+    @settings(max_examples=6)
+    @given(chains())
+    def check(dataset):
+        with DataLoader(dataset, engine=Processes(workers)) as loader:
+            assert_same(loader, dataset)
+
+    check()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_restoring_at_every_step_gives_the_same_tail(workers):
+    @settings(max_examples=4)
+    @given(batched_chains())
+    def check(dataset):
+        expected = list(dataset)
+        with DataLoader(dataset, engine=Processes(workers, prefetch=1)) as loader:
+            states = []
+            iterator = iter(loader)
+            for _ in expected:
+                states.append(iterator.get_state())
+                next(iterator)
+            for step, state in list(enumerate(states))[:12]:
+                iterator = iter(loader)
+                iterator.set_state(state)
+                assert_same([next(iterator)], expected[step : step + 1])
+                iterator.set_state(state)
+                assert_same(iterator, expected[step:])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LoaderxWarning)  # the same order again is what we want
+        check()
+
+
+@dataclasses.dataclass
+class Point:
+    x: np.ndarray
+    y: np.ndarray
+
+
+def test_dataclasses_of_a_module_come_back_as_themselves():
+    dataset = arrays(20).map(lambda r: Point(r["x"], r["y"])).batch(4)
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        batches = list(loader)
+    assert {type(batch) for batch in batches} == {Point}
+    assert_same([b.x for b in batches], [b.x for b in dataset])
