@@ -190,9 +190,9 @@ class Crew:
         self, number: int, who: int, kind: int, form: int, flags: int, start: int, length: int
     ) -> None:
         worker = self._staff.workers[who]
+        self._bad_starts = 0
         if kind == wire.READY:
             worker.is_ready = True
-            self._bad_starts = 0
             return
         if kind == wire.UNFIT:
             raise LoaderxError(
@@ -240,7 +240,7 @@ class Crew:
             lost = [task for number, task in self._open.items() if number not in known]
             for task in [*lost, *waiting]:
                 self._hand_out_again(task, fate, is_culprit=task.number == held)
-        doing = f" while it made step {lost[0].step}" if lost and not lost[0].is_done else ""
+        culprit = next((task for task in lost if task.number == held), None)
         if not started:
             self._bad_starts += 1
             if self._bad_starts >= MOST_DEATHS:
@@ -249,10 +249,16 @@ class Crew:
                     "process start Python, and has it memory left?"
                 )
         self._staff.launch(worker)
-        self.warnings.append(
-            f"worker {worker.number} died ({fate}){doing}. It has been replaced, and what it had "
-            "begun is made again: the stream stays the same."
-        )
+        if culprit is None:
+            said = f"worker {worker.number} died ({fate}) and has been replaced"
+        elif culprit.is_done:
+            return  # three times now, or nobody wants it: that is told another way
+        else:
+            said = (
+                f"worker {worker.number} died ({fate}) while it made step {culprit.step}. It has "
+                "been replaced, and the step is made again"
+            )
+        self.warnings.append(f"{said}: the stream stays the same.")
 
     def _hand_out_again(self, task: Task, fate: str, is_culprit: bool) -> None:
         if is_culprit:

@@ -26,7 +26,7 @@ import cloudpickle
 import numpy as np
 
 from loaderx.engines.base import Work
-from loaderx.engines.processes.wire import shared_file
+from loaderx.engines.processes.wire import map_file, shared_file
 from loaderx.errors import LoaderxError
 
 OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
@@ -81,8 +81,8 @@ def unpack(descriptor: int) -> Any:
     """The work, in a worker."""
     boot, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     size = os.fstat(descriptor).st_size
-    frozen = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    own = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+    frozen = map_file(descriptor, size, access=mmap.ACCESS_READ)
+    own = map_file(descriptor, size, access=mmap.ACCESS_COPY)
     start = _HEAD.size + boot
     buffers = [
         memoryview(own if writable else frozen)[place : place + length]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.engines.processes.wire import SLOTS_AT, STRIDE
+from loaderx.engines.processes.wire import SLOTS_AT, STRIDE, map_file
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
 from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
@@ -125,7 +125,7 @@ class Slot:
             return
         self._views, self._form = [], None
         size = _room(nbytes, 0 if self._map is None else len(self._map))
-        self._map = mmap.mmap(self.descriptor, size, offset=self.start)
+        self._map = map_file(self.descriptor, size, offset=self.start)
         self._root = np.frombuffer(self._map, np.uint8)
         self._idle = getrefcount(self._root)
 
@@ -278,7 +278,7 @@ class _Mapping:
     def __init__(
         self, descriptor: int, start: int, size: int, narrower: _Mapping | None = None
     ) -> None:
-        self.map = mmap.mmap(descriptor, size, offset=start)
+        self.map = map_file(descriptor, size, offset=start)
         self.size = size
         self.root = np.frombuffer(self.map, np.uint8)
         self.address = self.root.ctypes.data

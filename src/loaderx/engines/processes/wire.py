@@ -17,6 +17,7 @@ import fcntl
 import mmap
 import os
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -46,12 +47,19 @@ def shared_file(name: str) -> int:
         return os.dup(file.fileno())
 
 
+def map_file(descriptor: int, size: int, **how: int) -> mmap.mmap:
+    """A mapping of a shared file, without a descriptor of its own where Python can do that."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, trackfd=False, **how)
+    return mmap.mmap(descriptor, size, **how)
+
+
 class Board:
     """The first pages of the shared file."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         self._descriptor = descriptor
-        self._map = mmap.mmap(descriptor, _NOTES_AT + workers * _NOTE_BYTES)
+        self._map = map_file(descriptor, _NOTES_AT + workers * _NOTE_BYTES)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
