@@ -287,12 +287,12 @@ def test_auto_moves_waiting_work_to_threads_without_changing_the_stream():
 
 
 def test_auto_never_reads_an_unknown_source_in_threads():
-    source = SlowSource(120, 0.002)
-    loader = DataLoader(Dataset.from_source(source, thread_safe=False).batch(4))
+    source = SlowSource(400, 0.0005)
+    loader = DataLoader(Dataset.from_source(source, thread_safe=False).batch(2))
     list(loader)
     assert source.threads == {threading.current_thread().name}
     assert loader.stats().engine == "inline"
-    assert loader.stats().reason == "the source is not known to be thread-safe"
+    assert loader.stats().reason.startswith("the source is not known to be thread-safe")
 
 
 def test_auto_stays_inline_for_cheap_batches():

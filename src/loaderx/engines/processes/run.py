@@ -24,15 +24,15 @@ class ProcessesWorkshop:
         workers: int,
         prefetch: int,
         timeout_s: float | None,
-        replace_stuck: bool,
-        most_bytes: int | None = None,
+        replace_stuck: bool = False,
+        free_share: float = 1.0,
     ) -> None:
         self.work = work
         self.workers = workers
         self.timeout_s = timeout_s
         self.replace_stuck = replace_stuck
         self._window = workers + prefetch
-        self._most_bytes = most_bytes
+        self._free_share = free_share
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
 
@@ -45,7 +45,7 @@ class ProcessesWorkshop:
             return self._idle.pop()
         except IndexError:
             if self._shipment is None:
-                self._shipment = Shipment(self.work, self._most_bytes)
+                self._shipment = Shipment(self.work, self._free_share)
             return Crew(self._shipment, self.workers, self._window)
 
     def take_back(self, crew: Crew) -> None:

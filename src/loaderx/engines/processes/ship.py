@@ -43,12 +43,12 @@ class ShippingError(LoaderxError, TypeError):
 class Shipment:
     """The pickled work in a shared file, from which any number of workers can start."""
 
-    def __init__(self, work: Work, most_bytes: int | None = None) -> None:
+    def __init__(self, work: Work, free_share: float = 1.0) -> None:
         buffers: list[pickle.PickleBuffer] = []
         self.pickled = _dump(work, buffers)
         raws, self._order = _distinct(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
-        _check_memory(self.nbytes, most_bytes)
+        _check_memory(self.nbytes, free_share)
         self.descriptor = shared_file("loaderx-data")
         weakref.finalize(self, os.close, self.descriptor).atexit = False
         self._write(raws)
@@ -241,15 +241,14 @@ def _up(place: int) -> int:
     return -(-place // _PAGE) * _PAGE
 
 
-def _check_memory(needed: int, most: int | None) -> None:
+def _check_memory(needed: int, free_share: float) -> None:
     """Sharing data takes one more copy of it: better told now than by the kernel later."""
     free = _free_memory()
-    limit = free if most is None else min(most, free or most)
-    if limit is not None and needed > limit:
+    if free is not None and needed > free * free_share:
         raise ShippingError(
-            f"the dataset holds {needed / 1e9:.1f} GB in memory, and sharing it with worker "
-            f"processes takes one more copy, for which there are {limit / 1e9:.1f} GB. Save it "
-            "with np.save and open it with Dataset.from_file: then nothing is copied."
+            f"the dataset holds {needed / 1e9:.2f} GB in memory, and sharing it with worker "
+            f"processes takes one more copy; {free / 1e9:.2f} GB are free. Save it with np.save "
+            "and open it with Dataset.from_file: then nothing is copied."
         )
 
 
