@@ -59,6 +59,7 @@ class Chooser:
         self._open: Found | None = None  # what `run` is
         self._best: Found | None = None
         self._best_s = 0.0
+        self._lost = 0  # trials that won nothing
 
     def elements(self) -> Generator[Any, None, None]:
         if self._workshop.found is not None:  # an earlier run has found it
@@ -73,8 +74,9 @@ class Chooser:
                 if self._best is not None:
                     yield from self._follow()
                     return
-                # A trial costs more than a look.
-                again = max(16, int(CHECK_AGAIN_S / self._period_s))
+                # A trial costs more than a look: the next one comes after 5 s, 20 s, 80 s, ...
+                self._lost += 1
+                again = max(16, int(CHECK_AGAIN_S * 4 ** (self._lost - 1) / self._period_s))
             steps = range(self._position, min(self._position + again, self._stop))
             yield from self._work.stream(steps, self._lend)
             self._position = steps.stop
@@ -130,7 +132,7 @@ class Chooser:
         problem = self._why_no_processes()
         if problem is None:
             yield from self._try_processes()
-            problem = self._workshop.no_processes
+            problem = self._workshop.no_processes or "worker processes did not help"
         if self._open != self._best:
             yield from self._drain()
             self._switch(self._best)
@@ -203,7 +205,6 @@ class Chooser:
         if self._best != ("processes", workers) and self._position < self._stop:
             yield from self._drain()
             workshop.close()
-            self._workshop.no_processes = "worker processes did not help when they were tried"
 
     def _one_more(self) -> Iterator[Any]:
         """One element, as they are made now."""
