@@ -8,32 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from loaderx import Dataset, LoaderxError
-
-# Functions that work on a record and, row by row, on a batch.
-
-
-def grow(element: dict[str, Any]) -> dict[str, Any]:
-    return {**element, "y": element["y"] * 2 + 1}
-
-
-def jitter(element: dict[str, Any], rng: Any) -> dict[str, Any]:
-    first, second = rng.random(), rng.integers(0, 1000)
-    if np.ndim(first):  # a batch: one draw per record
-        first, second = np.asarray(first)[:, None], np.asarray(second)[:, None]
-    return {**element, "y": element["y"] + first + second}
-
-
-def tag(index: int, element: dict[str, Any]) -> dict[str, Any]:
-    return {**element, "y": element["y"] + index * 0.5}
-
-
-def first_of_two(pair: Any) -> dict[str, Any]:
-    left, right = pair
-    return {"x": left["x"], "y": left["y"] + right["y"]}
-
-
-def drop_extras(element: dict[str, Any]) -> dict[str, Any]:
-    return {"x": element["x"], "y": element["y"]}
+from plain import drop_extras, first_of_two, grow, jitter, tag
 
 
 def arrays(n: int, base: int = 0) -> Dataset[Any]:

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from chains import arrays, grow, jitter
+from chains import arrays
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,6 +19,7 @@ from loaderx import (
     RecordError,
 )
 from oracle import assert_same
+from plain import grow, jitter
 
 
 def ids(dataset):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chains import arrays, batched_chains, chains, jitter
+from chains import arrays, batched_chains, chains
 from conftest import worker_processes
 from loaderx import (
     ArgumentError,
@@ -25,6 +25,7 @@ from loaderx import (
 )
 from loaderx.engines import Auto, Inline, Processes, Threads
 from oracle import assert_same
+from plain import jitter
 
 
 class EngineContract:

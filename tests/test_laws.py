@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chains import arrays, batched_chains, batches, chains, grow, jitter
+from chains import arrays, batched_chains, batches, chains
 from loaderx import DataLoader, Dataset
 from loaderx.chain.marks import without_outer_repeat
 from oracle import assert_same, elements, same
+from plain import grow, jitter
 
 
 @settings(max_examples=300)

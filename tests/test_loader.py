@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from chains import arrays, grow, jitter
+from chains import arrays
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,6 +22,7 @@ from loaderx import (
     StateError,
 )
 from oracle import assert_same
+from plain import grow, jitter
 
 X = np.arange(1000, dtype=np.float32).reshape(500, 2)
 Y = np.arange(500, dtype=np.int32) % 10

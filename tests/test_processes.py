@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from chains import arrays, batched_chains, chains, jitter
+from chains import arrays, batched_chains, chains
 from conftest import worker_processes
 from loaderx import (
     ArgumentError,
@@ -37,6 +37,7 @@ from loaderx.engines.processes import crew as crew_module
 from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.loader.work import PlanWork
 from oracle import assert_same
+from plain import hold, jitter
 
 
 def pids():
@@ -810,14 +811,6 @@ def test_loaders_and_datasets_can_be_pickled():
 # Chosen by measuring.
 
 
-def burn(record):
-    """Pure Python, which holds the GIL."""
-    total = 0
-    for number in range(60_000):
-        total += number
-    return record
-
-
 def goes_to_processes(dataset, expected):
     """A loader that has chosen processes.  It measures: on a busy machine a trial may be lost."""
     for _ in range(5):
@@ -834,7 +827,7 @@ def goes_to_processes(dataset, expected):
 
 def test_auto_moves_python_that_holds_the_gil_to_processes_and_remembers():
     rows = np.arange(60).reshape(-1, 2).tolist()
-    dataset = arrays(60).map(burn).batch(2).repeat()
+    dataset = arrays(60).map(hold).batch(2).repeat()
     with goes_to_processes(dataset, lambda step: rows[step % 30]) as loader:
         assert "inline every" in loader.stats().reason
         gc.collect()
@@ -854,7 +847,7 @@ def test_auto_reads_an_unknown_source_in_processes_never_in_threads(tmp_path):
         def __getitem__(self, i):
             if threading.current_thread() is not threading.main_thread():
                 (tmp_path / "thread").touch()
-            return {"x": burn(i)}
+            return {"x": hold(i)}
 
     dataset = Dataset.from_source(Unknown()).batch(2)
     goes_to_processes(dataset, lambda step: [2 * step, 2 * step + 1]).close()
@@ -866,7 +859,7 @@ def test_auto_stays_inline_where_the_work_cannot_be_sent():
 
     def locked(record):
         with lock:
-            return burn(record)
+            return hold(record)
 
     with DataLoader(arrays(100_000).map(locked).batch(1), num_workers=2) as loader:
         for step, batch in enumerate(loader):
@@ -883,7 +876,7 @@ def test_auto_stays_inline_where_the_work_cannot_be_sent():
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_processes_equal_inline_on_generated_chains(workers):
-    @settings(max_examples=6)
+    @settings(max_examples=10)
     @given(chains())
     def check(dataset):
         with DataLoader(dataset, engine=Processes(workers)) as loader:
@@ -894,7 +887,7 @@ def test_processes_equal_inline_on_generated_chains(workers):
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_restoring_at_every_step_gives_the_same_tail(workers):
-    @settings(max_examples=4)
+    @settings(max_examples=6)
     @given(batched_chains())
     def check(dataset):
         expected = list(dataset)

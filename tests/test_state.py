@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chains import arrays, batched_chains, grow, jitter
+from chains import arrays, batched_chains
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,6 +21,7 @@ from loaderx import (
     StateError,
 )
 from oracle import assert_same
+from plain import grow, jitter
 
 
 @settings(max_examples=40)
