@@ -2,192 +2,42 @@
 
     python benchmarks/core.py [--quick] [--only NAME ...] [--json FILE]
 
-Speed is a ratio within one process: a round runs our side and the baseline one after the other
-(whoever was second goes first in the next round), and the result is the median of the rounds'
-ratios.  So a machine that is slow, or gets slower meanwhile, slows both sides.  A ratio above 1
-means that ours is faster.  What happens only once (imports, the first batch, cold caches) is
-measured in fresh processes.
-
-The script reports and never fails: a figure that misses its bar is "short", one that cannot run
-is "skipped", and one that raised is "error".
+How they are measured is told in `figures.py`.  What happens only once (imports, the first batch,
+cold caches) is measured in fresh processes.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import itertools
 import json
-import os
-import platform
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+from figures import (
+    Bar,
+    Batches,
+    Figures,
+    Ours,
+    Row,
+    compare,
+    main,
+    megabytes_fresh,
+    milliseconds_fresh,
+    passes_for,
+    row,
+    seconds,
+    skipped,
+)
 
-import loaderx
 from loaderx import DataLoader, Dataset
 
 ROUND_S = 0.3
 JPEG_ROUND_S = 5.0
-SOURCES = Path(loaderx.__file__).parents[1]
-
-Batches = Iterable[Any]
-Side = Callable[[], Batches]
-"""Makes a new stream of batches; making it is timed as well."""
-
-
-# What is reported ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What a figure should reach."""
-
-    sign: str
-    limit: float
-    unit: str = "x"
-
-    def met(self, value: float) -> bool:
-        if self.sign == ">=":
-            return value >= self.limit
-        return value <= self.limit if self.sign == "<=" else value < self.limit
-
-    def say(self, value: float) -> str:
-        if self.unit == "x":
-            return f"{value:.3f}x"
-        return f"{value:.0f} B" if self.unit == "B" else f"{value:.3g} {self.unit}"
-
-    def __str__(self) -> str:
-        return f"{self.sign} {self.limit:g}{'' if self.unit == 'x' else ' '}{self.unit}"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    name: str
-    bar: str
-    verdict: str
-    note: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    measured: str = "-"
-    spread: str = "-"
-
-
-def row(name: str, bar: Bar, value: float, samples: list[float], note: str = "") -> Row:
-    low, high = min(samples), max(samples)
-    return Row(
-        name=name,
-        bar=str(bar),
-        verdict="pass" if bar.met(value) else "short",
-        note=note,
-        value=value,
-        low=low,
-        high=high,
-        unit=bar.unit,
-        measured=bar.say(value),
-        spread=f"{bar.say(low)} .. {bar.say(high)}",
-    )
-
-
-def skipped(name: str, bar: Bar, missing: ImportError) -> Row:
-    return Row(name, str(bar), "skipped", f"{missing.name or missing} cannot be imported")
-
-
-def table(rows: list[Row]) -> str:
-    header = ("name", "bar", "measured", "spread (min .. max)", "verdict", "note")
-    lines = [header] + [(r.name, r.bar, r.measured, r.spread, r.verdict, r.note) for r in rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-# Two sides in one process -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Ratios of the rounds (baseline's time by ours), and the median seconds of each side."""
-
-    ratios: list[float]
-    ours_s: float
-    baseline_s: float
-
-    def row(self, name: str, bar: Bar, records: int, note: str = "") -> Row:
-        rates = f"{records / self.ours_s:,.0f} records/s, baseline {records / self.baseline_s:,.0f}"
-        note = f"{rates}; {note}" if note else rates
-        return row(name, bar, median(self.ratios), self.ratios, note)
-
-
-def compare(ours: Side, baseline: Side, rounds: int) -> Comparison:
-    """Runs both sides in turn.  One untimed round shows that they hand out the same."""
-    expected, got = outline(baseline()), outline(ours())
-    if got != expected:
-        raise RuntimeError(f"the sides do not do the same work: {got} and {expected}")
-    times: dict[Side, list[float]] = {ours: [], baseline: []}
-    for number in range(rounds):
-        for side in (ours, baseline) if number % 2 == 0 else (baseline, ours):
-            times[side].append(seconds(side))
-    ratios = [theirs / own for own, theirs in zip(times[ours], times[baseline], strict=True)]
-    return Comparison(ratios, median(times[ours]), median(times[baseline]))
-
-
-def seconds(side: Side) -> float:
-    """The time to make a stream and to take all of it, one batch at a time."""
-    gc.collect()
-    begun = perf_counter()
-    for batch in side():  # noqa: B007 (a consumer holds its batch until it has the next one)
-        pass
-    return perf_counter() - begun
-
-
-def outline(batches: Batches) -> tuple[int, dict[str, tuple[int, str, tuple[int, ...]]]]:
-    """Batches, and for each leaf the records, the dtype and the shape of a record."""
-    count = 0
-    leaves: dict[str, tuple[int, str, tuple[int, ...]]] = {}
-    for batch in batches:
-        count += 1
-        for name, leaf in (batch if isinstance(batch, dict) else {"": batch}).items():
-            rows = leaves[name][0] if name in leaves else 0
-            leaves[name] = (rows + len(leaf), str(leaf.dtype), leaf.shape[1:])
-    return count, leaves
-
-
-def passes_for(target_s: float, one_pass: Side) -> int:
-    """How many passes take about this long."""
-    return max(1, round(target_s / seconds(one_pass)))
-
-
-class Ours:
-    """A side that makes a new loader of a chain, and knows afterwards which engines ran."""
-
-    def __init__(self, dataset: Dataset[Any], **options: Any) -> None:
-        self.dataset, self.options = dataset, options
-        self.loaders: list[DataLoader[Any]] = []
-
-    def __call__(self) -> Batches:
-        loader: DataLoader[Any] = DataLoader(self.dataset, **self.options)
-        self.loaders.append(loader)
-        return loader
-
-    def engines(self) -> str:
-        ran = [loader.stats().engine for loader in self.loaders]
-        if len(set(ran)) == 1:
-            return f"engine {ran[0]}"
-        counts = (f"{name} in {ran.count(name)} of {len(ran)} runs" for name in dict.fromkeys(ran))
-        return f"engine {', '.join(counts)}"
 
 
 # In memory ----------------------------------------------------------------------------------------
@@ -333,46 +183,6 @@ TRILLION = "loader = DataLoader(Dataset.range(10**12).shuffle(seed=0).batch(256)
 ITERATOR = "it = iter(loader)\n"
 
 
-def run_python(code: str, compiled: str | None = None) -> float:
-    """The number that the code prints, in a process of its own.
-
-    Where ``compiled`` is given, that folder keeps the bytecode of all that is imported.
-    """
-    environment = dict(os.environ)
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *([inherited] if inherited else [])])
-    if compiled is not None:
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        environment["PYTHONPYCACHEPREFIX"] = compiled
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"a fresh process failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout)
-
-
-def milliseconds_fresh(setup: str, timed: str, compiled: str | None = None) -> float:
-    return run_python(
-        "from time import perf_counter\n"
-        f"{setup}\nbegun = perf_counter()\n{timed}\nprint((perf_counter() - begun) * 1e3)",
-        compiled,
-    )
-
-
-def megabytes_fresh(setup: str, traced: str) -> float:
-    """The peak of what is allocated; tracing is slow, so times come from other processes."""
-    return run_python(
-        f"import tracemalloc\n{setup}\ntracemalloc.start()\n{traced}\n"
-        "print(tracemalloc.get_traced_memory()[1] / 1e6)"
-    )
-
-
 def trillion(quick: bool) -> list[Row]:
     """A shuffled dataset far larger than memory: no part may depend on the length."""
     parts = {
@@ -440,7 +250,7 @@ def state_bytes(quick: bool) -> list[Row]:
 
 # The script ---------------------------------------------------------------------------------------
 
-FIGURES: dict[str, Callable[[bool], list[Row]]] = {
+FIGURES: Figures = {
     "mnist128": lambda quick: mnist("mnist128", 128, Bar(">=", 0.9), quick),
     "mnist1024": lambda quick: mnist("mnist1024", 1024, Bar(">=", 1.05), quick),
     "map_record": map_record,
@@ -452,45 +262,5 @@ FIGURES: dict[str, Callable[[bool], list[Row]]] = {
 }
 
 
-def measure(name: str, quick: bool) -> list[Row]:
-    """The rows of a figure; its failure is a row too, so that the others are still reported."""
-    try:
-        return FIGURES[name](quick)
-    except Exception as error:
-        return [Row(name, "-", "error", f"{type(error).__name__}: {error}")]
-
-
-def surroundings(quick: bool) -> dict[str, Any]:
-    """What a reader needs to judge the figures; ``load`` is that of others, before we begin."""
-    return {
-        "loaderx": loaderx.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "quick": quick,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the core figures against their bars.")
-    parser.add_argument(
-        "--quick", action="store_true", help="small and rough: is it still working?"
-    )
-    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", help="these figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON as well")
-    options = parser.parse_args()
-    about = surroundings(options.quick)
-    rows: list[Row] = []
-    for name in options.only or FIGURES:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += measure(name, options.quick)
-    print(table(rows))
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    if options.json is not None:
-        report = {"about": about, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    main(FIGURES, "the core")
