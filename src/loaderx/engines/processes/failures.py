@@ -1,7 +1,8 @@
 """Exceptions that cross from a worker to the consumer.
 
-The type comes along where it can be pickled, the message and the traceback's text always: the text
-stands in a note, which Python prints below the exception.
+The type comes along where it can be pickled, the message and the traceback always: as a note, which
+Python prints below the exception.  The note is written by the consumer, since it knows the source
+of what was typed into a notebook.
 """
 
 from __future__ import annotations
@@ -9,32 +10,52 @@ from __future__ import annotations
 import pickle
 import traceback
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from loaderx.engines.processes.ship import dumps
 from loaderx.errors import LoaderxError
 
+Frame: TypeAlias = tuple[Any, ...]
+Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
+
 
 def pack(error: BaseException) -> bytes:
     """An exception and what it was raised from."""
-    chain: list[tuple[bytes | None, str, str]] = []
+    chain: list[Packed] = []
     one: BaseException | None = error
     while one is not None and len(chain) < 8:
-        text = "".join(traceback.format_exception(type(one), one, one.__traceback__, chain=False))
-        chain.append((_pickled(one), _say(one), text))
+        stack = traceback.StackSummary.extract(
+            traceback.walk_tb(one.__traceback__), lookup_lines=False
+        )
+        frames = [(f.filename, f.lineno, f.name, *_columns(f)) for f in stack]
+        chain.append((_pickled(one), _say(one), frames))
         one = one.__cause__
     return dumps(chain)
 
 
 def unpack(packed: bytes, worker: str) -> BaseException:
     """The exception, to be raised in the consumer."""
-    chain: list[tuple[bytes | None, str, str]] = pickle.loads(packed)
+    chain: list[Packed] = pickle.loads(packed)
     errors = [_rebuilt(pickled, said) for pickled, said, _ in chain]
-    for error, (_, _, text) in zip(errors, chain, strict=True):
-        error.add_note(f"\nIn {worker}:\n{text.rstrip()}")
+    _, said, frames = chain[-1]  # where it began; the others are loaderx passing it on
+    stack = traceback.StackSummary.from_list([_frame(*frame) for frame in frames])
+    lines = "".join(stack.format())
+    errors[-1].add_note(f"\nIn {worker}:\nTraceback (most recent call last):\n{lines}{said}")
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]
+
+
+def _columns(frame: Any) -> tuple[Any, ...]:
+    return (frame.end_lineno, frame.colno, frame.end_colno)
+
+
+def _frame(
+    file: str, line: int, name: str, end_lineno: Any, colno: Any, end_colno: Any
+) -> traceback.FrameSummary:
+    return traceback.FrameSummary(
+        file, line, name, end_lineno=end_lineno, colno=colno, end_colno=end_colno
+    )
 
 
 def _pickled(error: BaseException) -> bytes | None:
