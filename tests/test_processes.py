@@ -34,6 +34,7 @@ from loaderx import (
 )
 from loaderx.engines import Processes
 from loaderx.engines.processes import crew as crew_module
+from loaderx.engines.processes import run as run_module
 from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.loader.work import PlanWork
 from oracle import assert_same
@@ -304,6 +305,11 @@ class Shy:
         return record
 
 
+def _slowly():
+    time.sleep(1.5)
+    return lambda record: record
+
+
 def _refuse():
     raise ImportError("there is no such module in a worker")
 
@@ -515,6 +521,52 @@ def test_a_forked_child_leaves_the_workers_alone():
     assert len(list(iterator)) == 14
 
 
+def test_a_forked_child_cannot_go_on_with_its_parents_workers():
+    iterator = iter(DataLoader(arrays(60).batch(4), engine=Processes(1)))
+    next(iterator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python and JAX warn of forks
+        child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except LoaderxError as error:
+            os._exit(0 if "Make a new iterator here" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(list(iterator)) == 14
+
+
+def test_closing_from_another_thread_wakes_the_consumer(tmp_path):
+    def wait(record):
+        (tmp_path / "begun").touch()
+        time.sleep(3600)
+
+    loader = DataLoader(arrays(40).map(wait).batch(1), engine=Processes(2))
+    ended = []
+
+    def consume():
+        try:
+            list(loader)
+        except LoaderxError as error:
+            ended.append(str(error))
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.001)
+    loader.close()
+    consumer.join(60)
+    assert ended == ["the loader was closed while this batch was waited for."]
+    assert pids() == []
+
+
+def test_more_prefetch_than_pipes_hold():
+    dataset = arrays(6000).batch(2)
+    with DataLoader(dataset, engine=Processes(2, prefetch=100_000)) as loader:
+        assert_same(loader, dataset)
+
+
 # Faults.
 
 
@@ -627,7 +679,7 @@ def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
                 next(iterator)
         assert re.match(
             r"step 2 \(records 4 to 5 of the stream\) has kept worker 0 \(pid \d+\) busy for "
-            r"\d+ s; it may be stuck\. It is here:\n",
+            r"[\d.]+ s; it may be stuck\. It is here:\n",
             str(caught.value),
         )
         assert " in get_stuck\n" in str(caught.value)
@@ -656,7 +708,7 @@ def test_a_step_that_is_stuck_for_ever_ends_in_an_error():
     engine = Processes(1, timeout_s=0.05, replace_stuck=True)
     with (
         pytest.warns(LoaderxWarning),
-        pytest.raises(RecordError, match=r"3 worker processes in a row .* \(stuck for \d+ s\)"),
+        pytest.raises(RecordError, match=r"3 worker processes in a row .* \(stuck for [\d.]+ s\)"),
         DataLoader(arrays(4).map(get_stuck).batch(2), engine=engine) as loader,
     ):
         next(iter(loader))
@@ -670,6 +722,23 @@ def test_closing_does_not_wait_for_a_stuck_worker():
     with DataLoader(arrays(40).map(slow).batch(2), engine=Processes(2)) as loader:
         next(iter(loader))
     assert pids() == []
+
+
+def test_a_start_that_takes_long_is_reported(monkeypatch):
+    monkeypatch.setattr(run_module, "START_PATIENCE_S", 0.2)
+
+    class Slow:
+        def __call__(self, record):
+            return record
+
+        def __reduce__(self):
+            return _slowly, ()
+
+    with (
+        pytest.warns(LoaderxWarning, match=r"worker processes have been starting for [\d.]+ s"),
+        DataLoader(arrays(4).map(Slow()).batch(2), engine=Processes(1)) as loader,
+    ):
+        assert len(list(loader)) == 2
 
 
 @pytest.mark.parametrize("busy", ["waiting", "spinning"])

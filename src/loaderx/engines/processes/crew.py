@@ -12,6 +12,7 @@ import gc
 import os
 import pickle
 import signal
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ class Crew:
         self.size = workers
         self.window = window
         self.warnings: list[str] = []  # to be given when it suits
+        self.warned_s = 0.0
+        self.launched = time.monotonic()
         self._open: dict[int, Task] = {}  # handed out, not reported yet
         self._numbers = 0
         self._bad_starts = 0
@@ -110,6 +113,11 @@ class Crew:
     def _put_back(self, slot: Slot) -> None:
         """A slot is not needed any more by its task; the user may still hold it."""
         self._spare.append(self._staff.new_slot() if slot.is_retired else slot)
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a fork of the process that started the workers."""
+        return self._staff.owner == os.getpid()
 
     def forget(self, tasks: list[Task]) -> None:
         """Takes back tasks that nobody wants any more.  Those under way are left to end."""
@@ -230,9 +238,10 @@ class Crew:
     def _replace(self, worker: Worker) -> None:
         """A worker has died: another takes its place, and what it held is made again."""
         fate = _fate(worker.process.wait())
-        self._read_reports()  # what it said before
         started = worker.is_ready
         with self._at_the_board():
+            # Reports are read at the board: whoever has taken another task since has reported.
+            self._read_reports()
             held, _ = self._staff.board.claimed(worker.number)
             self._staff.board.claim(worker.number, 0)
             waiting = self._waiting()
@@ -297,6 +306,10 @@ class Crew:
             yield
         finally:
             board.unlock()
+
+    def is_starting(self) -> bool:
+        """Has no worker been seen at work yet?"""
+        return not any(worker.is_ready for worker in self._staff.workers)
 
     def holder(self, task: Task) -> tuple[Worker, float] | None:
         """The worker that makes a task, and for how long it has been doing that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 from loaderx.engines.base import Work
 from loaderx.engines.processes.crew import MOST_DEATHS, Crew, Task
 from loaderx.engines.processes.ship import Shipment
-from loaderx.errors import RecordError
+from loaderx.errors import LoaderxError, RecordError
 
-LOOK_S = 1.0  # how often a waiting consumer looks after its workers
+LOOK_S = 0.25  # how often a waiting consumer looks after its workers, and whether it was closed
+START_PATIENCE_S = 30.0
+PATIENCE_S = 10.0  # how long closing waits for a consumer in another thread
+MOST_UNDER_WAY = 1500  # steps: so many fit into the pipes
 
 
 class ProcessesWorkshop:
@@ -31,7 +35,7 @@ class ProcessesWorkshop:
         self.workers = workers
         self.timeout_s = timeout_s
         self.replace_stuck = replace_stuck
-        self._window = workers + prefetch
+        self._window = min(workers + prefetch, MOST_UNDER_WAY)
         self._free_share = free_share
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
@@ -80,7 +84,7 @@ class _Shift:
     def end(self) -> None:
         """The crew goes back to the workshop; tasks that are under way are forgotten."""
         crew, self.crew = self.crew, None
-        if crew is None:
+        if crew is None or not crew.is_ours:
             return
         workshop = self.workshop()
         try:
@@ -108,7 +112,8 @@ class ProcessesRun:
         self._workshop = workshop
         self._position, self._stop = steps.start, steps.stop
         self._shift: _Shift | None = None
-        self._lock = threading.Lock()  # two threads may share an iterator
+        self._is_closing = False
+        self._lock = threading.RLock()  # two threads may share an iterator
 
     def next(self) -> Any:
         with self._lock:
@@ -116,12 +121,19 @@ class ProcessesRun:
             crew, pending = shift.crew, shift.pending
             if crew is None:
                 raise StopIteration  # it was closed
+            if not crew.is_ours:
+                raise LoaderxError(
+                    "this iterator's worker processes belong to the process from which this one "
+                    "was forked. Make a new iterator here."
+                )
             try:
                 self._hand_out(crew, pending)
                 if pending:
                     self._wait_for(crew, pending[0])
-            except BaseException:
+            except BaseException as error:
                 shift.abandon()
+                if self._is_closing and isinstance(error, (OSError, ValueError)):
+                    raise _closed() from None  # a signal handler closed it under our feet
                 raise
             if not pending:
                 shift.end()
@@ -149,6 +161,8 @@ class ProcessesRun:
         timeout_s = self._workshop.timeout_s
         look_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s / 4)
         while not task.is_done:
+            if self._is_closing:
+                raise _closed()
             if not crew.attend(look_s) and timeout_s is not None:
                 self._look_after(crew, task, timeout_s)
             if crew.warnings:
@@ -157,18 +171,26 @@ class ProcessesRun:
     def _look_after(self, crew: Crew, task: Task, timeout_s: float) -> None:
         """Nothing has happened for a while: is a worker stuck?"""
         found = crew.holder(task)
+        if found is None and crew.is_starting():
+            seconds = time.monotonic() - crew.launched
+            if seconds > crew.warned_s + START_PATIENCE_S:
+                crew.warned_s = seconds * 2
+                crew.warnings.append(
+                    f"worker processes have been starting for {seconds:.2g} s. They import what "
+                    "your functions need; is one of these imports waiting for something?"
+                )
         if found is None or found[1] < task.warned_s + timeout_s:
             return
         worker, seconds = found
         task.warned_s = seconds * 2
         said = (
             f"step {task.step} ({self._workshop.work.describe(task.step)}) has kept {worker.name} "
-            f"busy for {seconds:.0f} s; it may be stuck."
+            f"busy for {seconds:.2g} s; it may be stuck."
         )
         stack = crew.stack(worker)
         if self._workshop.replace_stuck:
             crew.warnings.append(f"{said} It is stopped. It was here:\n{stack}")
-            task.fate = f"stuck for {seconds:.0f} s"
+            task.fate = f"stuck for {seconds:.2g} s"
             task.warned_s = 0.0
             worker.process.kill()
         else:
@@ -193,11 +215,21 @@ class ProcessesRun:
     def dismiss(self) -> None:
         """Ends the run; its workers are left to the workshop."""
         self.drain()
-        if self._shift is not None:
-            self._shift.end()
+        self._is_closing = True
+        mine = self._lock.acquire(timeout=PATIENCE_S)
+        try:
+            if self._shift is not None:
+                self._shift.end()
+        finally:
+            if mine:
+                self._lock.release()
 
     def close(self) -> None:
         self.dismiss()
 
     def describe(self) -> tuple[str, str]:
         return f"processes({self._workshop.workers})", "it was asked for"
+
+
+def _closed() -> LoaderxError:
+    return LoaderxError("the loader was closed while this batch was waited for.")

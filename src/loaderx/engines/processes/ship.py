@@ -55,7 +55,7 @@ class Shipment:
         del self.pickled
 
     def _write(self, raws: list[memoryview]) -> None:
-        boot = marshal.dumps((sys.path, sys.argv))
+        boot = marshal.dumps(([str(place) for place in sys.path], list(map(str, sys.argv))))
         table_at = _HEAD.size + len(boot) + len(self.pickled)
         start = _up(table_at + _BUFFER.size * len(self._order))
         places = []
@@ -68,13 +68,6 @@ class Shipment:
         _write_at(self.descriptor, memoryview(head + boot + self.pickled + table), 0)
         for raw, (place, _, _) in zip(raws, places, strict=True):
             _write_at(self.descriptor, raw, place)
-
-
-def boot_record(descriptor: int) -> tuple[list[str], list[str]]:
-    """`sys.path` and `sys.argv` of the process that sent the work."""
-    length, _, _ = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
-    path, argv = marshal.loads(os.pread(descriptor, length, _HEAD.size))
-    return path, argv
 
 
 def unpack(descriptor: int) -> Any:

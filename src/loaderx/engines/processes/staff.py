@@ -51,7 +51,7 @@ class Staff:
     """Processes, pipes and shared memory of a crew.  Knows nothing of what they work on."""
 
     def __init__(self, shipment: Shipment, workers: int) -> None:
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self._shipment: Shipment | None = shipment
         self._slots: list[Slot] = []
         self._are_gone = False
@@ -149,7 +149,7 @@ class Staff:
 
     def release(self, grace_s: float = 0.0) -> None:
         """Ends all processes and gives everything back.  A finaliser may call it."""
-        if self._are_gone or os.getpid() != self._owner:
+        if self._are_gone or os.getpid() != self.owner:
             return
         self._are_gone = True
         os.close(self.tasks_in)  # a worker that waits for a task ends now

@@ -7,7 +7,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the consumer, who 
 if __name__ == "__main__":
     import sys
 
-    del sys.path[0]  # this folder is no place to import from
     _, _name, _number, _workers, _fds = sys.argv
     _data, _ring, _tasks, _reports, _stacks, _lifeline = map(int, _fds.split(","))
 
@@ -15,7 +14,7 @@ if __name__ == "__main__":
     import os
     import struct
 
-    # `sys.path` comes first, since loaderx itself may be found through it only.
+    # What `ship` put first: `sys.path`, since loaderx itself may be found through it only.
     (_length,) = struct.unpack("<Q", os.pread(_data, 8, 0))
     sys.path[:], sys.argv[:] = marshal.loads(os.pread(_data, _length, 24))
 
