@@ -925,19 +925,23 @@ def test_auto_reads_an_unknown_source_in_processes_never_in_threads(tmp_path):
 
 
 def test_auto_stays_inline_where_the_work_cannot_be_sent():
-    lock = threading.Lock()
+    class Unknown:
+        def __init__(self):
+            self.lock = threading.Lock()
 
-    def locked(record):
-        with lock:
-            return hold(record)
+        def __len__(self):
+            return 100_000
 
-    with DataLoader(arrays(100_000).map(locked).batch(1), num_workers=2) as loader:
+        def __getitem__(self, i):
+            return {"x": hold(i)}
+
+    with DataLoader(Dataset.from_source(Unknown()).batch(1), num_workers=2) as loader:
         for step, batch in enumerate(loader):
             assert batch["x"].tolist() == [step]
             if "cannot be sent" in loader.stats().reason or step == 3000:
                 break
         assert loader.stats().engine == "inline"
-        assert "map(locked) cannot be sent to worker processes" in loader.stats().reason
+        assert "cannot be sent to worker processes" in loader.stats().reason
     assert pids() == []
 
 
