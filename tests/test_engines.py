@@ -293,7 +293,6 @@ def test_auto_never_reads_an_unknown_source_in_threads():
     list(loader)
     assert source.threads == {threading.current_thread().name}
     assert loader.stats().engine == "inline"
-    assert loader.stats().reason.startswith("the source is not known to be thread-safe")
 
 
 def test_auto_stays_inline_for_cheap_batches():

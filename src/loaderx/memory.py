@@ -32,7 +32,10 @@ ALIGNMENT = 64
 Array = npt.NDArray[Any]
 LeafLayout = tuple[tuple[int, ...], np.dtype[Any]]
 
-COUNTS_REFERENCES = getattr(sys, "_is_gil_enabled", lambda: True)()
+COUNTS_REFERENCES = "t" not in getattr(sys, "abiflags", "") and bool(
+    getattr(sys, "_is_gil_enabled", lambda: True)()
+)
+"""False on builds without the GIL."""
 
 
 class Layout:

@@ -75,11 +75,13 @@ class Structure(Frozen):
         if self.kind == "dict":
             return dict(zip(self.keys, values, strict=True))
         if self.kind == "dataclass":
-            assert self.type is not None
-            return self.type(**dict(zip(self.keys, values, strict=True)))
+            # Not through `__init__`: what it checks or derives was done when the tree was made.
+            made: Any = object.__new__(self.type)  # type: ignore[arg-type]
+            for key, value in zip(self.keys, values, strict=True):
+                object.__setattr__(made, key, value)
+            return made
         if self.kind == "namedtuple":
-            assert self.type is not None
-            return self.type(*values)
+            return tuple.__new__(self.type, values)  # type: ignore[arg-type]
         return tuple(values) if self.kind == "tuple" else values
 
     def paths(self, prefix: str = "") -> list[str]:

@@ -62,7 +62,7 @@ class Chooser:
         self._lost = 0  # trials that won nothing
 
     def elements(self) -> Generator[Any, None, None]:
-        if self._workshop.found is not None:  # an earlier run has found it
+        if self._workshop.found is not None and self._can_start():  # an earlier run has found it
             self._switch(self._workshop.found)
             yield from self._follow()
             return
@@ -191,13 +191,11 @@ class Chooser:
         workers = self._needed()
         workshop = self._workshop.processes(workers)
         while True:
-            try:
-                if workshop.prepare():
-                    break
-            except LoaderxError as error:
-                self._workshop.no_processes = str(error)
-                workshop.close()
+            is_ready = self._prepare(workshop)
+            if is_ready is None:
                 return
+            if is_ready:
+                break
             if self._position >= self._stop:
                 return
             yield from self._one_more()  # they start while the stream goes on as it was
@@ -205,6 +203,24 @@ class Chooser:
         if self._best != ("processes", workers) and self._position < self._stop:
             yield from self._drain()
             workshop.close()
+
+    def _prepare(self, workshop: Any) -> bool | None:
+        """Are the worker processes ready?  None if they cannot be had."""
+        try:
+            ready: bool = workshop.prepare()
+        except (LoaderxError, OSError, MemoryError) as error:
+            self._workshop.no_processes = f"{error}" or type(error).__name__
+            workshop.close()
+            return None
+        return ready
+
+    def _can_start(self) -> bool:
+        """Can what an earlier run has found still be had?"""
+        assert self._workshop.found is not None
+        kind, workers = self._workshop.found
+        if kind == "processes" and self._prepare(self._workshop.processes(workers)) is None:
+            self._workshop.found = None
+        return self._workshop.found is not None
 
     def _one_more(self) -> Iterator[Any]:
         """One element, as they are made now."""

@@ -29,7 +29,7 @@ from loaderx.memory import COUNTS_REFERENCES, Pool
 HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
 MOST_DEATHS = 3  # of workers with the same task, or while they start
 GRACE_S = 0.5  # for a worker to end by itself
-LOCK_PATIENCE_S = 10.0
+LOCK_PATIENCE_S = 5.0
 
 
 class Task:
@@ -37,7 +37,7 @@ class Task:
 
     __slots__ = (
         "deaths", "error", "fate", "form", "is_done", "is_forgotten", "notes", "number", "others",
-        "slot", "step", "warned_s",
+        "since", "slot", "step", "warned_s",
     )  # fmt: skip
 
     def __init__(self, number: int, step: int, slot: Slot) -> None:
@@ -46,6 +46,7 @@ class Task:
         self.slot = slot
         self.deaths = 0
         self.fate = ""  # how its last worker died
+        self.since = time.monotonic()
         self.warned_s = 0.0
         self.is_done = False
         self.is_forgotten = False
@@ -60,7 +61,6 @@ class Crew:
 
     def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
         self.size = workers
-        self.window = window
         self.warnings: list[str] = []  # to be given when it suits
         self.warned_s = 0.0
         self.launched = time.monotonic()
@@ -69,6 +69,7 @@ class Crew:
         self._bad_starts = 0
         self._pool = Pool()
         self._staff = staff = Staff(shipment, workers)
+        self.window = window = min(window, staff.capacity)
         # Dropping a crew ends its workers.  At exit `_close_up` does that.
         weakref.finalize(self, staff.release).atexit = False
         self._spare = [staff.new_slot() for _ in range(window + HELD_SLOTS)][::-1]
@@ -112,7 +113,7 @@ class Crew:
 
     def _put_back(self, slot: Slot) -> None:
         """A slot is not needed any more by its task; the user may still hold it."""
-        self._spare.append(self._staff.new_slot() if slot.is_retired else slot)
+        self._spare.append(self._staff.retire(slot) if slot.is_retired else slot)
 
     @property
     def is_ours(self) -> bool:
@@ -169,6 +170,8 @@ class Crew:
     def attend(self, timeout_s: float) -> bool:
         """Waits for something to happen and deals with it; False if nothing did."""
         staff = self._staff
+        if staff.are_gone:
+            raise OSError("the workers have been sent home")
         events = staff.waiting.poll(timeout_s * 1000)
         dead = []
         for descriptor, _ in events:
@@ -177,7 +180,7 @@ class Crew:
             else:
                 dead.append(staff.by_lifeline[descriptor])
         if not events and timeout_s:  # a fork of the worker may hold its end of the lifeline
-            dead = [worker for worker in staff.workers if worker.process.poll() is not None]
+            dead = [one for one in staff.workers if one.process and one.process.poll() is not None]
         for worker in dead:
             self._replace(worker)
         return bool(events or dead)
@@ -207,11 +210,13 @@ class Crew:
                 "a worker process could not take up the dataset. It said:\n\n"
                 f"{self._staff.board.read_note(who).rstrip()}"
             )
-        task = self._open.pop(number)
+        task = self._open.pop(number, None)
+        if task is None:
+            return
         task.slot.is_retired = bool(flags & wire.KEPT)
         tail = task.slot.read(start, length) if flags & wire.TAIL else b""
         if kind == wire.FAILED:
-            task.error = failures.unpack(tail, worker.name)
+            task.error = failures.unpack(tail, worker.name, task.step)
         else:
             self._take_in(task, worker, form, tail)
         task.is_done = True
@@ -237,6 +242,7 @@ class Crew:
 
     def _replace(self, worker: Worker) -> None:
         """A worker has died: another takes its place, and what it held is made again."""
+        assert worker.process is not None
         fate = _fate(worker.process.wait())
         started = worker.is_ready
         with self._at_the_board():
@@ -328,6 +334,10 @@ class Crew:
         said, self.warnings = self.warnings, []
         for text in said:
             warnings.warn(text, LoaderxWarning, stacklevel=5)
+
+    def give_up(self, task: Task) -> None:
+        """Nobody is going to ask for the element of a task."""
+        self._put_back(task.slot)
 
     def close(self, grace_s: float = GRACE_S) -> None:
         """Ends the workers.  One that is in the middle of a step gets a moment, then is killed."""

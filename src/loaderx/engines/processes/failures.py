@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from loaderx.engines.processes.ship import dumps
-from loaderx.errors import LoaderxError
+from loaderx.errors import LoaderxError, RecordError
 
 Frame: TypeAlias = tuple[Any, ...]
 Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
@@ -33,14 +33,27 @@ def pack(error: BaseException) -> bytes:
     return dumps(chain)
 
 
-def unpack(packed: bytes, worker: str) -> BaseException:
+def unpack(packed: bytes, worker: str, step: int) -> BaseException:
     """The exception, to be raised in the consumer."""
+    try:
+        return _unpack(packed, worker)
+    except Exception as error:  # exceptions can be as odd as they like
+        said = f"a function failed in {worker}, and its exception cannot be shown here: {error!r}"
+        return RecordError(said, step=step)
+
+
+def _unpack(packed: bytes, worker: str) -> BaseException:
     chain: list[Packed] = pickle.loads(packed)
     errors = [_rebuilt(pickled, said) for pickled, said, _ in chain]
     _, said, frames = chain[-1]  # where it began; the others are loaderx passing it on
     stack = traceback.StackSummary.from_list([_frame(*frame) for frame in frames])
     lines = "".join(stack.format())
-    errors[-1].add_note(f"\nIn {worker}:\nTraceback (most recent call last):\n{lines}{said}")
+    note = f"\nIn {worker}:\nTraceback (most recent call last):\n{lines}{said}"
+    try:
+        errors[-1].add_note(note)
+    except Exception:
+        errors[-1] = LoaderxError(said)
+        errors[-1].add_note(note)
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]

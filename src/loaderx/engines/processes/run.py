@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import weakref
@@ -16,7 +18,6 @@ from loaderx.errors import LoaderxError, RecordError
 LOOK_S = 0.25  # how often a waiting consumer looks after its workers, and whether it was closed
 START_PATIENCE_S = 30.0
 PATIENCE_S = 10.0  # how long closing waits for a consumer in another thread
-MOST_UNDER_WAY = 1500  # steps: so many fit into the pipes
 
 
 class ProcessesWorkshop:
@@ -35,7 +36,7 @@ class ProcessesWorkshop:
         self.workers = workers
         self.timeout_s = timeout_s
         self.replace_stuck = replace_stuck
-        self._window = min(workers + prefetch, MOST_UNDER_WAY)
+        self._window = workers + prefetch
         self._free_share = free_share
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
@@ -45,25 +46,26 @@ class ProcessesWorkshop:
 
     def crew(self) -> Crew:
         """Workers for a run: those that are idle, or new ones."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            if self._shipment is None:
-                self._shipment = Shipment(self.work, self._free_share)
-            return Crew(self._shipment, self.workers, self._window)
+        while self._idle:
+            crew = self._idle.pop()
+            if crew.is_ours:  # else this is a fork, and they are the parent's
+                return crew
+        if self._shipment is None:
+            self._shipment = Shipment(self.work, self._free_share)
+        return Crew(self._shipment, self.workers, self._window)
 
     def take_back(self, crew: Crew) -> None:
         """A run needs its workers no more."""
         if self._idle:
-            crew.close()  # one crew is enough to keep
+            crew.close(0.0)  # one crew is enough to keep
         else:
             self._idle.append(crew)
 
     def prepare(self) -> bool:
         """Starts the workers if need be, and says whether all of them have started."""
-        if not self._idle:
-            self._idle.append(self.crew())
-        return self._idle[0].is_ready
+        crew = self.crew()
+        self._idle.append(crew)
+        return crew.is_ready
 
     def close(self) -> None:
         while self._idle:
@@ -120,7 +122,9 @@ class ProcessesRun:
             shift = self._shift or self._begin()
             crew, pending = shift.crew, shift.pending
             if crew is None:
-                raise StopIteration  # it was closed
+                if self._is_closing:
+                    raise _closed()
+                raise StopIteration
             if not crew.is_ours:
                 raise LoaderxError(
                     "this iterator's worker processes belong to the process from which this one "
@@ -140,6 +144,7 @@ class ProcessesRun:
                 raise StopIteration
             task = pending.popleft()
             if task.deaths >= MOST_DEATHS:
+                crew.give_up(task)
                 raise self._deadly(task)
             return crew.element(task)
 
@@ -171,14 +176,8 @@ class ProcessesRun:
     def _look_after(self, crew: Crew, task: Task, timeout_s: float) -> None:
         """Nothing has happened for a while: is a worker stuck?"""
         found = crew.holder(task)
-        if found is None and crew.is_starting():
-            seconds = time.monotonic() - crew.launched
-            if seconds > crew.warned_s + START_PATIENCE_S:
-                crew.warned_s = seconds * 2
-                crew.warnings.append(
-                    f"worker processes have been starting for {seconds:.2g} s. They import what "
-                    "your functions need; is one of these imports waiting for something?"
-                )
+        if found is None:
+            self._wonder(crew, task, timeout_s)
         if found is None or found[1] < task.warned_s + timeout_s:
             return
         worker, seconds = found
@@ -192,11 +191,29 @@ class ProcessesRun:
             crew.warnings.append(f"{said} It is stopped. It was here:\n{stack}")
             task.fate = f"stuck for {seconds:.2g} s"
             task.warned_s = 0.0
-            worker.process.kill()
+            os.kill(worker.pid, signal.SIGKILL)
         else:
             crew.warnings.append(
                 f"{said} It is here:\n{stack}\n(Processes(timeout_s=...) sets the time; with "
                 "replace_stuck=True such a worker is replaced.)"
+            )
+
+    def _wonder(self, crew: Crew, task: Task, timeout_s: float) -> None:
+        """Nobody has taken the step: because none has started yet, or none can?"""
+        starting = crew.is_starting()
+        seconds = time.monotonic() - (crew.launched if starting else task.since)
+        if seconds < crew.warned_s + (START_PATIENCE_S if starting else timeout_s):
+            return
+        crew.warned_s = seconds * 2
+        if starting:
+            crew.warnings.append(
+                f"worker processes have been starting for {seconds:.2g} s. They import what your "
+                "functions need; is one of these imports waiting for something?"
+            )
+        else:
+            crew.warnings.append(
+                f"step {task.step} has waited for a worker process for {seconds:.2g} s. Has one "
+                "been stopped (by a debugger, or SIGSTOP)?"
             )
 
     def _deadly(self, task: Task) -> RecordError:
@@ -216,13 +233,13 @@ class ProcessesRun:
         """Ends the run; its workers are left to the workshop."""
         self.drain()
         self._is_closing = True
-        mine = self._lock.acquire(timeout=PATIENCE_S)
+        if not self._lock.acquire(timeout=PATIENCE_S):
+            return  # the consumer in the other thread ends it when it can
         try:
             if self._shift is not None:
                 self._shift.end()
         finally:
-            if mine:
-                self._lock.release()
+            self._lock.release()
 
     def close(self) -> None:
         self.dismiss()

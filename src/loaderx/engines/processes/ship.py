@@ -27,7 +27,8 @@ import numpy as np
 
 from loaderx.engines.base import Work
 from loaderx.engines.processes.wire import map_file, shared_file
-from loaderx.errors import LoaderxError
+from loaderx.errors import FileError, LoaderxError
+from loaderx.tree import Array
 
 OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
 _HEAD = struct.Struct("<QQQ")  # lengths of the boot record, the pickle and the table of buffers
@@ -75,13 +76,14 @@ def unpack(descriptor: int) -> Any:
     boot, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     size = os.fstat(descriptor).st_size
     frozen = map_file(descriptor, size, access=mmap.ACCESS_READ)
-    own = map_file(descriptor, size, access=mmap.ACCESS_COPY)
     start = _HEAD.size + boot
+    places = list(_BUFFER.iter_unpack(frozen[start + pickled : start + pickled + table]))
+    own = frozen
+    if any(writable for _, _, writable in places):
+        own = map_file(descriptor, size, access=mmap.ACCESS_COPY)
     buffers = [
         memoryview(own if writable else frozen)[place : place + length]
-        for place, length, writable in _BUFFER.iter_unpack(
-            frozen[start + pickled : start + pickled + table]
-        )
+        for place, length, writable in places
     ]
     return pickle.loads(memoryview(frozen)[start : start + pickled], buffers=buffers)
 
@@ -127,44 +129,88 @@ def _culprit(work: Work) -> str:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.nbytes >= OUT_OF_BAND:
-            reduced = _reduce_mapped(value) or _reduce_strided(value)
-            if reduced is not None:
-                return reduced
+        if type(value) in (np.ndarray, np.memmap):
+            if value.nbytes >= OUT_OF_BAND and not value.dtype.hasobject:
+                reduced = _reduce_mapped(value)
+                if reduced is None and not _is_flat_bytes(value):  # those NumPy does as we want
+                    reduced = _reduce_array(value)
+                if reduced is not None:
+                    return reduced
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
             return _open_h5py, (os.path.abspath(value.file.filename), value.name)
         return super().reducer_override(value)
 
 
-def _reduce_strided(array: np.ndarray[Any, Any]) -> Any:
-    """NumPy would put an array with gaps into the pickle."""
-    flags = array.flags
-    if flags.c_contiguous or flags.f_contiguous or array.dtype.hasobject:
-        return None
-    whole = np.ascontiguousarray(array)
-    whole.flags.writeable = flags.writeable
-    return np.asarray, (whole,)
+def _is_flat_bytes(array: Array) -> bool:
+    return array.dtype == np.uint8 and array.ndim == 1 and array.flags.c_contiguous
 
 
-def _reduce_mapped(array: np.ndarray[Any, Any]) -> Any:
+class _Stretch:
+    """Memory from an array's lowest byte to its highest, without a copy."""
+
+    def __init__(self, array: Array, low: int, length: int) -> None:
+        self._array = array  # it owns the memory
+        self.__array_interface__ = {
+            "data": (low, not array.flags.writeable),
+            "shape": (length,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def _reduce_array(array: Array) -> Any:
+    """Any array as a stretch of bytes: whatever its dtype, also with gaps or overlapping rows."""
+    address, low, high = _bounds(array)
+    if high - low > 2 * array.nbytes:  # mostly gaps
+        _check_memory(array.nbytes, 1.0)
+        whole = np.ascontiguousarray(array)
+        whole.flags.writeable = array.flags.writeable
+        return _reduce_array(whole)
+    stretch = np.asarray(_Stretch(array, low, high - low))
+    return _build_array, (stretch, address - low, array.shape, array.strides, array.dtype)
+
+
+def _build_array(
+    stretch: Array,
+    inside: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Array:
+    return np.ndarray(shape, dtype, stretch, inside, strides)
+
+
+def _mapped_base(array: Array) -> Any:
+    """The memory map that an array is a view of, None if there is none that can be shared."""
+    chain: list[Any] = [array]
+    while chain[-1] is not None:
+        base = chain[-1]
+        owner: Any = getattr(base, "base", None)
+        if isinstance(base, np.memmap) and isinstance(owner, mmap.mmap):
+            return None if base.filename is None or base.mode == "c" else base
+        chain.append(owner)
+    return None
+
+
+def _reduce_mapped(array: Array) -> Any:
     """An array on a mapped file: its path and place, if the file still says what the array says."""
-    base: Any = array
-    while isinstance(base, np.ndarray) and not (
-        isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap)
-    ):
-        base = base.base
-    if base is None or getattr(base, "filename", None) is None or base.mode == "c":
+    base = _mapped_base(array)
+    if base is None:
         return None
     address, low, high = _bounds(array)
     start = base.offset + low - np.asarray(base).ctypes.data
-    inside = address - low
     path = os.path.abspath(base.filename)
-    if start < 0 or not _says_the_same(path, start, base, low, high - low):
+    seen = _Stretch(array, low, high - low)
+    identity = None if start < 0 else _identity(path, start, np.asarray(seen))
+    if identity is None:
         return None
-    return _open_mapped, (path, start, high - low, inside, array.shape, array.strides, array.dtype)
+    return _open_mapped, (
+        path, identity, start, high - low, address - low, array.shape, array.strides, array.dtype,
+        array.flags.writeable,
+    )  # fmt: skip
 
 
-def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int, int]:
+def _bounds(array: Array) -> tuple[int, int, int]:
     """The addresses of an array's first element, its lowest byte, and the end of its highest."""
     address: int = array.__array_interface__["data"][0]
     reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
@@ -172,35 +218,43 @@ def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int, int]:
     return address, low, address + sum(step for step in reach if step > 0) + array.itemsize
 
 
-def _says_the_same(path: str, start: int, base: Any, low: int, length: int) -> bool:
-    """Is the file at this path still the one that was mapped?  A look at both ends."""
-    whole = np.asarray(base).reshape(-1, order="A").view(np.uint8)
-    first = low - whole.ctypes.data
+def _identity(path: str, start: int, seen: Array) -> tuple[int, int] | None:
+    """Device and inode of the file at this path, if it is the one that was mapped.
+
+    A look at both ends and at places in between tells.
+    """
+    length = len(seen)
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < start + length:
-                return False
-            for offset in (0, max(0, length - 4096)):
+            status = os.fstat(file.fileno())
+            if status.st_size < start + length:
+                return None
+            for offset in {*range(0, length, max(4096, length // 64)), max(0, length - 4096)}:
                 file.seek(start + offset)
-                piece = file.read(min(4096, length))
-                if piece != whole[first + offset : first + offset + len(piece)].tobytes():
-                    return False
+                piece = file.read(min(4096, length - offset))
+                if piece != seen[offset : offset + len(piece)].tobytes():
+                    return None
     except (OSError, ValueError):
-        return False
-    return True
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _open_mapped(
     path: str,
+    identity: tuple[int, int],
     start: int,
     length: int,
     inside: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: np.dtype[Any],
-) -> Any:
-    whole = np.memmap(path, np.uint8, "r", start, (length,))
-    return np.ndarray(shape, dtype, whole, inside, strides)
+    writable: bool,
+) -> Array:
+    status = os.stat(path)
+    if (status.st_dev, status.st_ino) != identity:
+        raise FileError(f"{path} has been replaced by another file since the dataset was made.")
+    whole = np.memmap(path, np.uint8, "r+" if writable else "r", start, (length,))
+    return _build_array(np.asarray(whole), inside, shape, strides, dtype)
 
 
 def _open_h5py(path: str, name: str) -> Any:
@@ -240,8 +294,8 @@ def _check_memory(needed: int, free_share: float) -> None:
     if free is not None and needed > free * free_share:
         raise ShippingError(
             f"the dataset holds {needed / 1e9:.2f} GB in memory, and sharing it with worker "
-            f"processes takes one more copy; {free / 1e9:.2f} GB are free. Save it with np.save "
-            "and open it with Dataset.from_file: then nothing is copied."
+            f"processes takes one more copy, for which {free * free_share / 1e9:.2f} GB may be "
+            "used. Save it with np.save and open it with Dataset.from_file: then nothing is copied."
         )
 
 

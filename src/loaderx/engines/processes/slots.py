@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import mmap
+from collections.abc import Mapping
 from sys import getrefcount
 from typing import Any
 
@@ -23,7 +24,7 @@ from loaderx.engines.processes.wire import SLOTS_AT, STRIDE, map_file
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
 from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
-from loaderx.tree import Array, Structure, flatten
+from loaderx.tree import LEAF, Array, Structure, flatten
 
 _GROUND = 1 << 16
 _MOST_LAYOUTS = 1024
@@ -96,27 +97,17 @@ class Slot:
 
     def copies(self, form: Form, pool: Pool) -> list[Array | None]:
         """The same in memory of their own: the slot is free again at once."""
-        leaves = self.leaves(form)
-        own = [leaf for leaf in leaves if leaf is not None]
-        if not own:
-            return leaves
-        copies = iter(pool.lend(Layout.of(*[(leaf.shape, leaf.dtype) for leaf in own])))
-        for number, leaf in enumerate(leaves):
-            if leaf is not None:
-                copy = next(copies)
-                copy[...] = leaf
-                leaves[number] = copy
-        return leaves
+        self._cover(form.nbytes)
+        assert self._root is not None
+        block: Any
+        (block,) = pool.lend(Layout.of(((form.nbytes,), np.dtype(np.uint8))))
+        block[...] = self._root[: form.nbytes]  # as one piece: leaves may share memory
+        return _views(form, block)
 
     def _arrange(self, form: Form) -> None:
         self._cover(form.nbytes)
-        root: Any = self._root
         self._form = form
-        self._views = [
-            None if place is None else np.ndarray(place[1], place[2], root, place[0], place[3])
-            for place in form.places
-        ]
-        del root
+        self._views = _views(form, self._root)
         self._idle = getrefcount(self._root)
 
     def _cover(self, nbytes: int) -> None:
@@ -137,6 +128,13 @@ class Slot:
         self._views, self._form, self._root, self._map = [], None, None, None
 
 
+def _views(form: Form, root: Any) -> list[Array | None]:
+    return [
+        None if place is None else np.ndarray(place[1], place[2], root, place[0], place[3])
+        for place in form.places
+    ]
+
+
 class Bench:
     """The worker's side: lends pieces of the slot that a task brings.
 
@@ -148,11 +146,13 @@ class Bench:
         self._descriptor = descriptor
         self._maps: dict[int, _Mapping] = {}
         self._own = Pool()
-        self._private: dict[Layout, bool] = {}  # True: for good, somebody kept such a buffer
+        self._private: set[Layout] = set()
+        self._lends = COUNTS_REFERENCES  # until somebody keeps a buffer of a slot
         self._mapping: _Mapping
         self._lent: list[tuple[Layout, int, int]] = []
         self._used = 0
         self._start = 0
+        self._size = _GROUND  # of the last slot, which the next will need as well
 
     def lay_out(self, start: int) -> None:
         """Takes up the slot that begins there."""
@@ -160,14 +160,14 @@ class Bench:
         self._used = 0
         self._lent = []
         if start not in self._maps:
-            self._maps[start] = _Mapping(self._descriptor, start, _GROUND)
+            self._maps[start] = _Mapping(self._descriptor, start, self._size)
         self._mapping = self._maps[start]
 
     def lend(self, layout: Layout) -> list[Array]:
         """Arrays for a layout: in the slot, unless such arrays did not stay in the element."""
         if layout.objects:
             return layout.with_objects(self.lend)
-        if layout in self._private:
+        if not self._lends or layout in self._private:
             return self._own.lend(layout)
         first = self._take(layout.nbytes)
         self._lent.append((layout, first, first + layout.nbytes))
@@ -179,22 +179,22 @@ class Bench:
     def _take(self, nbytes: int) -> int:
         """So many bytes of the slot."""
         first = self._used
-        self._used = first + -(-nbytes // ALIGNMENT) * ALIGNMENT
-        if self._used > STRIDE:
+        end = first + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if end > STRIDE:
             raise LoaderxError(
-                f"a batch takes {self._used / 1e9:.1f} GB; worker processes can make batches of up "
-                f"to {STRIDE / 1e9:.0f} GB. Use smaller batches, or another engine."
+                f"a batch takes {end / 1e9:.1f} GB; worker processes can make batches of up to "
+                f"{STRIDE / 1e9:.0f} GB. Use smaller batches, or another engine."
             )
-        if self._used > self._mapping.size:
-            wider = _Mapping(
-                self._descriptor, self._start, _room(self._used, self._mapping.size), self._mapping
-            )
+        if end > self._mapping.size:
+            self._size = _room(end, self._mapping.size)
+            wider = _Mapping(self._descriptor, self._start, self._size, self._mapping)
             self._mapping = self._maps[self._start] = wider
+        self._used = end
         return first
 
     def place(self, element: Any) -> tuple[Form, list[Any]]:
         """Puts an element into the slot: its form, and the leaves that cannot lie there."""
-        leaves, structure = flatten(element)
+        leaves, structure = flatten(element) if _is_plain(element) else ([element], LEAF)
         places: list[Place | None] = []
         others: list[Any] = []
         stayed: set[int] = set()
@@ -226,12 +226,12 @@ class Bench:
         for layout, _, _ in self._lent:
             if layout not in useful and layout.nbytes:
                 if len(self._private) >= _MOST_LAYOUTS:  # ragged data: none comes twice
-                    self._private = {one: kept for one, kept in self._private.items() if kept}
-                self._private.setdefault(layout, False)
+                    self._private.clear()
+                self._private.add(layout)
 
     def _where(self, leaf: Array) -> int | None:
-        """The offset of a leaf in the slot, None if it lies elsewhere."""
-        if not leaf.size:
+        """The offset of a leaf in the slot; None if it lies elsewhere, or its rows overlap."""
+        if not leaf.size or _reach(leaf) < leaf.nbytes:
             return None
         address = leaf.__array_interface__["data"][0]
         mapping: _Mapping | None = self._mapping
@@ -242,6 +242,11 @@ class Bench:
             mapping = mapping.narrower
         return None
 
+    def clear(self) -> None:
+        """Forgets what has been put into the slot."""
+        self._used = 0
+        self._lent = []
+
     def write_tail(self, data: bytes) -> int:
         """Puts bytes behind the leaves, and says where."""
         start = self._take(len(data))
@@ -249,8 +254,10 @@ class Bench:
         return start
 
     def is_kept(self) -> bool:
-        """Does somebody in this process still look at the slot?  Then it must not be used again,
-        and such buffers are not lent from a slot any more."""
+        """Does somebody in this process still look at the slot?
+
+        Then it must not be used again, and from now on what is lent is not in a slot.
+        """
         mapping = self._mapping
         mapping.forget_narrower()
         for generation in (0, 2):
@@ -260,14 +267,9 @@ class Bench:
             mapping.forget_narrower()
         if not mapping.is_held():
             return False
-        for layout, _, _ in self._lent:
-            self._private[layout] = True
+        self._lends = False
         del self._maps[self._start]
         return True
-
-    def clear(self) -> None:
-        """The element is gone; the slot is the consumer's."""
-        self._lent = []
 
 
 class _Mapping:
@@ -289,11 +291,34 @@ class _Mapping:
         return getrefcount(self.root) != self.idle or self.narrower is not None
 
     def forget_narrower(self) -> None:
-        if self.narrower is not None and not self.narrower.is_held():
-            self.narrower = None
+        if self.narrower is not None:
+            self.narrower.forget_narrower()
+            if not self.narrower.is_held():
+                self.narrower = None
 
 
 def _room(needed: int, have: int) -> int:
     """How much to map: a quarter more than before, so that growing slots grow seldom."""
     size = max(needed, have + have // 4, _GROUND)
     return min(-(-size // _GROUND) * _GROUND, STRIDE)
+
+
+def _reach(array: Array) -> int:
+    """The bytes from an array's lowest to its highest."""
+    steps = zip(array.shape, array.strides, strict=True)
+    reach: int = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
+    return reach
+
+
+def _is_plain(tree: Any) -> bool:
+    """Can the tree be built again from its leaves, exactly as it is?  Else it is pickled whole."""
+    kind = type(tree)
+    if kind is dict:
+        return all(map(_is_plain, tree.values()))
+    if kind is tuple or kind is list or hasattr(kind, "_fields"):
+        return all(map(_is_plain, tree))
+    if hasattr(kind, "__dataclass_fields__"):
+        fields = vars(tree) if hasattr(tree, "__dict__") else {}
+        inits = {name for name, field in kind.__dataclass_fields__.items() if field.init}
+        return set(fields) == inits and all(map(_is_plain, fields.values()))
+    return not isinstance(tree, (Mapping, tuple, list))

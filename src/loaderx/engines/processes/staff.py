@@ -17,6 +17,7 @@ from loaderx.engines.base import cores
 from loaderx.engines.processes import wire
 from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
+from loaderx.errors import LoaderxError
 
 _START = str(Path(__file__).with_name("start.py"))
 _THREAD_LIMITS = (
@@ -28,6 +29,7 @@ _THREAD_LIMITS = (
     "OPENCV_FOR_THREADS_NUM",
 )
 _STACK_PATIENCE_S = 1.0
+_KILL_PATIENCE_S = 10.0
 
 
 class Worker:
@@ -37,14 +39,19 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes] | None = None
         self.lifeline: socket.socket | None = None
         self.forms: dict[int, Form] = {}
         self.is_ready = False
 
     @property
     def name(self) -> str:
-        return f"worker {self.number} (pid {self.process.pid})"
+        return f"worker {self.number} (pid {self.pid})"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
 
 
 class Staff:
@@ -54,32 +61,78 @@ class Staff:
         self.owner = os.getpid()
         self._shipment: Shipment | None = shipment
         self._slots: list[Slot] = []
-        self._are_gone = False
+        self._made_slots = 0
+        self.are_gone = False
+        self._descriptors: list[int] = []
         self.workers = [Worker(number) for number in range(workers)]
         self.by_lifeline: dict[int, Worker] = {}
-        self.tasks_out, self.tasks_in = os.pipe()
-        self.reports_out, self._reports_in = os.pipe()
-        self._stacks_out, self._stacks_in = os.pipe()
-        for descriptor in (self.tasks_out, self.reports_out, self._stacks_out):
-            os.set_blocking(descriptor, False)
-        self.ring = wire.shared_file("loaderx-batches")
-        os.ftruncate(self.ring, wire.SLOTS_AT)
-        self.board = wire.Board(self.ring, workers)
+        try:
+            self.tasks_out, self.tasks_in = self._pipe()
+            self.reports_out, self._reports_in = self._pipe()
+            self._stacks_out, self._stacks_in = self._pipe()
+            os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
+            self.ring = self._keep(wire.shared_file("loaderx-batches"))
+            self._lock = self._keep(wire.shared_file("loaderx-lock"))
+            os.ftruncate(self.ring, wire.SLOTS_AT)
+            self.board = wire.Board(self.ring, self._lock, workers)
+        except BaseException:
+            self._close_all()
+            raise
+        held = min(
+            wire.pipe_holds(self.tasks_in, wire.TASK.size),
+            wire.pipe_holds(self.reports_out, wire.REPORT.size),
+        )
+        self.capacity = max(1, held // 2 - workers)  # tasks that can be under way
         self.waiting = select.poll()
         self.waiting.register(self.reports_out, select.POLLIN)
         _staffs.add(self)
 
+    def _pipe(self) -> tuple[int, int]:
+        out, into = os.pipe()
+        self._descriptors += [out, into]
+        os.set_blocking(out, False)
+        return out, into
+
+    def _keep(self, descriptor: int) -> int:
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def _close_all(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
     def new_slot(self) -> Slot:
-        slot = Slot(self.ring, len(self._slots))
+        slot = Slot(self.ring, self._made_slots)
+        try:
+            os.ftruncate(self.ring, slot.start + wire.STRIDE)  # a hole in a file costs nothing
+        except OSError as error:
+            raise LoaderxError(
+                f"worker processes need a sparse file of {slot.start + wire.STRIDE} bytes in "
+                f"memory, and the system refuses it ({error}). Is there a limit on the size of "
+                "files (ulimit -f)? Use engine='threads'."
+            ) from error
+        self._made_slots += 1
         self._slots.append(slot)
-        os.ftruncate(self.ring, slot.start + wire.STRIDE)  # a hole in the file costs nothing
         return slot
+
+    def retire(self, slot: Slot) -> Slot:
+        """Another slot in place of one that a worker still looks at."""
+        self._slots.remove(slot)
+        return self.new_slot()
 
     def launch(self, worker: Worker) -> None:
         """Starts a process for a worker, also in place of one that died."""
-        assert self._shipment is not None
         self._disconnect(worker)
         worker.forms, worker.is_ready = {}, False
+        # Ctrl-C must not come between the start of a process and the knowledge of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._launch(worker)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _launch(self, worker: Worker) -> None:
+        assert self._shipment is not None
         ours, theirs = socket.socketpair()
         descriptors = (
             self._shipment.descriptor,
@@ -88,6 +141,7 @@ class Staff:
             self._reports_in,
             self._stacks_in,
             theirs.fileno(),
+            self._lock,
         )
         name = f"loaderx-{worker.number}"
         try:
@@ -99,6 +153,7 @@ class Staff:
                     name,
                     str(worker.number),
                     str(len(self.workers)),
+                    str(self.owner),
                     ",".join(map(str, descriptors)),
                 ],
                 pass_fds=descriptors,
@@ -131,7 +186,7 @@ class Staff:
     def stack(self, worker: Worker) -> str:
         """Where a worker is: the stacks of its threads."""
         self._read_stacks()  # what an earlier question left behind
-        os.kill(worker.process.pid, signal.SIGUSR2)
+        os.kill(worker.pid, signal.SIGUSR2)
         waiting = select.poll()
         waiting.register(self._stacks_out, select.POLLIN)
         if not waiting.poll(_STACK_PATIENCE_S * 1000):
@@ -149,35 +204,34 @@ class Staff:
 
     def release(self, grace_s: float = 0.0) -> None:
         """Ends all processes and gives everything back.  A finaliser may call it."""
-        if self._are_gone or os.getpid() != self.owner:
+        if self.are_gone or os.getpid() != self.owner:
             return
-        self._are_gone = True
-        os.close(self.tasks_in)  # a worker that waits for a task ends now
-        processes = [worker.process for worker in self.workers if hasattr(worker, "process")]
-        until = time.monotonic() + grace_s
-        for process in processes:
-            while grace_s and process.poll() is None and time.monotonic() < until:
-                time.sleep(0.001)
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-        for process in processes:
-            process.wait()
+        try:
+            if self.tasks_in in self._descriptors:
+                self._descriptors.remove(self.tasks_in)
+                os.close(self.tasks_in)  # a worker that waits for a task ends now
+            self._wait(grace_s)
+        finally:  # also if Ctrl-C cuts the grace short
+            for worker in self.workers:
+                if worker.process is not None and worker.process.poll() is None:
+                    worker.process.kill()
+            self._wait(_KILL_PATIENCE_S)
+            for worker in self.workers:
+                self._disconnect(worker)
+            self.are_gone = True
+            for slot in self._slots:
+                slot.give_back()
+            self.board.close()
+            self._close_all()
+            self._shipment = None
+
+    def _wait(self, patience_s: float) -> None:
+        until = time.monotonic() + patience_s
         for worker in self.workers:
-            self._disconnect(worker)
-        for descriptor in (
-            self.tasks_out,
-            self.reports_out,
-            self._reports_in,
-            self._stacks_out,
-            self._stacks_in,
-        ):
-            os.close(descriptor)
-        self.board.close()
-        for slot in self._slots:
-            slot.give_back()
-        os.close(self.ring)
-        self._shipment = None
+            while worker.process is not None and worker.process.poll() is None:
+                if time.monotonic() >= until:
+                    return
+                time.sleep(0.001)
 
 
 _staffs: weakref.WeakSet[Staff] = weakref.WeakSet()

@@ -7,7 +7,9 @@ batches in slots, and at its beginning the *board*.
 
 The board says which task each worker holds.  A worker takes a task and writes it on the board under
 a file lock, which the kernel opens when its owner dies.  So whoever holds the lock knows of each
-task whether it is still in the pipe, with a living worker, or lost; no death falls in between.
+task whether it is still in the pipe, with a living worker, or lost; no death falls in between.  The
+lock is on a file of its own: closing any descriptor of a file, as unmapping it may do, opens the
+process's locks on it.
 """
 
 from __future__ import annotations
@@ -54,29 +56,36 @@ def map_file(descriptor: int, size: int, **how: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, **how)
 
 
+def pipe_holds(descriptor: int, size: int) -> int:
+    """How many records of a size a pipe holds."""
+    if hasattr(fcntl, "F_GETPIPE_SZ"):
+        return int(fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)) // size
+    return 4096 // size  # the least that any system gives
+
+
 class Board:
     """The first pages of the shared file."""
 
-    def __init__(self, descriptor: int, workers: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, lock: int, workers: int) -> None:
+        self._lock = lock
         self._map = map_file(descriptor, _NOTES_AT + workers * _NOTE_BYTES)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody takes a task meanwhile."""
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1)
+        fcntl.lockf(self._lock, fcntl.LOCK_EX, 1)
         try:
             yield
         finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1)
 
     def try_lock(self, patience_s: float) -> bool:
         """The same without waiting for ever: a stopped process may hold the lock."""
         until = time.monotonic() + patience_s
         while True:
             try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-            except OSError:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            except (BlockingIOError, PermissionError):
                 if time.monotonic() > until:
                     return False
                 time.sleep(0.001)
@@ -84,7 +93,7 @@ class Board:
                 return True
 
     def unlock(self) -> None:
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+        fcntl.lockf(self._lock, fcntl.LOCK_UN, 1)
 
     def claim(self, worker: int, task: int) -> None:
         """Says that a worker holds a task; 0 is none."""
@@ -92,7 +101,10 @@ class Board:
 
     def claimed(self, worker: int) -> tuple[int, float]:
         """The task that a worker took last, and how many seconds ago."""
-        task, since = _CLAIM.unpack_from(self._map, worker * _CLAIM.size)
+        claim = _CLAIM.unpack_from(self._map, worker * _CLAIM.size)
+        while claim != (again := _CLAIM.unpack_from(self._map, worker * _CLAIM.size)):
+            claim = again  # it was being written
+        task, since = claim
         return task, (time.monotonic_ns() - since) / 1e9
 
     def write_note(self, worker: int, text: str) -> None:

@@ -21,35 +21,30 @@ from typing import Any
 from loaderx.engines.base import Noted, Work
 from loaderx.engines.processes import failures, ship, wire
 from loaderx.engines.processes.slots import Bench, Form
+from loaderx.errors import RecordError
 
 LOOK_S = 0.5
 
 
-def main(
-    name: str,
-    number: int,
-    workers: int,
-    data: int,
-    ring: int,
-    tasks: int,
-    reports: int,
-    stacks: int,
-    lifeline: int,
-) -> None:
+def main(name: str, number: int, workers: int, parent: int, descriptors: list[int]) -> None:
     """Runs a worker; called by `start.py`."""
-    _watch(lifeline)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # not for programs that a function may run
+    data, ring, tasks, reports, stacks, lifeline, lock = descriptors
+    _watch(lifeline, parent)
     _show_name(name)
     faulthandler.enable()  # a crash in somebody's library says where
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
-    board = wire.Board(ring, workers)
-    try:
-        work: Work = ship.unpack(data)
-    except BaseException:
-        board.write_note(number, traceback.format_exc())
-        os.write(reports, wire.REPORT.pack(0, number, wire.UNFIT, 0, 0, 0, 0))
-        return
-    os.write(reports, wire.REPORT.pack(0, number, wire.READY, 0, 0, 0, 0))
-    _Worker(number, work, board, Bench(ring), tasks, reports).run()
+    board = wire.Board(ring, lock, workers)
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more
+        try:
+            work: Work = ship.unpack(data)
+        except BaseException:
+            board.write_note(number, traceback.format_exc())
+            os.write(reports, wire.REPORT.pack(0, number, wire.UNFIT, 0, 0, 0, 0))
+            return
+        os.write(reports, wire.REPORT.pack(0, number, wire.READY, 0, 0, 0, 0))
+        _Worker(number, work, board, Bench(ring), tasks, reports).run()
 
 
 class _Worker:
@@ -74,13 +69,9 @@ class _Worker:
             report = self._make(number, step)
             if self._bench.is_kept():
                 report = (*report[:4], report[4] | wire.KEPT, *report[5:])
-            self._bench.clear()
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 sys.stdout.flush()  # a worker may be killed at any time; what it printed is out
-            try:
-                os.write(self._reports, wire.REPORT.pack(*report))
-            except BrokenPipeError:
-                return
+            os.write(self._reports, wire.REPORT.pack(*report))
 
     def _take(self, waiting: Any) -> tuple[int, int, int] | None:
         """The next task, or None when there will be no more."""
@@ -107,20 +98,31 @@ class _Worker:
                 element = element.value
             form, others = self._bench.place(element)
             del element
-            return self._done(task, form, others, notes)
+            return self._done(task, step, form, others, notes)
         except BaseException as error:
             tail = failures.pack(error)
+            self._bench.clear()
             start = self._bench.write_tail(tail)
             return task, self._number, wire.FAILED, 0, wire.TAIL, start, len(tail)
 
-    def _done(self, task: int, form: Form, others: list[Any], notes: Any) -> tuple[int, ...]:
+    def _done(
+        self, task: int, step: int, form: Form, others: list[Any], notes: Any
+    ) -> tuple[int, ...]:
         key = (form.structure, form.places)
         known = self._forms.get(key)
         number = known or self._described + 1
         tail, start, flags = b"", 0, 0
         if known is None or others or notes:
-            described = b"" if known else ship.dumps(form)
-            tail = ship.dumps((described, others and ship.dumps(others), notes))
+            try:
+                described = b"" if known else ship.dumps(form)
+                tail = ship.dumps((described, others and ship.dumps(others), notes))
+            except Exception as error:
+                raise RecordError(
+                    "the element cannot be sent from a worker process: "
+                    f"{type(error).__name__}: {error}. Make arrays, numbers or text of it in "
+                    ".map(), or use engine='threads'.",
+                    step=step,
+                ) from error
             start, flags = self._bench.write_tail(tail), wire.TAIL
         if known is None:
             self._forms[key] = self._described = number
@@ -129,8 +131,7 @@ class _Worker:
         return task, self._number, wire.DONE, number, flags, start, len(tail)
 
 
-def _watch(lifeline: int) -> None:
-    parent = os.getppid()
+def _watch(lifeline: int, parent: int) -> None:
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
