@@ -21,6 +21,7 @@ LAYERS = [
     {"cli"},
     {"demo"},
     {"loader"},
+    {"jax"},
     {"engines", "dataset"},
     {"plan"},
     {"chain"},
