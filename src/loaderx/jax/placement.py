@@ -15,12 +15,25 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.rows import as_sharding, check_divides, shard_for
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Array, Structure, Tree, flatten
+
+
+class _Targets:
+    """Where the leaves of one structure go."""
+
+    __slots__ = ("each", "going", "one", "wanted")
+
+    def __init__(self, each: list[Sharding | None], devices: dict[Sharding, Any]) -> None:
+        self.each = each
+        self.going = [number for number, target in enumerate(each) if target is not None]
+        self.wanted = [devices.get(target, target) for target in each if target is not None]
+        every = len(self.going) == len(each) and len({id(target) for target in each}) == 1
+        self.one = self.wanted[0] if every else None  # all leaves go to the same place
 
 
 class Placement:
@@ -37,7 +50,13 @@ class Placement:
             )
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
-        self._known: dict[Structure, list[Sharding | None]] = {}
+        # `device_put` takes a bare device faster than a sharding of one.
+        self._devices: dict[Sharding, Any] = {
+            one: next(iter(one.device_set))
+            for one in self._shardings
+            if isinstance(one, SingleDeviceSharding) and one.memory_kind in (None, "device")
+        }
+        self._known: dict[Structure, _Targets] = {}
 
     def shard(self, sizes: Sequence[tuple[int, str, bool]]) -> tuple[int, int]:
         """The slice of each batch that this process loads.
@@ -56,11 +75,9 @@ class Placement:
     def check_spec(self, spec: Tree) -> None:
         """Checks the leaves of a batch before there is one."""
         leaves, structure = flatten(spec)
-        for path, leaf, target in zip(
-            structure.paths(), leaves, self._targets(structure), strict=True
-        ):
-            if target is not None:
-                _check_dtype(leaf.dtype, path)
+        paths = structure.paths()
+        for number in self._targets(structure).going:
+            _check_dtype(leaves[number].dtype, paths[number])
 
     def narrow(self) -> Narrow | None:
         """What makes 64-bit leaves narrow; None if JAX keeps them."""
@@ -74,20 +91,18 @@ class Placement:
         targets = self._known.get(structure) or self._targets(structure)
         try:
             placed = self._place(leaves, targets)
-        except Exception as error:
-            self._blame(leaves, targets, structure.paths(), error)
+        except Exception:
+            self._blame(leaves, targets.each, structure.paths())
             raise
         return structure.build(placed)
 
-    def _place(self, leaves: list[Any], targets: list[Sharding | None]) -> list[Any]:
+    def _place(self, leaves: list[Any], targets: _Targets) -> list[Any]:
         if self.spans_processes:
-            return [self._place_slice(*pair) for pair in zip(leaves, targets, strict=True)]
-        if len(self._shardings) == 1 and None not in targets:
-            return list(jax.device_put(leaves, self._shardings[0]))
-        going = [number for number, target in enumerate(targets) if target is not None]
-        placed = jax.device_put([leaves[n] for n in going], [targets[n] for n in going])
-        leaves = list(leaves)
-        for number, array in zip(going, placed, strict=True):
+            return [self._place_slice(*pair) for pair in zip(leaves, targets.each, strict=True)]
+        if targets.one is not None:
+            return jax.device_put(leaves, targets.one)  # type: ignore[no-any-return]
+        placed = jax.device_put([leaves[number] for number in targets.going], targets.wanted)
+        for number, array in zip(targets.going, placed, strict=True):
             leaves[number] = array
         return leaves
 
@@ -112,13 +127,12 @@ class Placement:
 
         return jax.make_array_from_callback((total, *local.shape[1:]), target, part)
 
-    def _targets(self, structure: Structure) -> list[Sharding | None]:
-        targets = self._known[structure] = spread(self._prefix, structure)
-        return targets
+    def _targets(self, structure: Structure) -> _Targets:
+        found = _Targets(spread(self._prefix, structure), self._devices)
+        self._known[structure] = found
+        return found
 
-    def _blame(
-        self, leaves: list[Any], targets: list[Sharding | None], paths: list[str], error: Exception
-    ) -> None:
+    def _blame(self, leaves: list[Any], targets: list[Sharding | None], paths: list[str]) -> None:
         """Raises what a reader can use, if it can be told which leaf it was."""
         for leaf, target, path in zip(leaves, targets, paths, strict=True):
             if target is None:

@@ -96,7 +96,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         counters.engine, counters.reason = self._run.describe()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Without a run making it failed; at the interpreter's end there are no modules to count with.
+        # Without a run, making it failed; at the interpreter's end there is nothing to count with.
         if hasattr(self, "_run") and not is_finalizing():
             self._count()  # the run is dropped, not closed: nothing may be waited for here
 
