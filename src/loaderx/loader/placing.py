@@ -59,7 +59,7 @@ class Placing:
 
         if self._narrow is not None:
             work = NarrowedWork(work, self._narrow)
-        return PlacedWorkshop(engine.workshop(work), self._placement.place, self._depth)
+        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth)
 
 
 def _row_counts(node: Node) -> list[tuple[int, str, bool]]:
