@@ -31,6 +31,7 @@ def augment(key: Any, image: Any) -> Any:
     return moved.astype(jnp.float32) / 16 + 0.05 * jax.random.normal(noise, image.shape)
 
 
+@jax.jit
 def augment_batch(batch: Any) -> Any:
     """All images of a batch, each with its own key."""
     return jax.vmap(augment)(jax.random.wrap_key_data(batch["key"]), batch["image"])
