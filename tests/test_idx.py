@@ -76,6 +76,7 @@ def test_plain_bytes_are_mapped_and_read_only(tmp_path):
         (gzip.compress(idx(np.zeros(30, np.uint8))[:-1]), "is cut off: 30 numbers"),
         (gzip.compress(b"hello"), "is no IDX file: it begins with 68 65 6c 6c"),
     ],
+    ids=range(9),
 )
 def test_damaged_files(content, message, tmp_path):
     file = tmp_path / "train-images"

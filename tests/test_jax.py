@@ -271,15 +271,16 @@ def test_placing_moves_to_a_thread_where_it_matters(
     dataset = Dataset.range(1000).batch(2).repeat()
     loader = DataLoader(dataset, sharding=jax.devices()[0], engine="inline", device_prefetch=depth)
     with loader:
-        for number, batch in zip(range(60), loader):
+        iterator = iter(loader)  # held, so that nobody sends its thread home
+        for number, batch in zip(range(60), iterator):
             clock.now += rest_s
             assert batch.tolist() == [2 * number, 2 * number + 1]
         names = [thread.name for thread in threading.enumerate()]
         assert ("loaderx-placer" in names) == moves
         if moves:  # and the next run begins there
-            iterator = iter(loader)
-            assert next(iterator).tolist() == [0, 1]
-            assert iterator._run._placer is not None
+            another = iter(loader)
+            assert next(another).tolist() == [0, 1]
+            assert another._run._placer is not None
 
 
 def test_ctrl_c_while_loading_ahead_loses_nothing():
