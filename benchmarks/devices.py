@@ -142,7 +142,7 @@ def measure_placing(quick: bool) -> dict[str, Any]:
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from loaderx.jax import Placement
+    from loaderx.jax.placement import Placement
     from loaderx.memory import aligned
 
     devices = jax.devices()

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
-from loaderx.jax import Placement
 from loaderx.jax import prefetch as prefetching
+from loaderx.jax.placement import Placement
 from loaderx.jax.prefetch import PlacedRun, PlacedWorkshop
 from loaderx.memory import Pool, aligned
 from processes import environment
@@ -267,7 +267,7 @@ def test_placing_moves_to_a_thread_where_it_matters(
             clock.now += placing_s
             return super().place(batch)
 
-    monkeypatch.setattr(lx.jax, "Placement", Slow)
+    monkeypatch.setattr("loaderx.jax.placement.Placement", Slow)
     dataset = Dataset.range(1000).batch(2).repeat()
     loader = DataLoader(dataset, sharding=jax.devices()[0], engine="inline", device_prefetch=depth)
     with loader:
@@ -316,6 +316,62 @@ def test_two_threads_share_an_iterator():
         taker.join()
     loader.close()
     assert sorted(seen) == list(range(0, 800, 8))
+
+
+def test_closing_while_another_thread_waits_ends_its_wait():
+    """Whatever is under way: the waiting thread gets an answer, and nothing hangs."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Blocking(Counting):
+        def __getitem__(self, index: int) -> Any:
+            if index == 3:
+                entered.set()
+                go_on.wait(20)
+            return super().__getitem__(index)
+
+    iterator, outcome = stream(Blocking(), device_prefetch=0), []
+
+    def take() -> None:
+        try:
+            for _ in range(4):
+                next(iterator)
+        except (lx.LoaderxError, StopIteration) as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert entered.wait(20)
+    iterator.close()
+    go_on.set()
+    taker.join(20)
+    assert not taker.is_alive()
+    assert len(outcome) == 1
+    iterator.close()
+
+
+def test_narrowing_travels_to_worker_processes_without_jax():
+    import cloudpickle
+
+    class Recording:
+        def workshop(self, work: Any) -> Any:
+            self.work = work
+            return lx.engines.Inline().workshop(work)
+
+    engine = Recording()
+    iter(DataLoader(Dataset.range(8).batch(4), sharding=jax.devices()[0], engine=engine))
+    code = (
+        "import sys, cloudpickle; from loaderx.memory import Pool\n"
+        "work = cloudpickle.loads(sys.stdin.buffer.read())\n"
+        "batch = work(1, Pool().lend)\n"
+        "print(batch.dtype, batch.tolist(), 'jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=cloudpickle.dumps(engine.work),
+        capture_output=True, timeout=60, check=True, env=environment(),
+    )  # fmt: skip
+    assert done.stdout.decode().split() == ["int32", "[4,", "5,", "6,", "7]", "False"]
 
 
 def test_a_dropped_iterator_leaves_nothing():
@@ -473,6 +529,14 @@ def test_what_only_the_first_batch_can_tell():
         next(iter(DataLoader(wrong, sharding=rows("data"))))
     with pytest.raises(lx.ArgumentError, match='at "x" it has 0, the batch has an array'):
         next(iter(DataLoader(wrong, sharding={"x": [device]})))
+
+
+def test_shard_of():
+    assert lx.jax.shard_of(rows("data"), 16) == (0, 1)
+    with pytest.raises(lx.ArgumentTypeError, match="must be a jax Device or Sharding, got None"):
+        lx.jax.shard_of(None, 16)
+    with pytest.raises(lx.ArgumentTypeError, match="must be a jax Device or Sharding"):
+        lx.jax.shard_of([jax.devices()[0]], 16)
 
 
 # Without jax -------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ except ImportError as error:
         'Write: pip install "loaderx[jax]"'
     ) from error
 
-from loaderx.jax.placement import Placement
 from loaderx.jax.rows import shard_of
 
-__all__ = ["Placement", "shard_of"]
+__all__ = ["shard_of"]

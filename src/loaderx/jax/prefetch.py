@@ -116,26 +116,44 @@ class _Placer:
     def __init__(self) -> None:
         self.tickets: SimpleQueue[_Ticket | None] = SimpleQueue()
         self.stopping = threading.Event()
+        self._closing = threading.Lock()
         self.thread = threading.Thread(
             target=_labour, args=(self.tickets, self.stopping), name="loaderx-placer", daemon=True
         )
         self.thread.start()
         _placers.add(self)
 
+    def put(self, ticket: _Ticket) -> None:
+        with self._closing:  # a ticket behind the last one would be waited for in vain
+            if not self.stopping.is_set():
+                self.tickets.put(ticket)
+                return
+        ticket.fail(_closed())
+
     def dismiss(self) -> None:
         """Sends the thread home, and waits for nothing: safe in a finaliser."""
         self.stopping.set()
         self.tickets.put(None)
+
+    def close(self) -> None:
+        """The same while somebody may be asking for a batch."""
+        with self._closing:
+            self.dismiss()
+        self.wait()
 
     def wait(self) -> None:
         if self.thread is not threading.current_thread():
             self.thread.join(PATIENCE_S)
 
 
+def _closed() -> LoaderxError:
+    return LoaderxError("the loader was closed while this batch was waited for.")
+
+
 def _labour(tickets: SimpleQueue[_Ticket | None], stopping: threading.Event) -> None:
     while (ticket := tickets.get()) is not None:
         if stopping.is_set():
-            ticket.fail(LoaderxError("the loader was closed while this batch was waited for."))
+            ticket.fail(_closed())
         else:
             ticket.place()
         del ticket
@@ -196,7 +214,7 @@ class PlacedRun:
             return
         ticket = _Ticket(element, self._placement)
         self._ahead.append(ticket)
-        self._start().tickets.put(ticket)
+        self._start().put(ticket)
 
     def _fail(self, error: BaseException) -> None:
         """Keeps an error for its step, and goes no further."""
@@ -234,8 +252,7 @@ class PlacedRun:
     def close(self) -> None:
         self._ended = True
         if self._placer is not None:
-            self._placer.dismiss()
-            self._placer.wait()
+            self._placer.close()
         self._run.close()
         self._ahead.clear()
 

@@ -17,7 +17,7 @@ from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
 from loaderx.loader.narrowed import NarrowedWork
 
 if TYPE_CHECKING:
-    from loaderx.jax import Placement
+    from loaderx.jax.placement import Placement
 
 
 class Placing:
@@ -42,7 +42,7 @@ class Placing:
                 "NumPy arrays, `sharding` gives global jax arrays and finds this host's rows "
                 "itself. Leave one out."
             )
-        from loaderx.jax import Placement
+        from loaderx.jax.placement import Placement
 
         placement = Placement(sharding)
         if placement.spans_processes and not node.batched:
@@ -51,7 +51,13 @@ class Placing:
             )
         if node.spec is not None:
             placement.check_spec(node.spec)
-        return Placing(placement, depth, placement.shard(_row_counts(node)))
+        counts = _row_counts(node)
+        if placement.spans_processes and not counts:
+            raise ChainError(
+                "a sharding over several processes needs to know the size of the batches, and "
+                "nothing in this chain tells it."
+            )
+        return Placing(placement, depth, placement.shard(counts))
 
     def workshop(self, engine: Engine, work: Work) -> Workshop:
         """The engine's workshop, with batches placed as they leave it."""
