@@ -109,14 +109,16 @@ class Placement:
                 continue
             if isinstance(leaf, np.ndarray):
                 _check_dtype(leaf.dtype, path)
-            try:
-                self._place(leaf, target)
+            try:  # `device_put` has the better words
+                whole = target.is_fully_addressable
+                jax.device_put(leaf, target) if whole else self._place(leaf, target)
             except Exception as cause:
                 shape = getattr(leaf, "shape", None)
                 raise ArgumentError(
-                    f"{_named(path)} cannot be placed: {type(leaf).__name__}"
-                    f"{'' if shape is None else f' of shape {shape}'} on {target}: {cause} "
-                    "Give this leaf a sharding that fits, or None to leave it on the host."
+                    f"{_named(path)} ({type(leaf).__name__}"
+                    f"{'' if shape is None else f' of shape {shape}'}) cannot be placed: "
+                    f"{str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or None to "
+                    "leave it on the host."
                 ) from cause
 
 

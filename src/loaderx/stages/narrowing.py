@@ -73,10 +73,16 @@ def spread(prefix: Prefix, structure: Structure, path: str = "") -> list[Any]:
         return []
     if structure is LEAF or set(prefix) != set(structure.keys):
         where = f'at "{path}" ' if path else ""
+        listed = all(isinstance(key, int) for key in prefix)
+        hint = (
+            " To spread rows over several devices write NamedSharding(Mesh(devices, ('data',)), "
+            "PartitionSpec('data'))."
+        )
         raise ArgumentError(
             f"`sharding` does not match the batch: {where}it has {_names(prefix)}, the batch has "
             f"{'an array' if structure is LEAF else describe(structure)}. Give one sharding for "
             "all leaves, or a tree with the batch's own keys (None: this leaf stays NumPy)."
+            f"{hint if listed else ''}"
         )
     children = dict(zip(structure.keys, structure.children, strict=True))
     return [
