@@ -7,7 +7,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types bench bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -25,6 +25,9 @@ types: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py
+
+bench-devices: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/devices.py
 
 $(BIN)/python:
 	python3 -m venv $(VENV)

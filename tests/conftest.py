@@ -11,6 +11,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Before anybody imports jax: eight devices made of one CPU.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
 hypothesis.settings.register_profile(
     "loaderx",
     deadline=None,  # two busy cores: time says nothing here

@@ -21,6 +21,7 @@ LAYERS = [
     {"cli"},
     {"demo"},
     {"loader"},
+    {"jax"},
     {"engines", "dataset"},
     {"plan"},
     {"chain"},
@@ -62,6 +63,15 @@ def test_imports_point_downward(own, path):
         if name == own or (layer(own) < layer("loader") and name in loaderx.__all__):
             continue  # the programs on top use what users use
         assert layer(name) > layer(own), f"{path} imports {name}, which is not below it"
+
+
+def test_only_one_package_imports_jax():
+    for own, path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] == "jax" for name in names):
+                assert own in {"jax", "demo"}, path
 
 
 def test_importing_loaderx_is_light():

@@ -4,6 +4,8 @@
 step).
 """
 
+from typing import Any
+
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
 from loaderx import engines, sources
@@ -15,12 +17,13 @@ from loaderx.errors import (
     FileError,
     LoaderxError,
     LoaderxWarning,
+    MissingPackageError,
     PositionError,
     RecordError,
     StackError,
     StateError,
 )
-from loaderx.loader import DataLoader, LoaderIterator
+from loaderx.loader import DataLoader, LoaderIterator, merge_states
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
@@ -38,11 +41,21 @@ __all__ = [
     "LoaderIterator",
     "LoaderxError",
     "LoaderxWarning",
+    "MissingPackageError",
     "PositionError",
     "RecordError",
     "StackError",
     "StateError",
     "__version__",
     "engines",
+    "merge_states",
     "sources",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "jax":  # imported when somebody asks for it: it takes longer than all the rest
+        import importlib
+
+        return importlib.import_module("loaderx.jax")
+    raise AttributeError(f"module 'loaderx' has no attribute {name!r}")

@@ -7,6 +7,7 @@
     ├── ArgumentTypeError (TypeError)     an argument has a wrong type
     ├── ChainError (ValueError)           stages that cannot follow each other
     ├── FileError (ValueError)            a file is missing a part, or is of another kind
+    ├── MissingPackageError (ImportError) an optional package is not installed
     ├── PositionError (IndexError)        an index that the dataset does not have
     ├── RecordError (RuntimeError)        user code or a source failed for a record or a batch
     ├── StackError (ValueError)           records that do not fit together
@@ -42,6 +43,10 @@ class ChainError(LoaderxError, ValueError):
 
 class FileError(LoaderxError, ValueError):
     """A file is damaged, of another kind, or lacks what was asked for."""
+
+
+class MissingPackageError(LoaderxError, ImportError):
+    """What was asked for needs a package that is not installed; the message names the extra."""
 
 
 class PositionError(LoaderxError, IndexError):

@@ -1,1 +1,6 @@
 """What ``loaderx demo`` runs.  Importing this is light; `loaderx.demo.train` needs jax and flax."""
+
+from pathlib import Path
+
+DIGITS = Path(__file__).with_name("digits.npz")
+"""1,797 handwritten digits, 8 x 8 pixels from 0 to 16: ``Dataset.from_file(DIGITS)``."""

@@ -24,11 +24,12 @@ from flax import nnx
 from tqdm import tqdm
 
 from loaderx import BatchGenerator, DataLoader, Dataset, LoaderIterator, __version__
+from loaderx.demo import DIGITS
 from loaderx.loader.stats import Stats
 
 Batch: TypeAlias = dict[str, Any]
 
-DIGITS = Path(__file__).with_name("digits.npz")
+
 BATCH_SIZE = 64
 EPOCHS = 15
 GOOD_ACCURACY = 0.97

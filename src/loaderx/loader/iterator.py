@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
+from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
@@ -17,7 +19,7 @@ from loaderx.loader.work import PlanWork
 T = TypeVar("T")
 
 
-class LoaderIterator(Iterator[T], Generic[T]):
+class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
 
     def __init__(
@@ -105,8 +107,9 @@ class LoaderIterator(Iterator[T], Generic[T]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _next=self._open)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_run"):  # else making it failed
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Without a run, making it failed; at the interpreter's end there is nothing to count with.
+        if hasattr(self, "_run") and not is_finalizing():
             self._count()  # the run is dropped, not closed: nothing may be waited for here
 
     @property
@@ -149,6 +152,9 @@ class LoaderIterator(Iterator[T], Generic[T]):
                 f"{self._steps.stop}. Was it saved in another epoch, or with more of them?"
             )
         self.seek(step)
+
+    def _part(self) -> tuple[int, int]:
+        return self._work.host, self._work.hosts
 
     def close(self) -> None:
         """Stops what runs in the background.  The position stays; ``next`` would start anew."""

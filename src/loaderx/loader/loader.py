@@ -21,6 +21,7 @@ from loaderx.errors import (
     check_seed,
 )
 from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
 
@@ -48,14 +49,20 @@ class DataLoader(Generic[T]):
     6
 
     Args:
-        dataset: a `Dataset`, or anything that `Dataset.from_source` takes. batch_size: the switch
-        to the short form, and the global batch. shuffle, num_epochs, seed, transform,
-        drop_remainder: of the short form.  ``num_epochs=None`` is
-            endless; ``transform`` is a function of a batch.
-        engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, or an engine object.
+        dataset: a `Dataset`, or anything that `Dataset.from_source` takes.
+        batch_size: the switch to the short form, and the global batch.
+        shuffle, num_epochs, seed, transform, drop_remainder: of the short form.
+            ``num_epochs=None`` is endless; ``transform`` is a function of a batch.
+        engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, ``"processes"``, or
+            an engine object.
         num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to
-        try. prefetch: batches kept ready ahead of the consumer. shard: ``(index, count)``: load
-        this host's rows of every batch only.
+            try.
+        prefetch: batches kept ready ahead of the consumer.
+        shard: ``(index, count)``: load this host's rows of every batch only.
+        sharding: a jax Device or Sharding, or a tree of them that follows the batch (None: that
+            leaf stays NumPy).  Batches are `jax.Array`; with a sharding over several processes
+            each loads its own rows and all get the global array.
+        device_prefetch: batches placed on the devices ahead of the consumer.
     """
 
     @overload
@@ -67,6 +74,8 @@ class DataLoader(Generic[T]):
         num_workers: int | None = ...,
         prefetch: int | None = ...,
         shard: tuple[int, int] | None = ...,
+        sharding: Any = ...,
+        device_prefetch: int = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -83,6 +92,8 @@ class DataLoader(Generic[T]):
         num_workers: int | None = ...,
         prefetch: int | None = ...,
         shard: tuple[int, int] | None = ...,
+        sharding: Any = ...,
+        device_prefetch: int = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -98,6 +109,8 @@ class DataLoader(Generic[T]):
         num_workers: int | None = None,
         prefetch: int | None = None,
         shard: tuple[int, int] | None = None,
+        sharding: Any = None,
+        device_prefetch: int = 2,
     ) -> None:
         short: dict[str, Any] = {
             "shuffle": shuffle,
@@ -118,7 +131,10 @@ class DataLoader(Generic[T]):
         self.dataset: Dataset[Any] = chain
         self._node: Node = chain._node
         self._engine = _engine(engine, num_workers, prefetch)
-        self._shard = _check_shard(shard, self._node)
+        self._placing = Placing.of(sharding, device_prefetch, shard, self._node)
+        self._shard = _check_shard(self._placing.shard if self._placing else shard, self._node)
+        if shard is None:
+            warn_if_processes_repeat(self._placing)
         # One epoch, and the chain of all epochs, however many of them this loader runs.
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
@@ -152,7 +168,11 @@ class DataLoader(Generic[T]):
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
         if self._work is None or self._workshop is None:
             self._work = PlanWork(self._all, self._shard)
-            self._workshop = self._engine.workshop(self._work)
+            self._workshop = (
+                self._placing.workshop(self._engine, self._work)
+                if self._placing
+                else self._engine.workshop(self._work)
+            )
         made: LoaderIterator[T] = LoaderIterator(
             self._all, self._base, chain, steps, self._work, self._workshop, self._counters
         )
@@ -186,7 +206,13 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a function that knows its loader can go to a worker process."""
-        return {**self.__dict__, "_work": None, "_workshop": None, "_iterators": None}
+        return {
+            **self.__dict__,
+            "_work": None,
+            "_workshop": None,
+            "_placing": None,
+            "_iterators": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet())

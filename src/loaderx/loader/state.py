@@ -8,6 +8,7 @@ records, for a chain whose batch size has changed.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from loaderx.chain.base import Node
@@ -53,6 +54,32 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
         stacklevel=4,
     )
     return moved
+
+
+def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """One state of the states that several processes have saved at the same step.
+
+    A chain's position is the same on every process, so the states must be equal.
+
+    >>> from loaderx import DataLoader, Dataset
+    >>> parts = [iter(DataLoader(Dataset.range(8).batch(4), shard=(host, 2))) for host in (0, 1)]
+    >>> merge_states(part.get_state() for part in parts)["step"]
+    0
+    """
+    parts = list(states)
+    if not parts:
+        raise StateError("there are no states to merge.")
+    steps = [_parse(part)[0] for part in parts]
+    if len(set(steps)) > 1:
+        raise StateError(
+            f"the states were saved at different steps: {', '.join(map(str, steps))}. All "
+            "processes must save after the same step."
+        )
+    for number, part in enumerate(parts):
+        problem = _difference(_parse(part)[1], _parse(parts[0])[1])
+        if problem is not None:
+            raise StateError(f"states 0 and {number} belong to different chains: {problem}")
+    return dict(parts[0])
 
 
 def _parse(state: Any) -> tuple[int, list[str]]:

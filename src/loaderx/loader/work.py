@@ -23,7 +23,7 @@ class PlanWork:
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
         self.plan = Plan(node, shard=shard)
         self._node = node
-        self.hosts = shard[1]
+        self.host, self.hosts = shard
         self._plain = self.plan.is_plain
         self.thread_safe = all(
             below.source.thread_safe for below in node.below() if isinstance(below, FromSource)

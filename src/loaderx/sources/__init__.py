@@ -3,10 +3,17 @@
 A dataset reads through one small interface, `Source`.  `adapt` makes one of whatever a user has.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Source
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
+
+if TYPE_CHECKING:
+    from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
@@ -14,4 +21,13 @@ __all__ = [
     "RangeSource",
     "Source",
     "adapt",
+    "open_idx",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open_idx":  # gzip and pathlib are slow to import
+        from loaderx.sources.idx import open_idx
+
+        return open_idx
+    raise AttributeError(f"module 'loaderx.sources' has no attribute {name!r}")

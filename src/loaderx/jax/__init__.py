@@ -1,0 +1,18 @@
+"""Batches on devices, on one host or many.  The only part of loaderx that imports jax.
+
+It is imported when ``DataLoader(sharding=...)`` or ``loaderx.jax`` is first used.
+"""
+
+from loaderx.errors import MissingPackageError
+
+try:
+    import jax  # noqa: F401
+except ImportError as error:
+    raise MissingPackageError(
+        f"placing batches on devices needs jax, which cannot be imported ({error}). "
+        'Write: pip install "loaderx[jax]"'
+    ) from error
+
+from loaderx.jax.rows import shard_of
+
+__all__ = ["shard_of"]

@@ -1,0 +1,136 @@
+"""Putting batches onto devices.
+
+Every device takes its part of the arrays that this process has loaded: all of the batch on one
+process, a slice of it where a sharding spans processes.  The global array is made of these parts
+without any communication.  `jax.make_array_from_callback` does that in half the time of
+`jax.device_put`, which first makes an operation of it.
+
+Nothing is copied on CPU if it need not be: the arrays that loaderx makes are aligned, JAX then
+looks at the same memory, and that memory is not used again while a `jax.Array` looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
+from loaderx.jax.rows import as_sharding, check_divides, shard_for
+from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
+from loaderx.tree import Array, Structure, Tree, flatten
+
+
+class Placement:
+    """Where the leaves of batches go: the ``sharding`` argument, understood and checked."""
+
+    def __init__(self, sharding: Any) -> None:
+        self._prefix: Prefix = as_prefix(sharding, as_sharding)
+        self._shardings: list[Sharding] = [
+            one for one in dict.fromkeys(prefix_values(self._prefix)) if one is not None
+        ]
+        if not self._shardings:
+            raise ArgumentTypeError(
+                f"`sharding` names no device: {sharding!r}. Leave it out to get NumPy batches."
+            )
+        self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
+        self._slice = (0, 1)
+        self._known: dict[Structure, list[Sharding | None]] = {}
+        self.x64 = bool(jax.config.jax_enable_x64)
+
+    def shard(self, sizes: Sequence[tuple[int, str, bool]]) -> tuple[int, int]:
+        """The slice of each batch that this process loads.
+
+        ``sizes`` are the numbers of records that batches can have: each with its stage, and whether
+        only the last batch has so few.
+        """
+        for rows, stage, last in sizes:
+            for sharding in self._shardings:
+                check_divides(sharding, rows, stage, last=last)
+        if self.spans_processes:
+            found = {shard_for(self._shardings, rows) for rows, _, last in sizes if not last}
+            self._slice = found.pop() if len(found) == 1 else (0, 1)
+        return self._slice
+
+    def check_spec(self, spec: Tree) -> None:
+        """Checks the leaves of a batch before there is one."""
+        leaves, structure = flatten(spec)
+        paths = structure.paths()
+        for leaf, target, path in zip(leaves, self._targets(structure), paths, strict=True):
+            if target is not None:
+                _check_dtype(leaf.dtype, path)
+
+    def narrow(self) -> Narrow | None:
+        """What makes 64-bit leaves narrow; None if JAX keeps them."""
+        if self.x64:
+            return None
+        return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
+
+    def place(self, batch: Tree) -> Tree:
+        """The batch on its devices.  Transfers go on in the background."""
+        leaves, structure = flatten(batch)
+        targets = self._known.get(structure) or self._targets(structure)
+        try:
+            return structure.build(map(self._place, leaves, targets))
+        except Exception:
+            self._blame(leaves, targets, structure.paths())
+            raise
+
+    def _place(self, leaf: Any, target: Sharding | None) -> Any:
+        if target is None:
+            return leaf
+        if not isinstance(leaf, np.ndarray):  # a number, or an array on a device already
+            return jax.device_put(leaf, target)
+        number, count = self._slice
+        if count == 1:
+            return jax.make_array_from_callback(leaf.shape, target, leaf.__getitem__)
+        if leaf.ndim == 0:
+            raise ValueError("it is a single number, and has no rows to spread over processes.")
+        first, total = number * len(leaf), count * len(leaf)
+
+        def part(index: tuple[slice, ...]) -> Array:
+            begin, end, _ = index[0].indices(total)
+            own: Array = leaf[(slice(begin - first, end - first), *index[1:])]
+            return own
+
+        return jax.make_array_from_callback((total, *leaf.shape[1:]), target, part)
+
+    def _targets(self, structure: Structure) -> list[Sharding | None]:
+        found = self._known[structure] = spread(self._prefix, structure)
+        return found
+
+    def _blame(self, leaves: list[Any], targets: list[Sharding | None], paths: list[str]) -> None:
+        """Raises what a reader can use, if it can be told which leaf it was."""
+        for leaf, target, path in zip(leaves, targets, paths, strict=True):
+            if target is None:
+                continue
+            if isinstance(leaf, np.ndarray):
+                _check_dtype(leaf.dtype, path)
+            try:  # `device_put` has the better words
+                whole = target.is_fully_addressable
+                jax.device_put(leaf, target) if whole else self._place(leaf, target)
+            except Exception as cause:
+                shape = getattr(leaf, "shape", None)
+                raise ArgumentError(
+                    f"{_named(path)} ({type(leaf).__name__}"
+                    f"{'' if shape is None else f' of shape {shape}'}) cannot be placed: "
+                    f"{str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or None to "
+                    "leave it on the host."
+                ) from cause
+
+
+def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
+    if dtype.kind not in "OSUMm":
+        return
+    what = "text or other Python objects" if dtype.kind == "O" else str(dtype)
+    raise StackError(
+        f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
+        "place in a tree of shardings), or drop it in .map()."
+    )
+
+
+def _named(path: str) -> str:
+    return f'leaf "{path}"' if path else "the batch"

@@ -1,0 +1,147 @@
+"""Which rows of the global batch a process has to load: the sharding knows.
+
+A sharding says for every device which part of a global array it holds.  The rows that the devices
+of this process hold lie within one of *count* equal slices of the batch; the largest such *count*
+is taken, so that a process loads no more than it must.  Processes whose devices hold the same rows
+get the same slice.  Where the rows of a process lie apart (an unusual order of devices), the slice
+has more rows than needed, in the extreme all of them, and each device takes its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+
+_MOST_AXES = 8  # tried for shardings that do not say how many axes they cut
+
+
+def as_sharding(value: Any, path: str = "") -> Sharding | None:
+    """A leaf of the ``sharding`` argument as a sharding; None stays None."""
+    if value is None or isinstance(value, Sharding):
+        return value
+    if isinstance(value, jax.Device):
+        return SingleDeviceSharding(value)
+    where = f' at "{path}"' if path else ""
+    hint = ""
+    if isinstance(value, jax.sharding.PartitionSpec):
+        hint = " A PartitionSpec needs its mesh: write NamedSharding(mesh, spec)."
+    elif isinstance(value, jax.sharding.Mesh):
+        hint = " Write NamedSharding(mesh, PartitionSpec('data')) to split rows over an axis."
+    elif isinstance(value, str):
+        hint = f" Write jax.devices({value!r})[0]."
+    raise ArgumentTypeError(
+        f"`sharding`{where} must be a jax Device or Sharding, or None to stay NumPy; "
+        f"got {value!r} ({type(value).__name__}).{hint}"
+    )
+
+
+def shard_of(sharding: Any, batch_size: int) -> tuple[int, int]:
+    """The ``shard=(index, count)`` that this process loads for a sharding of the global batch.
+
+    ``DataLoader(sharding=...)`` finds it by itself; this is for those who want NumPy rows.
+
+    >>> import jax
+    >>> shard_of(jax.devices()[0], 256)
+    (0, 1)
+    """
+    found = as_sharding(sharding)
+    if found is None:
+        raise ArgumentTypeError("`sharding` must be a jax Device or Sharding, got None.")
+    return shard_for([found], check_int("batch_size", batch_size, least=1))
+
+
+def shard_for(shardings: list[Sharding], rows: int) -> tuple[int, int]:
+    """The smallest equal slice of a batch that has all rows that this process needs."""
+    low, high = rows, 0
+    for sharding in shardings:
+        mine = _own_rows(sharding, rows)
+        low, high = min(low, *(start for start, _ in mine)), max(high, *(stop for _, stop in mine))
+    for count in range(rows, 0, -1):
+        if rows % count == 0 and low * count // rows == (high - 1) * count // rows:
+            return low * count // rows, count
+    return 0, 1
+
+
+def check_divides(sharding: Sharding, rows: int, stage: str, *, last: bool = False) -> None:
+    """Refuses batches whose rows cannot be spread evenly over the devices."""
+    parts = row_parts(sharding)
+    if parts is None or rows % parts == 0:
+        return
+    if last:
+        what = f"the last batch of {stage} has {rows} records, which"
+        todo = "Write drop_remainder=True or pad_remainder=True."
+    else:
+        what = f"{stage} makes batches of {rows} records, which"
+        fewer, more = rows // parts * parts, -(-rows // parts) * parts
+        todo = f"Make it a multiple of {parts}: {f'{fewer} or {more}' if fewer else more}."
+    raise ArgumentError(
+        f"{what} cannot be spread evenly over {parts} parts, as the sharding asks "
+        f"({_say(sharding)}). {todo}"
+    )
+
+
+def row_parts(sharding: Sharding) -> int | None:
+    """Into how many parts a sharding cuts the first axis; None if it does not say."""
+    if isinstance(sharding, SingleDeviceSharding) or sharding.is_fully_replicated:
+        return 1
+    if isinstance(sharding, NamedSharding):
+        return _parts(sharding)[0] if _parts(sharding) else 1
+    return None
+
+
+def _parts(sharding: NamedSharding) -> list[int]:
+    """Parts per axis that the spec names."""
+    sizes = dict(sharding.mesh.shape)
+    found = []
+    for names in sharding.spec:
+        count = 1
+        if names is not None and names is not jax.sharding.PartitionSpec.UNCONSTRAINED:
+            for name in (names,) if isinstance(names, str) else names:
+                count *= sizes[name]
+        found.append(count)
+    return found
+
+
+def _own_rows(sharding: Sharding, rows: int) -> list[tuple[int, int]]:
+    """Where the rows of this process's devices begin and end."""
+    indices = _indices(sharding, rows)
+    if not indices:
+        raise ArgumentError(
+            f"this process (number {jax.process_index()} of {jax.process_count()}) has no device "
+            f"in the sharding {_say(sharding)}. Every process that runs the loader needs one."
+        )
+    return [
+        (0, rows) if not index else (index[0].start or 0, _stop(index[0], rows))
+        for index in indices
+    ]
+
+
+def _stop(rows: slice, count: int) -> int:
+    return count if rows.stop is None else int(rows.stop)
+
+
+def _indices(sharding: Sharding, rows: int) -> list[tuple[slice, ...]]:
+    if isinstance(sharding, NamedSharding):
+        shapes = [(rows, *_parts(sharding)[1:])]  # other axes: any length that can be cut so
+    else:
+        shapes = [(rows, *[1] * more) for more in range(_MOST_AXES)]
+    problem: Exception | None = None
+    for shape in shapes:
+        try:
+            return list(sharding.addressable_devices_indices_map(shape).values())
+        except Exception as error:
+            problem = problem or error
+    raise ArgumentError(
+        f"batches of {rows} records cannot be spread as {_say(sharding)} wants: {problem}"
+    ) from problem
+
+
+def _say(sharding: Sharding) -> str:
+    if isinstance(sharding, NamedSharding):
+        axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+        return f"{sharding.spec} on a mesh of {axes}"
+    return str(sharding)

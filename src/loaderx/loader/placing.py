@@ -1,0 +1,125 @@
+"""Between a loader and the devices: what ``sharding`` means for its chain and its engine.
+
+jax itself is imported by `loaderx.jax`, and that only when a sharding is given.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from loaderx.chain import stages
+from loaderx.chain.base import Node
+from loaderx.engines.base import Engine, Work, Workshop
+from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
+from loaderx.loader.narrowed import NarrowedWork
+
+if TYPE_CHECKING:
+    from loaderx.jax.placement import Placement
+
+
+class Placing:
+    """How the batches of one loader get onto devices."""
+
+    def __init__(self, placement: Placement, depth: int, shard: tuple[int, int]) -> None:
+        self._placement = placement
+        self._depth = depth
+        self._narrow = placement.narrow()
+        self.shard = shard
+        self.spans_processes = placement.spans_processes
+
+    @staticmethod
+    def of(sharding: Any, device_prefetch: int, shard: Any, node: Node) -> Placing | None:
+        """For the arguments of a loader; None if there is nothing to place."""
+        depth = check_int("device_prefetch", device_prefetch, least=0)
+        if sharding is None:
+            return None
+        if shard is not None:
+            raise ArgumentError(
+                "`shard` and `sharding` exclude each other: `shard` gives this host's rows as "
+                "NumPy arrays, `sharding` gives global jax arrays and finds this host's rows "
+                "itself. Leave one out."
+            )
+        from loaderx.jax.placement import Placement
+
+        placement = Placement(sharding)
+        if placement.spans_processes and not node.batched:
+            raise ChainError(
+                "a sharding over several processes cuts batches: the dataset needs a .batch(...)."
+            )
+        if node.spec is not None:
+            placement.check_spec(node.spec)
+        counts = _row_counts(node)
+        if placement.spans_processes and not counts:
+            raise ChainError(
+                "a sharding over several processes needs to know the size of the batches, and "
+                "nothing in this chain tells it."
+            )
+        return Placing(placement, depth, placement.shard(counts))
+
+    def workshop(self, engine: Engine, work: Work) -> Workshop:
+        """The engine's workshop, with batches placed as they leave it."""
+        from loaderx.jax.prefetch import PlacedWorkshop
+
+        if self._narrow is not None:
+            work = NarrowedWork(work, self._narrow)
+        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth)
+
+
+def _row_counts(node: Node) -> list[tuple[int, str, bool]]:
+    """The numbers of records that a batch can have: with the stage, and whether it is the rest."""
+    counts = []
+    for stage in _batch_stages(node) if node.batched else ():
+        counts.append((stage.size, stage.stage, False))
+        if stage.can_be_short and not node.uniform:
+            assert stage.input.length is not None
+            rest = stage.input.length % stage.size
+            counts.append((rest, stage.stage, True))
+    return counts
+
+
+def _batch_stages(node: Node) -> Iterator[stages.Batched]:
+    """The stages that cut the batches of a chain."""
+    if isinstance(node, stages.Batched):
+        yield node
+    elif not isinstance(node, stages.Unbatched):
+        for part in node.inputs:
+            yield from _batch_stages(part)
+
+
+def processes() -> tuple[int, int]:
+    """The number of this process and of all processes, where `jax.distributed` runs.
+
+    It imports nothing and starts no backend: whoever runs several processes has imported jax.
+    """
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if state is not None and hasattr(state, "num_processes"):
+        if state.client is None:
+            return (0, 1)
+        return (int(state.process_id), int(state.num_processes))
+    jax = sys.modules.get("jax")  # a jax that keeps it elsewhere
+    if jax is None or not jax.distributed.is_initialized():
+        return (0, 1)
+    return (jax.process_index(), jax.process_count())
+
+
+def warn_if_processes_repeat(placing: Placing | None) -> None:
+    """Warns where every process of several would load and see the same batches."""
+    _, count = processes()
+    if count == 1 or (placing is not None and placing.spans_processes):
+        return
+    what = (
+        "neither `shard` nor `sharding` is given"
+        if placing is None
+        else "`sharding` names devices of this process only"
+    )
+    warnings.warn(
+        f"jax.distributed runs {count} processes, and {what}: every process will load all rows of "
+        "every batch, and train on the same data. Pass a sharding over the devices of all "
+        "processes, or shard=(jax.process_index(), jax.process_count()) for NumPy rows, or "
+        "shard=(0, 1) if that is what you want.",
+        LoaderxWarning,
+        stacklevel=3,
+    )

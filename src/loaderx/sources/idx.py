@@ -1,0 +1,93 @@
+"""IDX files: the format of MNIST and of all that followed it.
+
+Two zero bytes, a type, the number of axes, the length of each axis as four bytes, then the numbers;
+everything has its high byte first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.tree import Array
+
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_GZIP = b"\x1f\x8b"
+
+
+def open_idx(path: str | os.PathLike[str]) -> Array:
+    """The array in an IDX file, packed with gzip or not; ``name.gz`` is found as ``name`` too.
+
+    Bytes in a plain file are mapped into memory.  What is packed, or has numbers of several bytes
+    (which must be turned round), is read once.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "labels-idx1-ubyte")
+    ...     with open(path, "wb") as file:
+    ...         _ = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
+    ...     open_idx(path).tolist()
+    [7, 2, 1]
+    """
+    place = Path(path)
+    packed = place.with_name(place.name + ".gz")
+    if not place.exists() and packed.exists():
+        place = packed
+    if not place.is_file():
+        raise FileError(f"there is no file {place}, nor {packed.name} beside it.")
+    with place.open("rb") as file:
+        if file.read(2) == _GZIP:
+            return _unpack(place)
+        file.seek(0)
+        shape, dtype, start = _header(file, place)
+        size = os.fstat(file.fileno()).st_size
+    _check_size(place, size - start, shape, dtype)
+    if 0 in shape:
+        return np.empty(shape, dtype.newbyteorder("="))
+    mapped = np.memmap(place, dtype=dtype, mode="r", offset=start, shape=shape)
+    return np.asarray(mapped) if dtype.itemsize == 1 else mapped.astype(dtype.newbyteorder("="))
+
+
+def _unpack(place: Path) -> Array:
+    try:
+        with gzip.open(place, "rb") as file:
+            shape, dtype, _ = _header(file, place)
+            data = file.read()
+    except (EOFError, OSError, zlib.error) as error:
+        raise FileError(f"{place} is cut off or damaged: {error}") from error
+    _check_size(place, len(data), shape, dtype)
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or not magic[3]:
+        raise FileError(
+            f"{place} is no IDX file: it begins with {magic.hex(' ') or 'nothing'}, where two "
+            "zeros, a type (08 for bytes) and the number of axes should stand."
+        )
+    raw = file.read(4 * magic[3])
+    if len(raw) < 4 * magic[3]:
+        raise FileError(f"{place} is cut off: it ends within its header.")
+    shape = tuple(np.frombuffer(raw, ">u4").tolist())
+    return shape, np.dtype(_TYPES[magic[2]]), 4 + len(raw)
+
+
+def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    needed = dtype.itemsize
+    for length in shape:
+        needed *= length
+    if have == needed:
+        return
+    axes = " x ".join(map(str, shape))
+    what = "is cut off" if have < needed else "has more than its header says"
+    raise FileError(
+        f"{place} {what}: {axes} numbers of {dtype.itemsize} bytes are {needed} bytes, the file "
+        f"has {have}."
+    )

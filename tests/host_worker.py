@@ -1,0 +1,258 @@
+"""One of several real processes: run by `test_hosts.py`, never imported by it.
+
+    python host_worker.py RANK COUNT PORT FOLDER JOB [JOB ...]
+
+Each process checks its own part of every global array against batches that it loads alone, bit for
+bit.  Whatever is wrong ends the process with a traceback.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from loaderx import ArgumentError, ChainError, DataLoader, Dataset, LoaderxWarning
+from loaderx.jax import shard_of
+
+BATCH = 16
+
+
+def jitter(record: dict[str, Any], rng: Any) -> dict[str, Any]:
+    return {**record, "x": record["x"] + rng.random(3).astype(np.float32)}
+
+
+def halve(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "x": batch["x"] / 2}
+
+
+def numbers(count: int, base: int = 0) -> Dataset[Any]:
+    y = np.arange(base, base + count, dtype=np.int64)
+    return Dataset.from_arrays(x=np.outer(y, [1, 2, 3]).astype(np.float32), y=y)
+
+
+def chains() -> dict[str, Dataset[Any]]:
+    first, second = (
+        numbers(90).shuffle(seed=1),
+        numbers(70, 1000).shuffle(seed=2).random_map(jitter),
+    )
+    return {
+        "shuffled": numbers(100).shuffle(seed=0).batch(BATCH, drop_remainder=True),
+        "repeated": numbers(50)
+        .shuffle(seed=3)
+        .random_map(jitter)
+        .repeat(3)
+        .batch(BATCH, drop_remainder=True),
+        "padded": numbers(70).random_keys().batch(BATCH, pad_remainder=True).map(halve).repeat(2),
+        "mixed": Dataset.mix([first, second], weights=[2, 1], stop="repeat")
+        .batch(BATCH)
+        .map(halve)
+        .take(12),
+    }
+
+
+def meshes() -> dict[str, Any]:
+    """Ways to lay a batch over the devices; two axes, rows over "data"."""
+    devices = np.array(jax.devices())
+    count = len(devices)
+    halves = devices.reshape(jax.process_count(), 2)  # a row per process
+    return {
+        "rows over all devices": devices.reshape(count, 1),
+        "rows over processes, each row on two devices": halves,
+        "all rows in every process": halves.T,
+        "two groups of processes": halves.reshape(2, -1),
+        "last process first": devices[::-1].reshape(count, 1),
+        "rows of a process lie apart": halves.T.reshape(count, 1),
+    }
+
+
+def compare(placed: Any, expected: Any) -> None:
+    assert placed.keys() == expected.keys()
+    for name, whole in expected.items():
+        array = placed[name]
+        assert array.shape == whole.shape, (name, array.shape, whole.shape)
+        for shard in array.addressable_shards:
+            part, own = np.asarray(shard.data), whole[shard.index]
+            if own.dtype in (np.int64, np.float64):
+                own = own.astype(f"{own.dtype.kind}4")
+            assert part.dtype == own.dtype
+            assert part.tobytes() == np.ascontiguousarray(own).tobytes(), name
+
+
+def alone(dataset: Dataset[Any]) -> DataLoader[Any]:
+    return DataLoader(dataset, shard=(0, 1), engine="inline")
+
+
+def streams(folder: Path) -> None:
+    processes = jax.process_count()
+    expected_hosts = {
+        "rows over all devices": processes,
+        "rows over processes, each row on two devices": processes,
+        "all rows in every process": 1,
+        "two groups of processes": 2,
+        "last process first": processes,
+        "rows of a process lie apart": 1,
+    }
+    for layout, devices in meshes().items():
+        sharding = NamedSharding(Mesh(devices, ("data", "model")), PartitionSpec("data"))
+        assert shard_of(sharding, BATCH)[1] == expected_hosts[layout], layout
+        for name, dataset in chains().items():
+            if name != "shuffled" and layout != "rows over all devices":
+                continue
+            with DataLoader(dataset, sharding=sharding) as loader, alone(dataset) as whole:
+                pairs = zip(loader, whole, strict=True)
+                for placed, expected in pairs:
+                    compare(placed, expected)
+                rows = loader.stats().records * expected_hosts[layout]
+                assert rows == whole.stats().records, (layout, name)
+
+
+def trees(folder: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    rows, everywhere = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("data",), ()))
+    dataset = chains()["shuffled"]
+    expected = next(iter(alone(dataset)))
+    with DataLoader(dataset, sharding={"x": rows, "y": everywhere}) as loader:
+        placed = next(iter(loader))
+    compare(placed, expected)
+    assert placed["y"].is_fully_replicated
+    with DataLoader(dataset, sharding={"x": rows, "y": None}) as loader:
+        placed = next(iter(loader))
+    compare({"x": placed["x"]}, {"x": expected["x"]})
+    index, count = shard_of(rows, BATCH)
+    size = BATCH // count
+    assert np.array_equal(placed["y"], expected["y"][index * size : (index + 1) * size])
+    assert placed["y"].dtype == np.int64  # NumPy leaves stay as they are
+
+    @jax.jit
+    def total(batch: Any) -> Any:
+        return batch["y"].sum()
+
+    with DataLoader(dataset, sharding=rows) as loader:
+        assert int(total(next(iter(loader)))) == expected["y"].sum()
+
+
+def mistakes(folder: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    refused(ArgumentError, "cannot be spread evenly", numbers(99).batch(15), rows)
+    refused(ChainError, "the last batch of batch(16) is short", numbers(24).batch(BATCH), rows)
+    refused(ChainError, "needs a .batch(...)", numbers(24), rows)
+    own = NamedSharding(Mesh(np.array(jax.devices())[:2], ("data",)), PartitionSpec("data"))
+    if jax.process_index():
+        refused(ArgumentError, "has no device", numbers(32).batch(BATCH), own)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DataLoader(numbers(32).batch(BATCH))
+        DataLoader(numbers(32).batch(BATCH), sharding=jax.local_devices()[0])
+        DataLoader(numbers(32).batch(BATCH), shard=(0, 1))
+        DataLoader(numbers(32).batch(BATCH), sharding=rows)
+    said = [str(one.message) for one in caught if one.category is LoaderxWarning]
+    assert len(said) == 2, said
+    assert "neither `shard` nor `sharding` is given" in said[0]
+    assert "devices of this process only" in said[1]
+    assert {one.filename for one in caught} == {__file__}
+
+
+def refused(kind: type[Exception], text: str, dataset: Dataset[Any], sharding: Any) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        DataLoader(dataset, sharding=sharding)
+
+
+# Checkpoints: ten steps, then a save; the next job goes on where the last one stopped ------------
+
+
+def endless() -> Dataset[Any]:
+    return chains()["repeated"].repeat()
+
+
+def sharding_of_rows() -> Any:
+    return NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
+
+
+def check_steps(iterator: Any, start: int, count: int) -> None:
+    whole = iter(alone(endless()))
+    whole.seek(start)
+    for _ in range(count):
+        compare(next(iterator), next(whole))
+
+
+def weights(value: float) -> Any:
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec())
+    return {"w": jax.device_put(np.full(4, value, np.float32), sharding)}
+
+
+def save(folder: Path, start: int) -> None:
+    """From a step, ten more, then two saves at once; the steps after the saves do not count."""
+    import orbax.checkpoint as classic
+    from orbax.checkpoint import v1
+
+    with DataLoader(endless(), sharding=sharding_of_rows()) as loader:
+        iterator = iter(loader)
+        if start:
+            restore(folder, start, iterator)
+        check_steps(iterator, start, 10)
+        step = start + 10
+        with v1.training.Checkpointer(folder / "v1") as checkpointer:
+            saving = checkpointer.save_checkpointables_async(
+                step, {"state": weights(step), "data": iterator}
+            )
+            check_steps(iterator, step, 3)
+            saving.result()
+        iterator.seek(step)
+        with classic.CheckpointManager(folder / "classic") as manager:
+            arguments = {"state": classic.args.StandardSave(weights(step))}
+            arguments["data"] = classic.args.JsonSave(iterator.get_state())
+            manager.save(step, args=classic.args.Composite(**arguments))
+            check_steps(iterator, step, 3)
+            manager.wait_until_finished()
+
+
+def restore(folder: Path, step: int, iterator: Any) -> None:
+    import orbax.checkpoint as classic
+    from orbax.checkpoint import v1
+
+    with v1.training.Checkpointer(folder / "v1") as checkpointer:
+        target = {"state": weights(0), "data": iterator}
+        loaded = checkpointer.load_checkpointables(step, target)
+    assert loaded["data"] is iterator
+    assert iterator.step == step
+    assert float(loaded["state"]["w"].addressable_data(0)[0]) == step
+    iterator.seek(0)
+    with classic.CheckpointManager(folder / "classic") as manager:
+        arguments = {"state": classic.args.StandardRestore(weights(0))}
+        arguments["data"] = classic.args.JsonRestore()
+        found = manager.restore(step, args=classic.args.Composite(**arguments))
+    iterator.set_state(found.data)
+    assert iterator.step == step
+
+
+JOBS = {"streams": streams, "trees": trees, "mistakes": mistakes}
+
+
+def main(arguments: list[str]) -> None:
+    rank, count, port, folder, *jobs = arguments
+    if int(count) > 1:
+        jax.distributed.initialize(
+            f"localhost:{port}", int(count), int(rank), initialization_timeout=60
+        )
+    assert jax.process_count() == int(count)
+    for job in jobs:
+        if job.startswith("save:"):
+            save(Path(folder), int(job.removeprefix("save:")))
+        else:
+            JOBS[job](Path(folder))
+    sys.stdout.write(f"done: {' '.join(jobs)}\n")
+    if int(count) > 1:
+        jax.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,124 @@
+"""The examples run, on small data, as a reader would run them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from processes import environment, kill_group, run_group
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name, *arguments, folder, timeout_s=180):
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    (text,) = run_group([command], timeout_s=timeout_s, env=environment(), cwd=folder)
+    return text
+
+
+def percents(text, label):
+    return [float(value) for value in re.findall(rf"{label} ([\d.]+)%", text)]
+
+
+def idx(array):
+    head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    return head + array.tobytes()
+
+
+@pytest.fixture(params=["plain", "gz"])
+def idx_folder(request, tmp_path):
+    """Images in MNIST's format: a bright square whose place is the class."""
+    rng = np.random.default_rng(0)
+    for part, count in {"train": 640, "t10k": 100}.items():
+        labels = rng.integers(0, 10, count).astype(np.uint8)
+        images = rng.integers(0, 40, (count, 28, 28)).astype(np.uint8)
+        for image, label in zip(images, labels):
+            image[2 * label : 2 * label + 8, 4:24] = 250
+        for name, array in {"images-idx3": images, "labels-idx1": labels}.items():
+            file = tmp_path / f"{part}-{name}-ubyte{'.gz' if request.param == 'gz' else ''}"
+            packed = gzip.compress(idx(array)) if request.param == "gz" else idx(array)
+            file.write_bytes(packed)
+    return tmp_path
+
+
+def test_mlp_on_idx_files(idx_folder):
+    text = run("mlp.py", "--data", str(idx_folder), "--epochs", "6", folder=idx_folder)
+    scores = percents(text, "test accuracy")
+    assert len(scores) == 6
+    assert scores[-1] > 60, text
+    assert "waiting for data" in text
+
+
+def test_mlp_on_digits(tmp_path):
+    text = run("mlp.py", "--epochs", "3", folder=tmp_path)
+    assert len(percents(text, "test accuracy")) == 3
+
+
+def test_mlp_says_what_is_missing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "mlp.py"), "--data", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "train-images-idx3-ubyte, nor train-images-idx3-ubyte.gz beside it" in done.stderr
+
+
+def test_nnx_cnn(tmp_path):
+    text = run("nnx_cnn.py", "--epochs", "2", folder=tmp_path)
+    assert percents(text, "validation accuracy")[-1] > 50, text
+
+
+def test_augment_on_device(tmp_path):
+    text = run("augment_on_device.py", "--epochs", "3", folder=tmp_path)
+    assert "augmented alike in batches of 32 and on two hosts: yes" in text
+
+
+def test_multi_host(tmp_path):
+    arguments = ["--processes", "2", "1", "--steps", "6", "--folder", str(tmp_path / "run")]
+    text = run("multi_host.py", *arguments, folder=tmp_path, timeout_s=240)
+    assert text.count("same batches as one process: yes") == 2, text
+    assert "2 processes: batches 0 to 5" in text
+    assert "1 process: batches 6 to 11" in text
+    assert "each process loaded 192 records" in text
+
+
+def test_ctrl_c_ends_all_processes_of_multi_host(tmp_path):
+    """No child outlives the process that started it."""
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "multi_host.py"), "--processes", "2", "--steps", "100000",
+         "--folder", str(tmp_path)],
+        env=environment(), cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while len(children := children_of(process.pid)) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) != 0
+        assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    finally:
+        kill_group(process)
+
+
+def children_of(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,587 @@
+"""Batches on devices: one process, eight devices made of one CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import subprocess
+import sys
+import threading
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+import chains
+import loaderx as lx
+from loaderx import DataLoader, Dataset
+from loaderx.jax import prefetch as prefetching
+from loaderx.jax.placement import Placement
+from loaderx.jax.prefetch import PlacedRun, PlacedWorkshop
+from loaderx.memory import Pool, aligned
+from processes import environment
+
+pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
+
+
+@pytest.fixture(params=["here", "in a thread"], autouse=True)
+def placing(request, monkeypatch):
+    """Every test runs with batches placed by the caller, and by the thread that may do it."""
+    in_thread = request.param == "in a thread"
+    monkeypatch.setattr(PlacedWorkshop, "in_background", in_thread, raising=False)
+    monkeypatch.setattr(PlacedRun, "_look", lambda *_: None)
+    start, started = PlacedRun._start, []
+    monkeypatch.setattr(PlacedRun, "_start", lambda run: (started.append(1), start(run))[1])
+    yield
+    assert bool(started) <= in_thread
+
+
+def rows(*spec: Any, shape: tuple[int, ...] = (8,), names: tuple[str, ...] = ("data",)) -> Any:
+    mesh = Mesh(np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape), names)
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def shardings() -> dict[str, Any]:
+    grid = {"shape": (4, 2), "names": ("data", "model")}
+    return {
+        "a device": jax.devices()[3],
+        "a sharding of one device": SingleDeviceSharding(jax.devices()[1]),
+        "rows over eight": rows("data"),
+        "rows over four": rows("data", **grid),
+        "rows and columns": rows("data", "model", **grid),
+        "rows over both axes": rows(("data", "model"), **grid),
+        "everywhere": rows(),
+    }
+
+
+def table(count: int = 80) -> Dataset[Any]:
+    x = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
+    return Dataset.from_arrays(x=x, label=np.arange(2 * count, dtype=np.int32).reshape(count, 2))
+
+
+def same(placed: Any, plain: Any) -> None:
+    assert list(placed) == list(plain)
+    for name, leaf in plain.items():
+        assert np.asarray(placed[name]).tobytes() == leaf.tobytes(), name
+
+
+# What arrives ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "auto"])
+@pytest.mark.parametrize("name", shardings())
+def test_batches_are_those_of_numpy(name, engine):
+    dataset = table().shuffle(seed=1).batch(16).repeat(3)
+    sharding = shardings()[name]
+    with DataLoader(dataset, sharding=sharding, engine=engine) as loader:
+        got = list(loader)
+    expected = list(DataLoader(dataset))
+    assert len(got) == len(expected) == 15
+    for placed, plain in zip(got, expected):
+        same(placed, plain)
+        for leaf in placed.values():
+            assert isinstance(leaf, jax.Array)
+            wanted = SingleDeviceSharding(sharding) if name == "a device" else sharding
+            assert leaf.sharding.is_equivalent_to(wanted, leaf.ndim)
+
+
+@settings(max_examples=25)
+@given(chains.batched_chains())
+def test_generated_chains_arrive_as_they_are(dataset):
+    narrow = {"x": np.int32, "y": np.float32}
+    with DataLoader(dataset, sharding=jax.devices()[0]) as loader:
+        for placed, plain in zip(loader, DataLoader(dataset), strict=True):
+            same(
+                placed, {name: leaf.astype(narrow.get(name, bool)) for name, leaf in plain.items()}
+            )
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclasses.dataclass
+class Example:
+    image: Any
+    label: Any
+
+
+def test_trees_of_shardings():
+    data, device = rows("data"), jax.devices()[2]
+    pairs = Dataset.range(16).batch(8).map(lambda n: Pair({"a": n, "b": (n + 1, n + 2)}, n * 0.5))
+    with DataLoader(pairs, sharding=Pair({"a": data, "b": None}, device)) as loader:
+        batch = next(iter(loader))
+    assert isinstance(batch, Pair)
+    assert batch.left["a"].sharding == data
+    assert [type(leaf) for leaf in batch.left["b"]] == [np.ndarray, np.ndarray]
+    assert batch.left["b"][0].dtype == np.int64  # what stays NumPy stays as it is
+    assert batch.right.devices() == {device}
+    records = [Example(np.zeros(3, np.float32), 1), Example(np.ones(3, np.float32), 2)]
+    with DataLoader(Dataset.from_source(records).batch(2), sharding=device) as loader:
+        example = next(iter(loader))
+    assert isinstance(example, Example)
+    assert example.label.tolist() == [1, 2]
+
+
+def test_records_can_be_placed_too():
+    with DataLoader(table(3), sharding=jax.devices()[0]) as loader:
+        assert [int(record["label"][0]) for record in loader] == [0, 2, 4]
+
+
+def test_nothing_is_copied_where_the_memory_is_aligned():
+    batch = {"x": aligned(np.zeros((1024, 64), np.float32))}
+    placed = Placement(jax.devices()[0]).place(batch)
+    assert placed["x"].unsafe_buffer_pointer() == batch["x"].ctypes.data
+    spread_out = Placement(rows("data")).place(batch)
+    first = spread_out["x"].addressable_shards[1].data
+    assert first.unsafe_buffer_pointer() == batch["x"].ctypes.data + 128 * 64 * 4
+
+
+# Held arrays never change ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+@pytest.mark.parametrize("name", ["a device", "rows over eight", "rows and columns", "everywhere"])
+def test_held_arrays_never_change(name, engine, monkeypatch):
+    """A pool of the smallest size, 500 asynchronous steps, and arrays that are kept for a while."""
+    for module in (lx.engines.inline, lx.engines.threads):
+        monkeypatch.setattr(module, "Pool", lambda *capacity: Pool(1))
+    source = np.repeat(np.arange(64, dtype=np.float32)[:, None], 512, axis=1)
+    dataset = Dataset.from_arrays(x=source).shuffle(seed=0).batch(16).repeat()
+    expected = iter(DataLoader(dataset, engine="inline"))
+
+    @jax.jit
+    def step(total, x):
+        return total + (x * jnp.arange(1.0, 17.0)[:, None]).sum(), x[:, 0]
+
+    total, held, wrong, outputs = jnp.float32(0), [], 0, []
+    with DataLoader(dataset, sharding=shardings()[name], engine=engine) as loader:
+        for number, batch in zip(range(500), loader):
+            plain = next(expected)["x"]
+            total, seen = step(total, batch["x"])
+            outputs.append((seen, plain[:, 0].copy()))
+            held.append((batch["x"], plain.copy()))
+            if len(held) > 3 + number % 5:
+                array, own = held.pop(number % 3)
+                wrong += np.asarray(array).tobytes() != own.tobytes()
+    wrong += sum(np.asarray(a).tobytes() != b.tobytes() for a, b in held)
+    wrong += sum(np.asarray(a).tobytes() != b.tobytes() for a, b in outputs)
+    assert wrong == 0
+    assert np.isfinite(float(total))
+
+
+# Ahead of use ------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A source that knows how often it was read."""
+
+    thread_safe = True
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        self.read.append(index)
+        if index == 25:
+            raise ValueError("no such record")
+        return np.full(2, index, np.float32)
+
+
+def stream(source: Any, **options: Any) -> Any:
+    dataset = Dataset.from_source(source).batch(1)
+    return iter(DataLoader(dataset, sharding=jax.devices()[0], engine="inline", **options))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 5])
+def test_batches_are_placed_ahead_and_do_not_count(depth):
+    source = Counting()
+    iterator = stream(source, device_prefetch=depth)
+    for step in range(12):
+        assert int(next(iterator)[0, 0]) == step
+        assert len(set(source.read)) == step + 1 + min(step, depth)
+        assert iterator.step == iterator.get_state()["step"] == step + 1
+    iterator.close()
+
+
+def test_a_failure_waits_for_its_step():
+    source = Counting()
+    iterator = stream(source, device_prefetch=3)
+    iterator.seek(20)
+    assert [int(next(iterator)[0, 0]) for _ in range(5)] == [20, 21, 22, 23, 24]
+    for _ in range(2):  # and it stays there
+        with pytest.raises(lx.RecordError, match="step 25: .* failed on record 25"):
+            next(iterator)
+        assert iterator.step == 25
+    iterator.seek(26)
+    assert int(next(iterator)[0, 0]) == 26
+    state = iterator.get_state()
+    other = stream(Counting())
+    other.set_state(state)
+    assert [int(batch[0, 0]) for batch in other] == list(range(27, 40))
+    with pytest.raises(StopIteration):
+        next(other)
+    other.close()
+    iterator.close()
+    iterator.close()
+    assert int(next(iterator)[0, 0]) == 27
+
+
+class Clock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("placing_s", "rest_s", "depth", "moves"),
+    [
+        (50e-6, 5e-3, 2, True),  # one percent of every step
+        (50e-6, 5e-3, 0, False),  # nothing is placed ahead: a thread would win nothing
+        (10e-6, 5e-3, 2, False),  # too little to matter
+        (50e-6, 5e-4, 2, False),  # too close together
+        (5e-3, 1e-3, 2, False),  # the consumer does little else
+    ],
+)
+def test_placing_moves_to_a_thread_where_it_matters(
+    placing_s, rest_s, depth, moves, placing, monkeypatch
+):
+    monkeypatch.undo()
+    clock = Clock()
+    monkeypatch.setattr(prefetching, "perf_counter", clock)
+
+    class Slow(Placement):
+        def place(self, batch: Any) -> Any:
+            clock.now += placing_s
+            return super().place(batch)
+
+    monkeypatch.setattr("loaderx.jax.placement.Placement", Slow)
+    dataset = Dataset.range(1000).batch(2).repeat()
+    loader = DataLoader(dataset, sharding=jax.devices()[0], engine="inline", device_prefetch=depth)
+    with loader:
+        iterator = iter(loader)  # held, so that nobody sends its thread home
+        for number, batch in zip(range(60), iterator):
+            clock.now += rest_s
+            assert batch.tolist() == [2 * number, 2 * number + 1]
+        names = [thread.name for thread in threading.enumerate()]
+        assert ("loaderx-placer" in names) == moves
+        if moves:  # and the next run begins there
+            another = iter(loader)
+            assert next(another).tolist() == [0, 1]
+            assert another._run._placer is not None
+
+
+def test_ctrl_c_while_loading_ahead_loses_nothing():
+    source = Counting()
+    iterator = stream(source)
+    for _ in range(3):
+        next(iterator)
+    plain, source.__class__ = source.__class__, _Interrupted
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    source.__class__ = plain
+    assert int(next(iterator)[0, 0]) == 3
+
+
+class _Interrupted(Counting):
+    def __getitem__(self, index: int) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_two_threads_share_an_iterator():
+    loader = DataLoader(table(400).batch(4), sharding=jax.devices()[0], engine="threads")
+    iterator, seen, lock = iter(loader), [], threading.Lock()
+
+    def take() -> None:
+        for batch in iterator:
+            with lock:
+                seen.append(int(batch["label"][0, 0]))
+
+    takers = [threading.Thread(target=take) for _ in range(2)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join()
+    loader.close()
+    assert sorted(seen) == list(range(0, 800, 8))
+
+
+def test_closing_while_another_thread_waits_ends_its_wait():
+    """Whatever is under way: the waiting thread gets an answer, and nothing hangs."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Blocking(Counting):
+        def __getitem__(self, index: int) -> Any:
+            if index == 3:
+                entered.set()
+                go_on.wait(20)
+            return super().__getitem__(index)
+
+    iterator, outcome = stream(Blocking(), device_prefetch=0), []
+
+    def take() -> None:
+        try:
+            for _ in range(4):
+                next(iterator)
+        except (lx.LoaderxError, StopIteration) as error:
+            outcome.append(error)
+        else:
+            outcome.append(None)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert entered.wait(20)
+    iterator.close()
+    go_on.set()
+    taker.join(20)
+    assert not taker.is_alive()
+    assert len(outcome) == 1
+    iterator.close()
+
+
+def test_narrowing_travels_to_worker_processes_without_jax():
+    import cloudpickle
+
+    class Recording:
+        def workshop(self, work: Any) -> Any:
+            self.work = work
+            return lx.engines.Inline().workshop(work)
+
+    engine = Recording()
+    iter(DataLoader(Dataset.range(8).batch(4), sharding=jax.devices()[0], engine=engine))
+    code = (
+        "import sys, cloudpickle; from loaderx.memory import Pool\n"
+        "work = cloudpickle.loads(sys.stdin.buffer.read())\n"
+        "batch = work(1, Pool().lend)\n"
+        "print(batch.dtype, batch.tolist(), 'jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=cloudpickle.dumps(engine.work),
+        capture_output=True, timeout=60, check=True, env=environment(),
+    )  # fmt: skip
+    assert done.stdout.decode().split() == ["int32", "[4,", "5,", "6,", "7]", "False"]
+
+
+def test_a_dropped_iterator_leaves_nothing():
+    iterator = iter(DataLoader(table().batch(8).repeat(), sharding=rows("data"), engine="threads"))
+    for _ in range(5):
+        next(iterator)
+    del iterator
+    gc.collect()  # the fixture looks for threads
+
+
+def test_stats_count_what_was_handed_out():
+    with DataLoader(table().batch(16), sharding=rows("data")) as loader:
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        stats = loader.stats()
+    assert (stats.batches, stats.records) == (2, 32)
+    assert stats.bytes == 2 * 16 * (16 + 8)
+
+
+# Numbers -----------------------------------------------------------------------------------------
+
+
+def test_wide_numbers_become_what_jax_holds():
+    wide = {"i": np.int64, "u": np.uint64, "f": np.float64, "c": np.complex128, "b": np.int8}
+    dataset = Dataset.from_arrays({k: np.arange(8).astype(t) for k, t in wide.items()}).batch(4)
+    with DataLoader(dataset, sharding=jax.devices()[0]) as loader:
+        batch = next(iter(loader))
+    assert {name: str(leaf.dtype) for name, leaf in batch.items()} == {
+        "i": "int32", "u": "uint32", "f": "float32", "c": "complex64", "b": "int8",
+    }  # fmt: skip
+    with jax.enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
+        batch = next(iter(loader))
+        assert {name: leaf.dtype for name, leaf in batch.items()} == wide
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+def test_an_integer_that_does_not_fit_is_an_error(engine):
+    dataset = Dataset.from_arrays(id=np.array([1, 2, 2**40, 3])).batch(2)
+    with DataLoader(dataset, sharding=jax.devices()[0], engine=engine) as loader:
+        iterator = iter(loader)
+        assert next(iterator)["id"].tolist() == [1, 2]
+        with pytest.raises(lx.StackError) as caught:
+            next(iterator)
+    assert str(caught.value) == (
+        "leaf 'id' holds 1099511627776, which does not fit into int32, and JAX makes int64 to "
+        "int32 unless jax_enable_x64 is set. Set it, or change the numbers in .map(), or leave "
+        "them on the host (None in place of a sharding)."
+    )
+    both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
+    where = {"a": None, "b": jax.devices()[0]}
+    with DataLoader(both, sharding=where, engine=engine) as loader:
+        assert [batch["a"]["id"].tolist() for batch in loader] == [[1, 2], [2**40, 3]]
+
+
+def test_no_warning_about_numbers(recwarn):
+    with DataLoader(Dataset.range(64).batch(8), sharding=rows("data")) as loader:
+        list(loader)
+    assert not recwarn.list
+
+
+# One compilation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sharding", [None, "rows"])
+def test_padded_batches_compile_once(sharding):
+    dataset = table(100).shuffle(seed=0).batch(16, pad_remainder=True).repeat(3)
+    traced = []
+
+    @jax.jit
+    def step(total, batch):
+        traced.append(jax.tree.map(lambda leaf: leaf.shape, batch))
+        return total + (batch["x"].sum(-1) * batch["mask"]).sum()
+
+    total = jnp.float32(0)
+    if sharding:
+        total = jax.device_put(total, rows())  # where the step leaves it, too
+    with DataLoader(dataset, sharding=rows("data") if sharding else None) as loader:
+        for batch in loader:
+            total = step(total, batch)
+    assert len(traced) == 1
+    assert step._cache_size() == 1
+    assert float(total) == 3 * np.arange(400.0).sum()
+
+
+# Randomness on the device ------------------------------------------------------------------------
+
+
+def test_keys_draw_the_same_wherever_they_are():
+    dataset = table(64).shuffle(seed=4).random_keys().batch(16).repeat(2)
+
+    @jax.jit
+    def draw(batch):
+        keys = jax.random.wrap_key_data(batch["key"])
+        return jax.vmap(jax.random.uniform)(keys)
+
+    streams = []
+    for sharding in (jax.devices()[0], rows("data"), rows()):
+        with DataLoader(dataset, sharding=sharding) as loader:
+            streams.append(np.concatenate([np.asarray(draw(batch)) for batch in loader]))
+    assert np.array_equal(streams[0], streams[1])
+    assert np.array_equal(streams[0], streams[2])
+    assert len(np.unique(streams[0])) == 128  # no two records, and no two epochs, draw the same
+
+
+# Mistakes ----------------------------------------------------------------------------------------
+
+
+def complaint(kind: type[Exception], dataset: Any, sharding: Any = None, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        DataLoader(dataset, sharding=sharding, **options)
+    return str(caught.value)
+
+
+def test_mistakes_are_told_when_the_loader_is_made():
+    device = jax.devices()[0]
+    say = complaint(lx.ArgumentError, table().batch(16), device, shard=(0, 2))
+    assert say.startswith("`shard` and `sharding` exclude each other")
+    say = complaint(lx.ArgumentError, table().batch(12), rows("data"))
+    assert say == (
+        "batch(12) makes batches of 12 records, which cannot be spread evenly over 8 parts, as "
+        "the sharding asks (PartitionSpec('data',) on a mesh of data=8). Make it a multiple of 8: "
+        "8 or 16."
+    ).replace("PartitionSpec('data',)", str(PartitionSpec("data")))
+    say = complaint(lx.ArgumentError, table(20).batch(16), rows("data"))
+    assert say.startswith("the last batch of batch(16) has 4 records, which cannot be spread")
+    assert say.endswith("Write drop_remainder=True or pad_remainder=True.")
+    DataLoader(table(24).batch(16), sharding=rows("data"))  # 8 are left: they fit
+    DataLoader(table(20).batch(16).take(1), sharding=rows("data"))
+    say = complaint(lx.ArgumentTypeError, table().batch(16), PartitionSpec("data"))
+    assert "write NamedSharding(mesh, spec)" in say
+    say = complaint(lx.ArgumentTypeError, table().batch(16), {"x": "cpu", "label": device})
+    assert '`sharding` at "x" must be a jax Device or Sharding' in say
+    assert "jax.devices('cpu')[0]" in say
+    say = complaint(lx.ArgumentTypeError, table().batch(16), {"x": None})
+    assert "names no device" in say
+    say = complaint(lx.ArgumentError, table().batch(16), {"x": device})
+    assert "it has 'x', the batch has {'x': *, 'label': *}" in say
+    say = complaint(lx.ArgumentError, table().batch(16), jax.devices())
+    assert "it has 0, 1, 2, 3, 4, 5, 6, 7, the batch has" in say
+    assert say.endswith("write NamedSharding(Mesh(devices, ('data',)), PartitionSpec('data')).")
+    say = complaint(lx.ArgumentError, table().batch(16), device, device_prefetch=-1)
+    assert say == "`device_prefetch` must be at least 0, got -1."
+    text = Dataset.from_arrays(name=np.array(["a", "b"]), x=np.zeros(2)).batch(2)
+    say = complaint(lx.StackError, text, device)
+    assert say.startswith('leaf "name" holds <U1, which no device can. Leave it on the host (None')
+
+
+def test_what_only_the_first_batch_can_tell():
+    device = jax.devices()[0]
+    texts = Dataset.from_source([{"t": "a", "n": 1}, {"t": "b", "n": 2}]).batch(2)
+    with pytest.raises(lx.StackError, match='leaf "t" holds text or other Python objects'):
+        next(iter(DataLoader(texts, sharding=device)))
+    batch = next(iter(DataLoader(texts, sharding={"t": None, "n": device})))
+    assert batch["t"].tolist() == ["a", "b"]
+    assert isinstance(batch["n"], jax.Array)
+    wrong = table().batch(16).map(lambda b: {"x": b["x"][:5]})
+    with pytest.raises(lx.ArgumentError, match='leaf "x" .ndarray of shape .5, 4.. cannot be'):
+        next(iter(DataLoader(wrong, sharding=rows("data"))))
+    with pytest.raises(lx.ArgumentError, match='at "x" it has 0, the batch has an array'):
+        next(iter(DataLoader(wrong, sharding={"x": [device]})))
+
+
+def test_shard_of():
+    assert lx.jax.shard_of(rows("data"), 16) == (0, 1)
+    with pytest.raises(lx.ArgumentTypeError, match="must be a jax Device or Sharding, got None"):
+        lx.jax.shard_of(None, 16)
+    with pytest.raises(lx.ArgumentTypeError, match="must be a jax Device or Sharding"):
+        lx.jax.shard_of([jax.devices()[0]], 16)
+
+
+# Without jax -------------------------------------------------------------------------------------
+
+WITHOUT_JAX = """
+import sys
+sys.modules["jax"] = None
+import numpy as np, loaderx as lx
+dataset = lx.Dataset.from_arrays(x=np.arange(10)).shuffle(seed=0).random_keys().batch(5)
+with lx.DataLoader(dataset, engine="threads") as loader:
+    iterator = iter(loader)
+    next(iterator)
+    iterator.set_state(lx.merge_states([iterator.get_state()]))
+    next(iterator)
+for attempt in (lambda: lx.DataLoader(dataset, sharding="gpu"), lambda: lx.jax):
+    try:
+        attempt()
+    except lx.MissingPackageError as error:
+        assert isinstance(error, ImportError)
+        print(error)
+"""
+
+
+def test_without_jax_the_rest_works_and_the_extra_is_named():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX],
+        capture_output=True, text=True, timeout=60, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("placing batches on devices needs jax, which cannot be imported")
+        assert line.endswith('Write: pip install "loaderx[jax]"')
+
+
+def test_jax_is_imported_late():
+    code = (
+        "import sys, loaderx as lx\n"
+        "lx.DataLoader(lx.Dataset.range(4).batch(2))\n"
+        "assert 'jax' not in sys.modules and 'loaderx.jax' not in sys.modules\n"
+        "assert lx.jax.shard_of is not None and 'jax' in sys.modules\n"
+        "assert not hasattr(lx, 'jaxx')"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True, env=environment())
