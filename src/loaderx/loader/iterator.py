@@ -92,7 +92,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         since, start = self._counted
         self._counted = (self._last, self._position)
         counters, node = self._counters, self._node
-        counters.seconds += self._last - since
+        counters.seconds += max(self._last - since, self._waited)
         counters.waited += self._waited
         self._waited = 0.0
         counters.batches += self._position - start

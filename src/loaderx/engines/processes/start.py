@@ -1,11 +1,11 @@
 """The first lines that a worker process runs.  Not imported by anything."""
 
-import signal
-
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the consumer, who decides
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
 if __name__ == "__main__":
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the consumer, who decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
     import sys
 
     _, _name, _number, _workers, _parent, _descriptors = sys.argv
