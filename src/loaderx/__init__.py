@@ -20,7 +20,7 @@ from loaderx.errors import (
     StackError,
     StateError,
 )
-from loaderx.loader import DataLoader, LoaderIterator
+from loaderx.loader import DataLoader, LoaderIterator, merge_states
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
@@ -44,5 +44,6 @@ __all__ = [
     "StateError",
     "__version__",
     "engines",
+    "merge_states",
     "sources",
 ]

@@ -14,8 +14,10 @@ from loaderx.errors import (
     ArgumentTypeError,
     ChainError,
     PositionError,
+    check_choice,
     check_int,
 )
+from loaderx.stages.packing import OVERFLOWS, STRATEGIES, Packing
 from loaderx.stages.stacking import Padding
 
 
@@ -65,6 +67,65 @@ def check_padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
         path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
     }
     return Padding(lengths, value)
+
+
+def check_packing(
+    lengths: Any,
+    strategy: str,
+    window: int,
+    overflow: str,
+    pad_value: Any,
+    max_segments: int | None,
+    segment_ids: str | None,
+    positions: str | None,
+    bos: Any,
+    whole_documents: bool,
+) -> Packing:
+    if not isinstance(lengths, Mapping) or not lengths:
+        raise ArgumentTypeError(
+            f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
+        )
+    least = 1 if bos is None else 2
+    rows = {path: check_int(f"lengths[{path!r}]", n, least=least) for path, n in lengths.items()}
+    check_choice("strategy", strategy, STRATEGIES)
+    check_choice("overflow", overflow, OVERFLOWS)
+    if max_segments is not None:
+        check_int("max_segments", max_segments, least=1)
+    for name, template in (("segment_ids", segment_ids), ("positions", positions)):
+        if template is not None and (not isinstance(template, str) or "{}" not in template):
+            raise ArgumentError(
+                f"`{name}` must be a name with a {{}} for the leaf, such as '{{}}_{name}', or "
+                f"None; got {template!r}."
+            )
+    if segment_ids is not None and segment_ids == positions:
+        raise ArgumentError(f"`segment_ids` and `positions` have the same name {positions!r}.")
+    if whole_documents and strategy != "concat":
+        raise ArgumentError(
+            f"`whole_documents` goes with strategy='concat'; {strategy!r} never cuts a record."
+        )
+    if strategy == "concat" and not whole_documents:
+        if len(set(rows.values())) > 1:
+            raise ArgumentError(
+                "strategy='concat' cuts all leaves at the same places: their `lengths` must be "
+                f"equal, got {rows}. Use whole_documents=True, or another strategy."
+            )
+        if overflow != "error":
+            raise ArgumentError(
+                "strategy='concat' cuts records wherever a row is full, so `overflow` has no "
+                "meaning. Leave it out, or use whole_documents=True."
+            )
+    return Packing(
+        rows,
+        strategy,
+        check_int("window", window, least=1),
+        overflow,
+        pad_value,
+        max_segments,
+        segment_ids,
+        positions,
+        bos,
+        whole_documents,
+    )
 
 
 def index_table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]:

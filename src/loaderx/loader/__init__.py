@@ -2,5 +2,6 @@
 
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import DataLoader
+from loaderx.loader.state import merge_states
 
-__all__ = ["DataLoader", "LoaderIterator"]
+__all__ = ["DataLoader", "LoaderIterator", "merge_states"]

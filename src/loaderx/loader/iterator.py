@@ -12,7 +12,6 @@ from loaderx.errors import ArgumentError, StateError, check_int
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
-from loaderx.loader.work import PlanWork
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ class LoaderIterator(Iterator[T], Generic[T]):
         base: Node,
         chain: list[str],
         steps: range,
-        work: PlanWork,
+        work: Any,  # PlanWork, or for streams UnitWork
         workshop: Workshop,
         counters: Counters,
     ) -> None:
@@ -63,9 +62,19 @@ class LoaderIterator(Iterator[T], Generic[T]):
         """The first ``next``, and the first after an error or a move."""
         self._last = perf_counter()
         self._counted = (self._last, self._position)
-        self._run = self._workshop.open(range(self._position, self._steps.stop))
+        self._run = self._start()
         self._next = self._run.next
         return self._next()
+
+    def _start(self) -> Run:
+        return self._workshop.open(range(self._position, self._steps.stop))
+
+    def _rows_since(self, start: int) -> int:
+        """Records in the batches from a step to the present one."""
+        node = self._node
+        rows = rows_before(node, self._position) - rows_before(node, start)
+        hosts: int = self._work.hosts
+        return rows // hosts
 
     def _note(self, noted: Noted) -> Any:
         self._counters.note(noted.value, noted.replaced, noted.times)
@@ -84,13 +93,12 @@ class LoaderIterator(Iterator[T], Generic[T]):
             return
         since, start = self._counted
         self._counted = (self._last, self._position)
-        counters, node = self._counters, self._node
+        counters = self._counters
         counters.seconds += self._last - since
         counters.waited += self._waited
         self._waited = 0.0
         counters.batches += self._position - start
-        rows = rows_before(node, self._position) - rows_before(node, start)
-        counters.records += rows // self._work.hosts
+        counters.records += self._rows_since(start)
         counters.engine, counters.reason = self._run.describe()
 
     def __del__(self) -> None:

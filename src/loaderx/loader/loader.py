@@ -22,6 +22,7 @@ from loaderx.errors import (
 )
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.stats import Counters, Stats, summary
+from loaderx.loader.stream import StreamSetup
 from loaderx.loader.work import PlanWork
 
 T = TypeVar("T")
@@ -123,6 +124,7 @@ class DataLoader(Generic[T]):
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
         self._all = self._base if endless else stages.Repeated(self._base, None)
+        self._stream = StreamSetup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
         self._workshop: Workshop | None = None
         self._counters = Counters()
@@ -134,6 +136,8 @@ class DataLoader(Generic[T]):
 
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
+        if self._stream is not None:
+            return self._iterate_stream(self._stream)
         length = self._node.length
         chain = marks(self._node, default_seed(self._node, 0))
         return self._iterate(range(_ENDLESS if length is None else length), chain)
@@ -141,6 +145,8 @@ class DataLoader(Generic[T]):
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
+        if self._stream is not None:
+            return self._iterate_stream(self._stream, number)
         length = self._base.length
         if length is None:
             raise ChainError(
@@ -156,6 +162,13 @@ class DataLoader(Generic[T]):
         made: LoaderIterator[T] = LoaderIterator(
             self._all, self._base, chain, steps, self._work, self._workshop, self._counters
         )
+        self._iterators.add(made)
+        return made
+
+    def _iterate_stream(self, stream: StreamSetup, epoch: int | None = None) -> LoaderIterator[T]:
+        if self._workshop is None:
+            self._workshop = self._engine.workshop(stream.work)
+        made: LoaderIterator[T] = stream.iterator(self._workshop, self._counters, epoch)
         self._iterators.add(made)
         return made
 
@@ -212,6 +225,11 @@ def _short_form(
         raise ChainError(
             "`batch_size` was given, but the dataset has a .batch(...) already. Leave one out."
         )
+    if shuffle and dataset._node.is_stream:
+        raise ChainError(
+            "a stream cannot be shuffled as a whole: pass shuffle=False, and put "
+            ".shuffle(window=...) into the dataset."
+        )
     if shuffle:
         dataset = dataset.shuffle(seed)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
@@ -261,6 +279,8 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
     if count == 1:
         return (0, 1)
+    if node.is_stream:  # it is cut into lanes, which `StreamSetup` looks at
+        return (index, count)
     if not node.batched:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     for below in node.below():
