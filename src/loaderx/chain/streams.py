@@ -149,8 +149,8 @@ def unit_rows(node: Node, windows: list[int], lanes: int) -> int:
         rows = min(UNIT_ROWS, max(16, UNIT_BYTES // max(1, nbytes)))
     if node.length is not None:
         rows = min(rows, max(1, node.length // (4 * lanes)))
-    bits = rows.bit_length() - 1
-    return int(1 << bits)
+    bits: int = rows.bit_length() - 1
+    return 1 << bits
 
 
 def _nbytes(leaf: Any) -> int:

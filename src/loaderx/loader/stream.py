@@ -184,7 +184,7 @@ class StreamIterator(LoaderIterator[T]):
         self._reported = 0
 
     def _start(self) -> Any:
-        supply = EngineSupply(self._setup.work, self._workshop)
+        supply = EngineSupply(self._setup.work, self._workshop, self._passes[1])
         reading = self._setup.plan.read(supply, *self._passes)
         if self._saved is not None:
             reading.restore(*self._saved, fresh=self._fresh)

@@ -42,6 +42,13 @@ class UnitWork:
             )
         return leaf * self.block + place
 
+    def limit(self, leaf: int, passes: int | None) -> int:
+        """The end of a leaf's units, if so many passes are made over the whole."""
+        if passes is None:
+            return self.block
+        plan = self.leaves[leaf]
+        return min(self.block, plan.rounds_until(passes, self.lanes) * len(self.own))
+
     def __call__(self, step: int, lend: Lend) -> Noted:
         leaf, place = divmod(step, self.block)
         job = TimedJob(lend)
@@ -73,8 +80,9 @@ class UnitWork:
 class EngineSupply(Supply):
     """Units from runs of an engine: one run per leaf, in the order of its feed."""
 
-    def __init__(self, work: UnitWork, workshop: Workshop) -> None:
+    def __init__(self, work: UnitWork, workshop: Workshop, passes: int | None) -> None:
         self._work, self._workshop = work, workshop
+        self._limits = [work.limit(leaf, passes) for leaf in range(len(work.leaves))]
         self._runs: dict[int, Run] = {}
         self._lend = Pool().lend
         self.noted: list[Noted] = []  # what units had to tell since the last batch
@@ -84,7 +92,7 @@ class EngineSupply(Supply):
         if old is not None:
             old.close()
         first = self._work.number(leaf, number)
-        run = self._workshop.open(range(first, (leaf + 1) * self._work.block))
+        run = self._workshop.open(range(first, leaf * self._work.block + self._limits[leaf]))
         self._runs[leaf] = run
         take, noted = run.next, self.noted
 

@@ -137,13 +137,15 @@ def _patience(plan: UnitPlan) -> int | None:
 class RepeatReader(Reader):
     """Passes over a reader.  State: the pass, and the position in it."""
 
-    def __init__(self, below: Reader, count: int | None, stage: str) -> None:
+    def __init__(self, below: Reader, count: int | None, stage: str, lanes: int) -> None:
         self.below, self.count, self.stage = below, count, stage
-        self.number = 0
+        # A lane has a share of the records, and in another order another share.
+        self.patience = 1 if lanes == 1 else 4 * lanes
+        self.number = self.barren = 0
         self.given = False  # did this pass give a row?
 
     def start(self, path: Path) -> None:
-        self.path, self.number, self.given = path, 0, False
+        self.path, self.number, self.given, self.barren = path, 0, False, 0
         self.below.start((*path, 0))
 
     def ready_here(self, n: int) -> int:
@@ -154,7 +156,8 @@ class RepeatReader(Reader):
 
     def advance(self) -> None:
         """Goes to the next pass."""
-        if not self.given and self.count is None:
+        self.barren = 0 if self.given else self.barren + 1
+        if self.barren >= self.patience and self.count is None:
             raise LoaderxError(
                 f"{self.stage}: not one record came through in a whole pass, so the next would be "
                 "as empty. Look at what the filter returns."
@@ -177,7 +180,7 @@ class RepeatReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         number, below = _numbers(state, 2)
-        self.path, self.number = path, _whole(number)
+        self.path, self.number, self.barren = path, _whole(number), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
 
@@ -220,8 +223,8 @@ class SliceReader(Reader):
 class MixReader(Reader):
     """Rows of several readers by tickets.  State: rows given, and each component's position."""
 
-    def __init__(self, parts: Sequence[Reader], schedule: Schedule, *, stage: str) -> None:
-        self.parts, self.schedule, self.stage = parts, schedule, stage
+    def __init__(self, parts: Sequence[Reader], schedule: Schedule) -> None:
+        self.parts, self.schedule = parts, schedule
         self.given = 0
 
     def start(self, path: Path) -> None:
@@ -243,25 +246,18 @@ class MixReader(Reader):
                 places = np.flatnonzero(which[:ready] == number)
                 if not places.size:
                     continue
-                here = part.ready_here if isinstance(part, RepeatReader) else part.ready
-                found = here(len(places))
+                found = self._ready_of(part, len(places))
                 if found < len(places):
                     ready, short = int(places[found]), number
             if ready or not self._goes_on(short):
                 return ready
 
+    def _ready_of(self, part: Reader, n: int) -> int:
+        return part.ready(n)
+
     def _goes_on(self, ended: int) -> bool:
-        """Does the mix continue although a component has ended?  Only where it can begin again."""
-        part = self.parts[ended]
-        if not isinstance(part, RepeatReader):
-            return False
-        others = [other for number, other in enumerate(self.parts) if number != ended]
-        if part.number == 0 and all(
-            isinstance(other, RepeatReader) and other.number > 0 for other in others
-        ):
-            return False  # the last of them has ended, too
-        part.advance()
-        return True
+        """Does the mix continue although a component has ended?"""
+        return False
 
     def take(self, n: int) -> Piece:
         which = self._upcoming(n)
@@ -281,6 +277,24 @@ class MixReader(Reader):
         self.given = 0 if fresh else _whole(given)
         for part, inner in zip(self.parts, parts, strict=True):
             part.restore(path, inner, fresh=fresh)
+
+
+class AgainMixReader(MixReader):
+    """A mix whose components start again, until the last of them has ended."""
+
+    parts: Sequence[RepeatReader]
+
+    def _ready_of(self, part: Reader, n: int) -> int:
+        assert isinstance(part, RepeatReader)
+        return part.ready_here(n)
+
+    def _goes_on(self, ended: int) -> bool:
+        part = self.parts[ended]
+        others = [other for number, other in enumerate(self.parts) if number != ended]
+        if part.number == 0 and all(other.number > 0 for other in others):
+            return False
+        part.advance()
+        return True
 
 
 class ChunkReader(Reader):

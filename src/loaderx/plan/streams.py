@@ -101,13 +101,16 @@ class Builder:
             case stages.Seeded():
                 return self.records(node.input, above, passes, finish)
             case stages.Repeated():
-                inner = [
-                    *passes,
-                    (INNER_PASSES if node.epochs is None else node.epochs, node.repeats),
-                ]
+                times = INNER_PASSES if node.epochs is None else node.epochs
+                inner = [*passes, (times, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
-                return lambda reading, lane: lanes.RepeatReader(below(reading, lane), epochs, stage)
+                many = self.plan.lanes
+
+                def repeated(reading: Reading, lane: int) -> lanes.Reader:
+                    return lanes.RepeatReader(below(reading, lane), epochs, stage, many)
+
+                return repeated
             case stages.Sliced():
                 pushed, rest = _split(above)
                 last = finish if not rest else self.plan.loose
@@ -212,17 +215,17 @@ class Builder:
             for number, part in enumerate(node.components)
         ]
         schedule, stage, again = node.schedule, node.stage, node.stop == "repeat"
-        ends = [part.ends for part in node.components]
+        many = self.plan.lanes
 
         def mixed(reading: Reading, lane: int) -> lanes.Reader:
-            readers: list[lanes.Reader] = []
-            for number, make in enumerate(parts):
-                reader = make(reading, lane)
-                if again:
-                    name = f"dataset {number} of {stage}" if ends[number] else stage
-                    reader = lanes.RepeatReader(reader, None, name)
-                readers.append(reader)
-            return lanes.MixReader(readers, schedule, stage=stage)
+            readers = [make(reading, lane) for make in parts]
+            if not again:
+                return lanes.MixReader(readers, schedule)
+            repeated = [
+                lanes.RepeatReader(reader, None, f"dataset {number} of {stage}", many)
+                for number, reader in enumerate(readers)
+            ]
+            return lanes.AgainMixReader(repeated, schedule)
 
         return self._chunked(mixed, rest, passes, finish) if rest else mixed
 

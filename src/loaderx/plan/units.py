@@ -512,6 +512,12 @@ class UnitPlan:
         """The pass of a round over all lanes, and the round within it."""
         return divmod(rounds, rounds_of(self.units, lanes))
 
+    def rounds_until(self, stop: int, lanes: int) -> int:
+        """Rounds before pass ``stop`` of the outermost repeat."""
+        for count, _ in self.passes[1:]:
+            stop *= count
+        return stop * rounds_of(self.units, lanes)
+
     def pass_number(self, path: Sequence[int]) -> int:
         """One number for the passes of all repeats above."""
         number = 0
