@@ -149,12 +149,12 @@ def unit_rows(node: Node, windows: list[int], lanes: int) -> int:
         rows = min(UNIT_ROWS, max(16, UNIT_BYTES // max(1, nbytes)))
     if node.length is not None:
         rows = min(rows, max(1, node.length // (4 * lanes)))
-    bits: int = rows.bit_length() - 1
-    return 1 << bits
+    return 1 << (rows.bit_length() - 1)
 
 
 def _nbytes(leaf: Any) -> int:
-    return int(np.prod([size or 1 for size in leaf.shape], dtype=np.int64)) * leaf.dtype.itemsize
+    rows = int(np.prod([size or 1 for size in leaf.shape], dtype=np.int64))
+    return rows * int(leaf.dtype.itemsize)
 
 
 def unit_leaves(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Node, list[int]]]:

@@ -7,11 +7,13 @@ from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Source
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
+from loaderx.sources.tokens import Tokens
 
 __all__ = [
     "ArraySource",
     "ObjectSource",
     "RangeSource",
     "Source",
+    "Tokens",
     "adapt",
 ]
