@@ -23,6 +23,7 @@ from loaderx.order.epochs import child
 from loaderx.order.permutation import permute
 from loaderx.plan.job import Job
 from loaderx.plan.records import (
+    ReadSource,
     RecordOperator,
     Run,
     Stacked,
@@ -32,6 +33,7 @@ from loaderx.plan.records import (
     say,
 )
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROOT, Keys, fold, fold_int, stage_keys
+from loaderx.sources import ArraySource
 from loaderx.stages.functions import Function
 from loaderx.stages.packing import Packing, pack
 from loaderx.stages.stacking import Padding, stack
@@ -193,6 +195,7 @@ class Filter(UnitStage):
     def __init__(self, stage: str, function: Function, *, stacked: bool, meter: int) -> None:
         super().__init__(stage)
         self.function, self.wants, self.meter = function, stacked, meter
+        self.borrows = False  # is it given views of the source, which must not go further?
 
     def read(self, chunk: Chunk, job: Job) -> Chunk:
         count = len(chunk)
@@ -211,7 +214,7 @@ class Filter(UnitStage):
         assert self.meter is not None
         before = chunk.meters.get(self.meter, (0, 0))
         chunk.meters[self.meter] = (before[0] + count, before[1] + len(kept))
-        return chunk if len(kept) == count else chunk.pick(kept, job)
+        return chunk if len(kept) == count and not self.borrows else chunk.pick(kept, job)
 
     def _mask(self, tree: Any, count: int, fail: Any) -> Array:
         try:
@@ -503,6 +506,18 @@ class UnitPlan:
         self.longest = longest  # of the datasets below, for one that is endless
         self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
+        self.window = self._borrowed()
+
+    def _borrowed(self) -> Callable[[int, int], Any] | None:
+        """Reads a unit as views of the source: where a mask picks rows from it, that is enough."""
+        first = self.stages[0] if self.stages else None
+        operator = self.operator
+        if not isinstance(first, Filter) or not first.wants or operator.moves:
+            return None
+        if not isinstance(operator, ReadSource) or not isinstance(operator.source, ArraySource):
+            return None
+        first.borrows = True
+        return operator.source.window
 
     @property
     def units(self) -> int | None:
@@ -562,6 +577,11 @@ class UnitPlan:
 
     def _read(self, rows: Any, job: Job) -> tuple[Run, Positions]:
         everything = np.arange(len(rows))
+        if self.window is not None:
+            first = int(rows.index[0])
+            views = self.window(first, first + len(rows))
+            if views is not None:
+                return Stacked(views, len(rows)), everything
         try:
             return job.read(self.operator, rows), everything
         except RecordError as error:
