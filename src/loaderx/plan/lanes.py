@@ -453,5 +453,5 @@ class IterableReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         if state is not None:
-            _whole(_numbers(state, 2)[0])
+            _whole(_numbers(state, 3)[0])
         self._go(path, state)

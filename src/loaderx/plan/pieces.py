@@ -61,7 +61,7 @@ class Piece:
         return as_records(Stacked(self.structure.build(self.leaves or []), self.count))
 
     def name(self, number: int) -> str:
-        return f"row {number} of a unit" if self.names is None else self.names[number]
+        return f"row {number} of its unit" if self.names is None else self.names[number]
 
 
 def joined_keys(pieces: Sequence[Piece]) -> Keys | None:
@@ -91,7 +91,11 @@ def as_batch(pieces: Sequence[Piece], lend: Lend, padding: Padding = NO_PADDING)
     """All rows as one batch, in arrays that the caller owns."""
     if not fit_together(pieces):
         records = [record for piece in pieces for record in piece.as_records()]
-        names = [piece.name(number) for piece in pieces for number in range(piece.count)]
+        names: list[str] = []
+        for piece in pieces:
+            names += piece.names or [
+                f"row {len(names) + number} of the batch" for number in range(piece.count)
+            ]
         # What a unit stacked has been padded there already.
         loose = all(piece.records is not None for piece in pieces)
         return stack(records, lend, names.__getitem__, padding if loose else NO_PADDING)

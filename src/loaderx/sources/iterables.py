@@ -76,20 +76,27 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 class OpenIterable:
-    """An iterator that knows its position: ``[records read, the source's own state]``."""
+    """An iterator that knows its position: ``[records read, did it end, the source's own state]``.
+
+    Once it has ended, its own state no longer counts: some begin anew there.
+    """
 
     def __init__(self, source: IterableSource, part: int, parts: int, position: Any) -> None:
-        self.count, own = _parse(position)
+        self.count, self.ended, own = _parse(position)
+        self._save: Any = None
+        self._records: Iterator[Any] = iter(())
+        if self.ended:
+            return
         iterable = source.make(part, parts)
-        self._keeper, self._save, load = _state_methods(iterable)
+        keeper, self._save, load = _state_methods(iterable)
         if load is not None and own is not None:
             load(copy.deepcopy(own))
         self._records = iter(iterable)
-        if self._keeper is None:
-            self._keeper, self._save, load = _state_methods(self._records)
+        if keeper is None:
+            keeper, self._save, load = _state_methods(self._records)
             if load is not None and own is not None:
                 load(copy.deepcopy(own))
-        if self.count and (self._keeper is None or own is None):
+        if self.count and (keeper is None or own is None):
             self._skip(source)
 
     def _skip(self, source: IterableSource) -> None:
@@ -104,21 +111,24 @@ class OpenIterable:
         """The next records, fewer than ``most`` at the end."""
         found = list(itertools.islice(self._records, most))
         self.count += len(found)
+        self.ended = self.ended or len(found) < most
         return found
 
     def position(self) -> list[Any]:
-        return [self.count, None if self._save is None else copy.deepcopy(self._save())]
+        if self.ended or self._save is None:
+            return [self.count, self.ended, None]
+        return [self.count, False, copy.deepcopy(self._save())]
 
 
 def name_of(made: Any) -> str:
     return str(getattr(made, "__name__", type(made).__name__))
 
 
-def _parse(position: Any) -> tuple[int, Any]:
+def _parse(position: Any) -> tuple[int, bool, Any]:
     if position is None:
-        return 0, None
-    count, own = position
-    return int(count), own
+        return 0, False, None
+    count, ended, own = position
+    return int(count), bool(ended), own
 
 
 def _state_methods(obj: Any) -> tuple[Any, Any, Any]:
