@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from loaderx.chain import joined, stages, streams
 from loaderx.chain.arguments import (
+    check_bucketing,
     check_packing,
     check_padding,
     index_table,
@@ -475,6 +476,36 @@ class Dataset(Generic[T]):
             bos, whole_documents,
         )  # fmt: skip
         return Dataset._of(streams.PackedRecords(self._node, options))
+
+    def bucket(
+        self,
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int],
+        *,
+        leaves: str | Sequence[str] | None = None,
+        window: int = 2000,
+        drop_remainder: bool = False,
+        pad_value: Any = 0,
+        mask_key: str = "mask",
+    ) -> Dataset[Any]:
+        """Batches of records of like length, in a few fixed shapes.  Makes a stream.
+
+        A record goes into the first boundary that it does not exceed; batches of that bucket are
+        padded to the boundary and have its batch size.  ``leaves`` names the leaves with that
+        length (all that have an axis, by default); beside each stands ``<leaf>_length``.
+
+        Records of ``window`` consecutive places are sorted together.  What is left over goes on to
+        the next larger bucket; the last batch of a window is filled up, and a bool leaf
+        ``mask_key`` tells which rows are real.  ``drop_remainder`` leaves it out, and the mask.
+
+        >>> ds = Dataset.from_source([{"t": [i] * i} for i in (1, 5, 2, 6, 2)])
+        >>> [batch["t"].shape for batch in ds.bucket([2, 8], [3, 2])]
+        [(3, 2), (2, 8)]
+        """
+        options = check_bucketing(
+            boundaries, batch_sizes, leaves, window, drop_remainder, pad_value, mask_key
+        )
+        return Dataset._of(streams.Bucketed(self._node, options))
 
     def unbatch(self) -> Dataset[Any]:
         """The rows of batches as records again (padding left out)."""

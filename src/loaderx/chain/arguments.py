@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from loaderx.errors import (
     check_choice,
     check_int,
 )
+from loaderx.stages.bucketing import Bucketing
 from loaderx.stages.packing import OVERFLOWS, STRATEGIES, Packing
 from loaderx.stages.stacking import Padding
 
@@ -125,6 +127,38 @@ def check_packing(
         positions,
         bos,
         whole_documents,
+    )
+
+
+def check_bucketing(
+    boundaries: Sequence[int],
+    batch_sizes: int | Sequence[int],
+    leaves: str | Sequence[str] | None,
+    window: int,
+    drop_remainder: bool,
+    pad_value: Any,
+    mask_key: str,
+) -> Bucketing:
+    if isinstance(boundaries, (str, int)) or not list(boundaries):
+        raise ArgumentTypeError(f"`boundaries` must be a list of lengths, got {boundaries!r}.")
+    ends = [check_int(f"boundaries[{i}]", n, least=1) for i, n in enumerate(boundaries)]
+    if any(b <= a for a, b in itertools.pairwise(ends)):
+        raise ArgumentError(f"`boundaries` must rise from each to the next, got {ends}.")
+    listed = [batch_sizes] * len(ends) if hasattr(batch_sizes, "__index__") else list(batch_sizes)
+    sizes = [check_int(f"batch_sizes[{i}]", n, least=1) for i, n in enumerate(listed)]
+    if len(sizes) != len(ends):
+        raise ArgumentError(
+            f"`batch_sizes` has {len(sizes)} numbers for {len(ends)} boundaries. Give one for "
+            "each, or one for all."
+        )
+    if isinstance(leaves, str):
+        leaves = [leaves]
+    named = None if leaves is None else tuple(leaves)
+    if named == ():
+        raise ArgumentError("`leaves` is empty: name the leaves that have the length.")
+    span = check_int("window", window, least=1)
+    return Bucketing(
+        tuple(ends), tuple(sizes), named, span, bool(drop_remainder), pad_value, mask_key
     )
 
 

@@ -17,6 +17,7 @@ from loaderx.chain.joined import Mixed
 from loaderx.chain.stages import Batched, Single, Sliced, WindowShuffled
 from loaderx.errors import ChainError
 from loaderx.sources.iterables import IterableSource
+from loaderx.stages.bucketing import Bucketing
 from loaderx.stages.functions import Function
 from loaderx.stages.packing import Packing
 from loaderx.tree import Tree, flatten
@@ -100,6 +101,32 @@ class PackedRecords(StreamStage):
         return f"pack({self.options.window}) {digest(values)}"
 
 
+class Bucketed(StreamStage):
+    options: Bucketing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_windows(self)
+
+    @cached_property
+    def batched(self) -> bool:
+        return True
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        return None
+
+    @property
+    def stage(self) -> str:
+        options = self.options
+        shapes = zip(options.batch_sizes, options.boundaries, strict=True)
+        return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
+
+    def mark(self, seed: int) -> str:
+        values = [getattr(self.options, name) for name in self.options._fields]
+        return f"bucket({self.options.window}) {digest(values)}"
+
+
 class FromIterable(Node):
     source: IterableSource
 
@@ -165,7 +192,7 @@ def unit_leaves(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Nod
     match node:
         case WindowShuffled():
             windows = (*windows, node.window)
-        case PackedRecords():
+        case PackedRecords() | Bucketed():
             windows = (*windows, node.options.window)
         case Sliced() | Mixed():  # what stands above runs on the ordered rows
             windows = ()
@@ -179,7 +206,7 @@ def check_windows(node: Node) -> None:
     while node.is_stage and node.is_stream and not isinstance(node, Sliced):
         if isinstance(node, WindowShuffled):
             windows[node.window] = node.stage
-        elif isinstance(node, PackedRecords):
+        elif isinstance(node, (PackedRecords, Bucketed)):
             windows[node.options.window] = node.stage
         node = node.inputs[0]
     largest = max(windows, default=1)

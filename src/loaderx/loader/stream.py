@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
-from loaderx.chain.streams import unit_mark
+from loaderx.chain.streams import Bucketed, unit_mark
 from loaderx.engines.base import Noted, Workshop
 from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
 from loaderx.loader.iterator import LoaderIterator
@@ -75,6 +75,11 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if hosts == 1:
         return
     batch = next((below for below in node.below() if isinstance(below, stages.Batched)), None)
+    if any(isinstance(below, Bucketed) for below in node.below()):
+        raise ChainError(
+            "several hosts cannot share the batches of .bucket(...): the next one may have another "
+            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
+        )
     if batch is None:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     if batch.lanes % hosts:

@@ -18,7 +18,7 @@ from loaderx.plan.records import say
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.stacking import pad_rows
 from loaderx.stages.transforms import Transform
-from loaderx.tree import Tree, map_leaves
+from loaderx.tree import Tree, flatten, map_leaves
 
 
 class Made:
@@ -134,6 +134,20 @@ class CutRecords(Lanes):
             return None
         record = pieces[0].as_records()[0]
         return Made(map_leaves(_owned, record), joined_keys(pieces), 1)
+
+
+class CutBuckets(Lanes):
+    """A stream of finished batches."""
+
+    def next(self) -> Made | None:
+        pieces = _rows(self.lanes[0], 1)
+        if not pieces:
+            return None
+        tree, keys, count = pieces[0].as_records()[0]
+        missing = 0 if keys is None else len(flatten(tree)[0][0]) - count
+        if keys is not None and missing:
+            keys = keys[[*range(count), *([count - 1] * missing)]]
+        return Made(tree, keys, count)
 
 
 def _owned(leaf: Any) -> Any:

@@ -42,6 +42,9 @@ class StreamPlan:
         self.batch = next(
             (below for below in node.below() if isinstance(below, stages.Batched)), None
         )
+        self.bucket = next(
+            (below for below in node.below() if isinstance(below, streams.Bucketed)), None
+        )
         self.lanes = 1 if self.batch is None else self.batch.lanes
         host, hosts = shard
         self.hosts = hosts
@@ -59,19 +62,21 @@ class StreamPlan:
         self.loose = units.Finish(stacked=False, padding=NO_PADDING)
         seed = default_seed(node, 0)
         self.seed = seed
-        records = node if self.batch is None else self.batch.input
-        above = node
-        guards: list[units.UnitStage] = []
+        cut = self.batch or self.bucket
+        records = node if cut is None else cut.input
+        above: list[units.UnitStage] = []
+        if self.bucket is not None:
+            above = [units.Bucket(self.bucket.stage, self.bucket.options)]
         repeats = [node.repeats + 1]  # the passes of the whole
-        while above is not records and not isinstance(above, stages.Batched):
-            if isinstance(above, stages.Repeated):
-                repeats.append(above.repeats)
-            elif isinstance(above, stages.Guarded):
-                guards = [units.Guard(above.stage, above.policy)]
-            above = above.inputs[0]
+        while cut is not None and node is not cut:
+            if isinstance(node, stages.Repeated):
+                repeats.append(node.repeats)
+            elif isinstance(node, stages.Guarded):
+                above = [*above, units.Guard(node.stage, node.policy)]
+            node = node.inputs[0]
         passes = [(MANY_PASSES, ordinal) for ordinal in repeats[:1]]
         passes += [(INNER_PASSES, ordinal) for ordinal in repeats[1:]]
-        self.make_lane = Builder(self, Compiler(seed)).records(records, guards, passes, self.finish)
+        self.make_lane = Builder(self, Compiler(seed)).records(records, above, passes, self.finish)
 
     def make(self, leaf: int, number: int, lend: Lend) -> Any:
         """A unit's output, by its number in the feed of its leaf."""
@@ -286,15 +291,17 @@ class Reading:
         self._warned: set[int] = set()
         self.feeds = [Feed(supply, number, len(plan.own)) for number in range(len(plan.leaves))]
         readers = [plan.make_lane(self, lane) for lane in plan.own]
-        if plan.batch is None:
-            self._cut: cutting.Lanes = cutting.CutRecords(readers)
+        if plan.bucket is not None:
+            self._cut: cutting.Lanes = cutting.CutBuckets(readers)
+        elif plan.batch is None:
+            self._cut = cutting.CutRecords(readers)
         else:
             self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
         self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), "repeat", first, stop)
         self._top.start(())
 
     def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
-        if node is self.plan.batch or not node.batched:
+        if node is self.plan.batch or node is self.plan.bucket or not node.batched:
             return cut
         below = self._above(node.inputs[0], cut)
         match node:

@@ -34,6 +34,7 @@ from loaderx.plan.records import (
 )
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROOT, Keys, fold, fold_int, stage_keys
 from loaderx.sources import ArraySource
+from loaderx.stages.bucketing import Bucketing, bucket
 from loaderx.stages.functions import Function
 from loaderx.stages.packing import Packing, pack
 from loaderx.stages.stacking import Padding, stack
@@ -373,6 +374,41 @@ def joined(runs: Sequence[Stacked]) -> Stacked:
     columns = [flatten(run.tree)[0] for run in runs]
     leaves = [np.concatenate([column[i] for column in columns]) for i in range(len(first))]
     return Stacked(structure.build(leaves), sum(run.count for run in runs))
+
+
+class Bucket(UnitStage):
+    """bucket: the records of each window as finished batches."""
+
+    wants = False
+
+    def __init__(self, stage: str, options: Bucketing) -> None:
+        super().__init__(stage)
+        self.options, self.window = options, options.window
+
+    def read(self, chunk: Chunk, job: Job) -> Chunk:
+        assert self.window is not None
+        records = as_records(chunk.run)
+        out: list[Any] = []
+        firsts: list[int] = []
+        for _, start, stop in chunk.windows(self.window):
+            try:
+                batches = bucket(
+                    records[start:stop],
+                    self.options,
+                    lambda number, start=start: chunk.name(start + number),  # type: ignore[misc]
+                    job.lend,
+                )
+            except StackError as error:
+                raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+            for batch in batches:
+                rows = np.array(batch.rows) + start
+                firsts.append(int(rows[0]))
+                keys = None if chunk.keys is None else chunk.keys[rows]
+                out.append((batch.tree, keys, len(rows)))
+        first = np.array(firsts, np.int64)
+        keys = None if chunk.keys is None else chunk.keys[first]
+        places = np.sort(chunk.places[first])
+        return chunk._with(out, keys, places, chunk.origins[first])
 
 
 class Guard(UnitStage):
