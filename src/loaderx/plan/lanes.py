@@ -322,6 +322,7 @@ class ChunkReader(Reader):
     def _begin(self, path: Path) -> None:
         self.path = path
         self.number, self.used = -1, 0
+        self.left = 0  # rows to be passed over before the next one: a state was restored
         self.piece: Piece | None = None
         self.below_state: Any = None
 
@@ -337,6 +338,15 @@ class ChunkReader(Reader):
         return key
 
     def ready(self, n: int) -> int:
+        while self.left:  # without a window, runs may be cut in other places than before
+            found = self._ready(self.left)
+            if not found:
+                raise StateError("the state is beyond the end of the stream: the data are shorter.")
+            self.take(found)
+            self.left -= found
+        return self._ready(n)
+
+    def _ready(self, n: int) -> int:
         while True:
             if self.piece is not None:
                 left = self.piece.count - self.used
@@ -390,7 +400,7 @@ class ChunkReader(Reader):
 
     def state(self) -> Any:
         if self.piece is None or self.used >= self.piece.count:
-            return [self.number + 1, 0, self.below.state()]
+            return [self.number + 1, self.left, self.below.state()]
         return [self.number, self.used, self.below_state]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
@@ -398,13 +408,7 @@ class ChunkReader(Reader):
         self._begin(path)
         self.below.restore(path, below, fresh=fresh)
         self.number = _whole(number) - 1
-        left = _whole(used)
-        while left:  # without a window, runs may be cut in other places now
-            found = self.ready(left)
-            if not found:
-                raise StateError("the state is beyond the end of the stream.")
-            self.take(found)
-            left -= found
+        self.left = _whole(used)
 
 
 class IterableReader(Reader):
