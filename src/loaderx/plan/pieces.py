@@ -78,6 +78,8 @@ def fit_together(pieces: Sequence[Piece]) -> bool:
     first = pieces[0]
     if first.leaves is None:
         return False
+    if len(pieces) == 1:
+        return True
     looks = [(leaf.dtype, leaf.shape[1:]) for leaf in first.leaves]
     return all(
         piece.leaves is not None
