@@ -373,6 +373,11 @@ def test_a_filter_that_lets_nothing_through():
         list(mixed)
 
 
+def test_an_empty_stream_has_no_spec():
+    with pytest.raises(LoaderxError, match="the stream is empty: there is no element to look at"):
+        Dataset.range(9).filter(lambda x: False).map(lambda x: x).element_spec  # noqa: B018
+
+
 # Iterables --------------------------------------------------------------------------------------
 
 
@@ -530,6 +535,13 @@ def test_a_mix_of_streams_and_other_datasets():
         stop="repeat",
     )
     assert numbers(ours) == numbers(by_index)
+
+
+def test_components_that_do_not_fit_are_named():
+    one, other = STREAM.map(lambda x: x), Dataset.from_source([{"a": 1}] * 9)
+    message = r"a row of dataset 1 has the structure \{'a': \*\}, a row of dataset 0 has \*"
+    with pytest.raises(LoaderxError, match=message):
+        list(Dataset.mix([one, other]).batch(4))
 
 
 def mixed(weights, size=6, lanes=3):

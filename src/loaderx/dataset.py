@@ -596,12 +596,17 @@ class Dataset(Generic[T]):
         """
         if self._node.spec is not None:
             return self._node.spec
-        spec = spec_of(next(iter(self)) if self._node.is_stream else self[0])
+        spec = spec_of(self._first() if self._node.is_stream else self[0])
         if not self._node.batched or not any(
             isinstance(node, stages.Batched) and node.can_be_short for node in self._node.below()
         ):
             return spec
         return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)
+
+    def _first(self) -> T:
+        for element in self:
+            return element
+        raise PositionError("the stream is empty: there is no element to look at.")
 
     def __repr__(self) -> str:
         return describe_chain(self._node)

@@ -160,7 +160,7 @@ class RepeatReader(Reader):
         if self.barren >= self.patience and self.count is None:
             raise LoaderxError(
                 f"{self.stage}: not one record came through in a whole pass, so the next would be "
-                "as empty. Look at what the filter returns."
+                "as empty. Does a filter let nothing through, or is there no data?"
             )
         self.number, self.given = self.number + 1, False
         self.below.start((*self.path, self.number))
@@ -265,9 +265,9 @@ class MixReader(Reader):
         for number, part in enumerate(self.parts):
             places = np.flatnonzero(which == number)
             if places.size:
-                parts.append((places, [part.take(len(places))]))
+                parts.append((number, places, part.take(len(places))))
         self.given += n
-        return parts[0][1][0] if len(parts) == 1 else interleaved(parts, n)
+        return parts[0][2] if len(parts) == 1 else interleaved(parts, n)
 
     def state(self) -> Any:
         return [self.given, *[part.state() for part in self.parts]]

@@ -115,33 +115,27 @@ def as_batch(pieces: Sequence[Piece], lend: Lend, padding: Padding = NO_PADDING)
     return first.structure.build(targets)
 
 
-def interleaved(parts: Sequence[tuple[npt.NDArray[np.intp], list[Piece]]], count: int) -> Piece:
-    """Rows of several streams, each at the places that it was given."""
-    pieces = [piece for _, part in parts for piece in part]
+def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Piece]], count: int) -> Piece:
+    """Rows of several components, each at the places that it was given."""
+    pieces = [piece for _, _, piece in parts]
     keys = joined_keys(pieces)
-    order = np.concatenate([places for places, _ in parts])
     if keys is not None:
         placed = np.empty_like(keys)
-        placed[order] = keys
+        placed[np.concatenate([places for _, places, _ in parts])] = keys
         keys = placed
     if fit_together(pieces):
         first = pieces[0]
         assert first.leaves is not None
-        leaves = []
-        for number, leaf in enumerate(first.leaves):
-            out = np.empty((count, *leaf.shape[1:]), leaf.dtype)
-            start = 0
-            for piece in pieces:
-                assert piece.leaves is not None
-                out[order[start : start + piece.count]] = piece.leaves[number]
-                start += piece.count
-            leaves.append(out)
+        leaves = [np.empty((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves]
+        for _, places, piece in parts:
+            for target, leaf in zip(leaves, piece.leaves or [], strict=True):
+                target[places] = leaf
         return Piece(count, keys, leaves, first.structure)
     records: list[Any] = [None] * count
     names = [""] * count
-    row = iter(order.tolist())
-    for piece in pieces:
-        for number, record in enumerate(piece.as_records()):
-            place = next(row)
-            records[place], names[place] = record, piece.name(number)
+    for component, places, piece in parts:
+        own = piece.names or ["a row"] * piece.count
+        rows = zip(places.tolist(), piece.as_records(), own, strict=True)
+        for place, record, name in rows:
+            records[place], names[place] = record, f"{name} of dataset {component}"
     return Piece(count, keys, None, None, records, names)
