@@ -14,10 +14,11 @@ from loaderx.chain.stages import FromSource
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import parts_of
-from loaderx.memory import Lend, Pool
+from loaderx.memory import Lend
 from loaderx.plan.feeds import Supply
 from loaderx.plan.job import TimedJob
 from loaderx.plan.streams import StreamPlan, make_unit
+from loaderx.plan.units import UnitPlan
 
 _BITS = 62
 
@@ -28,34 +29,41 @@ class UnitWork:
     def __init__(self, node: Node, plan: StreamPlan) -> None:
         self._node: Node | None = node
         self.leaves, self.lanes, self.own = plan.leaves, plan.lanes, plan.own
+        # A leaf's numbers: first those of all lanes together, then those of each lane.
         self.block = 1 << (_BITS - max(1, len(plan.leaves)).bit_length())
+        self.span = self.block // (len(plan.own) + 1)
         self.thread_safe = all(
             below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
         )
 
-    def number(self, leaf: int, place: int) -> int:
-        """The step that stands for a unit."""
-        if place >= self.block:
+    def steps(self, leaf: int, lane: int | None, number: int, passes: int | None) -> range:
+        """The steps that stand for units from one on, up to the end of so many passes."""
+        plan, start = self.leaves[leaf], leaf * self.block
+        end = self.span
+        if passes is not None:
+            rounds = plan.rounds_until(passes, self.lanes)
+            end = min(end, rounds * (len(self.own) if lane is None else 1))
+        if number >= self.span:
             raise LoaderxError(
                 "this stream has come further than units can be numbered: repeats inside repeats, "
                 "over and over. Write .repeat() once, before .batch(...)."
             )
-        return leaf * self.block + place
+        start += 0 if lane is None else self.span * (lane + 1)
+        return range(start + number, start + max(number + 1, end))
 
-    def limit(self, leaf: int, passes: int | None) -> int:
-        """The end of a leaf's units, if so many passes are made over the whole."""
-        if passes is None:
-            return self.block
-        plan = self.leaves[leaf]
-        return min(self.block, plan.rounds_until(passes, self.lanes) * len(self.own))
+    def _unit(self, step: int) -> tuple[UnitPlan, int | None, int]:
+        leaf, inside = divmod(step, self.block)
+        part, number = divmod(inside, self.span)
+        return self.leaves[leaf], part - 1 if part else None, number
 
     def __call__(self, step: int, lend: Lend) -> Noted:
-        leaf, place = divmod(step, self.block)
+        leaf, lane, number = self._unit(step)
         job = TimedJob(lend)
-        output = make_unit(self.leaves[leaf], place, self.lanes, self.own, job)
+        output = make_unit(leaf, lane, number, self.lanes, self.own, job)
         return Noted(output, job.replaced, job.times)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+        """The units of consecutive steps."""
         for step in steps:
             yield self(step, lend)
 
@@ -64,10 +72,10 @@ class UnitWork:
 
     def describe(self, step: int) -> str:
         """Which records a unit is made of."""
-        leaf, place = divmod(step, self.block)
-        plan = self.leaves[leaf]
-        rounds, inside = divmod(place, len(self.own))
-        unit = plan.in_pass(rounds, self.lanes)[1] * self.lanes + self.own.start + inside
+        plan, lane, number = self._unit(step)
+        if lane is None:
+            number, lane = divmod(number, len(self.own))
+        unit = plan.in_pass(number, self.lanes)[1] * self.lanes + self.own.start + lane
         first = unit * plan.rows
         return f"records {first} to {first + plan.rows - 1} of the input"
 
@@ -78,22 +86,17 @@ class UnitWork:
 
 
 class EngineSupply(Supply):
-    """Units from runs of an engine: one run per leaf, in the order of its feed."""
+    """Units from runs of an engine: one for all lanes of a leaf, or one for each."""
 
     def __init__(self, work: UnitWork, workshop: Workshop, passes: int | None) -> None:
-        self._work, self._workshop = work, workshop
-        self._limits = [work.limit(leaf, passes) for leaf in range(len(work.leaves))]
-        self._runs: dict[int, Run] = {}
-        self._lend = Pool().lend
+        self._work, self._workshop, self._passes = work, workshop, passes
+        self._runs: dict[tuple[int, int | None], Run] = {}
         self.noted: list[Noted] = []  # what units had to tell since the last batch
 
-    def open(self, leaf: int, number: int) -> Callable[[], Any]:
-        old = self._runs.pop(leaf, None)
-        if old is not None:
-            old.close()
-        first = self._work.number(leaf, number)
-        run = self._workshop.open(range(first, leaf * self._work.block + self._limits[leaf]))
-        self._runs[leaf] = run
+    def open(self, leaf: int, lane: int | None, number: int) -> Callable[[], Any]:
+        self._shut(leaf, lane)
+        run = self._workshop.open(self._work.steps(leaf, lane, number, self._passes))
+        self._runs[leaf, lane] = run
         take, noted = run.next, self.noted
 
         def following() -> Any:
@@ -101,8 +104,13 @@ class EngineSupply(Supply):
 
         return following
 
-    def make(self, leaf: int, number: int) -> Any:
-        return _value(self._work(self._work.number(leaf, number), self._lend), self.noted)
+    def shut(self, leaf: int) -> None:
+        self._shut(leaf, None)
+
+    def _shut(self, leaf: int, lane: int | None) -> None:
+        run = self._runs.pop((leaf, lane), None)
+        if run is not None:
+            run.close()
 
     def close(self) -> None:
         runs, self._runs = self._runs, {}

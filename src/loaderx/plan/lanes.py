@@ -65,11 +65,10 @@ class UnitReader(Reader):
     """Rows of units.  State: the lane's unit, and the rows of it that were used."""
 
     def __init__(
-        self, plan: UnitPlan, feed: Feed, lane: int, lanes: int, first: int, own: int, note: Note
+        self, plan: UnitPlan, feed: Feed, lane: int, lanes: int, inside: int, note: Note
     ) -> None:
         self.plan, self.feed, self.note = plan, feed, note
-        self.own = own  # lanes of this host
-        self.inside = lane - first  # this lane, among those
+        self.inside = inside  # this lane, among those of the host
         units = plan.units
         self.rounds = rounds_of(units, lanes)
         self.units = self.rounds if units is None else len(range(lane, units, lanes))
@@ -84,10 +83,7 @@ class UnitReader(Reader):
         self.unit, self.used = unit, used
         self.piece: Piece | None = None
         self.barren = 0
-        self.feed.expect(self.inside, self._number())
-
-    def _number(self) -> int:
-        return (self.base + self.unit) * self.own + self.inside
+        self.feed.expect(self.inside, self.base + unit)
 
     def ready(self, n: int) -> int:
         while True:
@@ -104,7 +100,7 @@ class UnitReader(Reader):
                 self.unit, self.used, self.piece = self.unit + 1, 0, None
             if self.unit >= self.units:
                 return 0
-            output = self.feed.get(self.inside, self._number())
+            output = self.feed.get(self.inside, self.base + self.unit)
             self.piece = Piece.of(output)
             self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1

@@ -9,6 +9,7 @@ its place (map and its kin) go through to the leaves even there.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from loaderx.chain import joined, stages, streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.errors import LoaderxWarning, RecordError
-from loaderx.memory import Lend, Pool
+from loaderx.memory import Pool
 from loaderx.plan import cutting, lanes, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
@@ -77,10 +78,6 @@ class StreamPlan:
         passes = [(MANY_PASSES, ordinal) for ordinal in repeats[:1]]
         passes += [(INNER_PASSES, ordinal) for ordinal in repeats[1:]]
         self.make_lane = Builder(self, Compiler(seed)).records(records, above, passes, self.finish)
-
-    def make(self, leaf: int, number: int, lend: Lend) -> Any:
-        """A unit's output, by its number in the feed of its leaf."""
-        return make_unit(self.leaves[leaf], number, self.lanes, self.own, Job(lend))
 
     def read(self, supply: Supply, first: int = 0, stop: int | None = 1) -> Reading:
         """A reading of passes ``first`` to ``stop``, at its beginning."""
@@ -190,15 +187,9 @@ class Builder:
         plan.leaves.append(leaf)
 
         def make(reading: Reading, lane: int) -> lanes.Reader:
-            own = plan.own
+            inside = lane - plan.own.start
             return lanes.UnitReader(
-                leaf,
-                reading.feeds[number],
-                lane,
-                plan.lanes,
-                own.start,
-                len(own),
-                reading.note,
+                leaf, reading.feeds[number], lane, plan.lanes, inside, reading.note
             )
 
         return make
@@ -389,28 +380,28 @@ class Reading:
 class InlineSupply(Supply):
     """Makes units in the caller's thread."""
 
-    def __init__(self, work: Callable[[int, int, Lend], Any]) -> None:
-        self._work, self._lend = work, Pool().lend
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan, self._lend = plan, Pool().lend
 
-    def open(self, leaf: int, number: int) -> Callable[[], Any]:
+    def open(self, leaf: int, lane: int | None, number: int) -> Callable[[], Any]:
+        plan, lend = self._plan, self._lend
+
         def elements() -> Any:
-            at = number
-            while True:
-                yield self._work(leaf, at, self._lend)
-                at += 1
+            for at in itertools.count(number):
+                yield make_unit(plan.leaves[leaf], lane, at, plan.lanes, plan.own, Job(lend))
 
         following: Callable[[], Any] = elements().__next__
         return following
 
-    def make(self, leaf: int, number: int) -> Any:
-        return self._work(leaf, number, self._lend)
 
-
-def make_unit(leaf: units.UnitPlan, number: int, lanes: int, own: range, job: Job) -> Any:
-    """The output of a unit by its number in the feed of its leaf."""
-    rounds, inside = divmod(number, len(own))
-    pass_number, round_number = leaf.in_pass(rounds, lanes)
-    unit = round_number * lanes + own.start + inside
+def make_unit(
+    leaf: units.UnitPlan, lane: int | None, number: int, lanes: int, own: range, job: Job
+) -> Any:
+    """The output of a unit: of all lanes together number by number, or of one lane's rounds."""
+    if lane is None:
+        number, lane = divmod(number, len(own))
+    pass_number, round_number = leaf.in_pass(number, lanes)
+    unit = round_number * lanes + own.start + lane
     if leaf.units is not None and unit >= leaf.units:
         return units.Loose([], None, units.NO_METERS)  # the last round lacks some lanes
     return leaf.make(pass_number, unit, job)
@@ -419,7 +410,7 @@ def make_unit(leaf: units.UnitPlan, number: int, lanes: int, own: range, job: Jo
 def iterate(node: Node) -> Iterator[Any]:
     """The elements of a stream, made in the caller's thread."""
     plan = StreamPlan(node)
-    reading = plan.read(InlineSupply(plan.make))
+    reading = plan.read(InlineSupply(plan))
     step = 0
     while True:
         try:
