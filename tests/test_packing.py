@@ -18,7 +18,8 @@ from loaderx import (
 )
 from loaderx.chain.arguments import check_packing
 from loaderx.memory import Pool
-from loaderx.stages.packing import Packing, pack
+from loaderx.stages.options import Packing
+from loaderx.stages.packing import pack
 from oracle import assert_same
 
 

@@ -734,6 +734,18 @@ def test_a_lane_that_falls_far_behind_costs_no_memory():
     assert_same(seen, list(stream_oracle.elements(dataset)))
 
 
+def test_who_has_no_stream_does_not_import_how_they_run():
+    script = (
+        "import sys, loaderx\n"
+        "loaderx.DataLoader(loaderx.Dataset.range(9).shuffle(window=3).batch(2))\n"
+        "print([m for m in sys.modules if m in ('loaderx.plan.streams', 'loaderx.stages.packing')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_statistics():
     loader = DataLoader(arrays(600).filter(odd).batch(8).map(grow))
     rows = sum(len(batch["x"]) for batch in loader)

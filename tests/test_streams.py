@@ -120,7 +120,7 @@ def joined(parts):
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(endless_streams(), st.sampled_from([4, 1, 2, 8]), st.integers(0, 12))
 def test_saved_on_some_hosts_continued_on_others(dataset, before, step):
     expected = head(dataset, step + 6)

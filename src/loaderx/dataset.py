@@ -36,7 +36,6 @@ from loaderx.memory import Pool
 from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
-from loaderx.plan.streams import iterate
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
@@ -582,6 +581,8 @@ class Dataset(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         if self._node.is_stream:
+            from loaderx.plan.streams import iterate  # most chains are no streams
+
             yield from iterate(self._node)
             return
         plan, lend = Plan(self._node), Pool().lend

@@ -18,8 +18,7 @@ from loaderx.errors import (
     check_choice,
     check_int,
 )
-from loaderx.stages.bucketing import Bucketing
-from loaderx.stages.packing import OVERFLOWS, STRATEGIES, Packing
+from loaderx.stages.options import OVERFLOWS, STRATEGIES, Bucketing, Packing
 from loaderx.stages.stacking import Padding
 
 

@@ -17,9 +17,8 @@ from loaderx.chain.joined import Mixed
 from loaderx.chain.stages import Batched, Single, Sliced, WindowShuffled
 from loaderx.errors import ChainError
 from loaderx.sources.iterables import IterableSource
-from loaderx.stages.bucketing import Bucketing
 from loaderx.stages.functions import Function
-from loaderx.stages.packing import Packing
+from loaderx.stages.options import Bucketing, Packing
 from loaderx.tree import Tree, flatten
 
 UNIT_ROWS = 1024

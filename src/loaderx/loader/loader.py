@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
@@ -22,8 +22,10 @@ from loaderx.errors import (
 )
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.stats import Counters, Stats, summary
-from loaderx.loader.stream import StreamSetup
 from loaderx.loader.work import PlanWork
+
+if TYPE_CHECKING:
+    from loaderx.loader.stream import StreamSetup
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -124,7 +126,7 @@ class DataLoader(Generic[T]):
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
         self._all = self._base if endless else stages.Repeated(self._base, None)
-        self._stream = StreamSetup(self._node, self._shard) if self._node.is_stream else None
+        self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
         self._workshop: Workshop | None = None
         self._counters = Counters()
@@ -205,6 +207,12 @@ class DataLoader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
+
+
+def _stream_setup(node: Node, shard: tuple[int, int]) -> StreamSetup:
+    from loaderx.loader.stream import StreamSetup  # most chains are no streams
+
+    return StreamSetup(node, shard)
 
 
 def _short_form(

@@ -16,11 +16,12 @@ import numpy as np
 from loaderx.errors import LoaderxError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
+from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, fit_together, interleaved, joined_keys
 from loaderx.plan.records import Stacked
-from loaderx.plan.units import Chunk, Finish, UnitPlan, UnitStage, rounds_of, run_stages
+from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
 

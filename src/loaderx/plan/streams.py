@@ -19,7 +19,7 @@ from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.errors import LoaderxWarning, RecordError
 from loaderx.memory import Pool
-from loaderx.plan import cutting, lanes, units
+from loaderx.plan import chunks, cutting, lanes, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
 from loaderx.plan.job import Job, TimedJob
@@ -65,15 +65,15 @@ class StreamPlan:
         self.seed = seed
         cut = self.batch or self.bucket
         records = node if cut is None else cut.input
-        above: list[units.UnitStage] = []
+        above: list[chunks.UnitStage] = []
         if self.bucket is not None:
-            above = [units.Bucket(self.bucket.stage, self.bucket.options)]
+            above = [chunks.Bucket(self.bucket.stage, self.bucket.options)]
         repeats = [node.repeats + 1]  # the passes of the whole
         while cut is not None and node is not cut:
             if isinstance(node, stages.Repeated):
                 repeats.append(node.repeats)
             elif isinstance(node, stages.Guarded):
-                above = [*above, units.Guard(node.stage, node.policy)]
+                above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
         passes = [(MANY_PASSES, ordinal) for ordinal in repeats[:1]]
         passes += [(INNER_PASSES, ordinal) for ordinal in repeats[1:]]
@@ -93,7 +93,7 @@ class Builder:
     def records(
         self,
         node: Node,
-        above: Sequence[units.UnitStage],
+        above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
@@ -129,12 +129,12 @@ class Builder:
                 return self._iterable(node, above, passes, finish)
         return self.records(node.inputs[0], [self._stage(node), *above], passes, finish)
 
-    def _stage(self, node: Node) -> units.UnitStage:
+    def _stage(self, node: Node) -> chunks.UnitStage:
         seed = self.compiler.seed
         match node:
             case stages.Transformed():
                 stacked = None if isinstance(node.transform, RandomKeys) else node.stacked
-                return units.Apply(
+                return chunks.Apply(
                     node.stage,
                     node.transform,
                     stacked=stacked,
@@ -142,20 +142,20 @@ class Builder:
                     ordinal=node.random_stages,
                 )
             case stages.Guarded():
-                return units.Guard(node.stage, node.policy)
+                return chunks.Guard(node.stage, node.policy)
             case stages.WindowShuffled():
-                return units.Shuffle(node.stage, node.window, node.seed(seed), node.random_stages)
+                return chunks.Shuffle(node.stage, node.window, node.seed(seed), node.random_stages)
             case streams.Filtered():
-                return units.Filter(
+                return chunks.Filter(
                     node.stage,
                     node.function,
                     stacked=node.stacked,
                     meter=self._meter(node, "filter"),
                 )
             case streams.FlatMapped():
-                return units.FlatMap(node.stage, node.function)
+                return chunks.FlatMap(node.stage, node.function)
             case streams.PackedRecords():
-                return units.Pack(node.stage, node.options, meter=self._meter(node, "pack"))
+                return chunks.Pack(node.stage, node.options, meter=self._meter(node, "pack"))
         raise AssertionError(f"no stage for {type(node).__name__}")
 
     def _meter(self, node: Node, kind: str) -> int:
@@ -165,7 +165,7 @@ class Builder:
     def _leaf(
         self,
         node: Node,
-        above: Sequence[units.UnitStage],
+        above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
@@ -197,7 +197,7 @@ class Builder:
     def _mixed(
         self,
         node: joined.Mixed,
-        above: Sequence[units.UnitStage],
+        above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
@@ -206,7 +206,7 @@ class Builder:
         inner = [*passes, (INNER_PASSES, node.repeats)] if node.stop == "repeat" else passes
         parts = [
             Builder(self.plan, self.compiler.component(part)).records(
-                part, [units.Branch(number), *pushed], inner, last
+                part, [chunks.Branch(number), *pushed], inner, last
             )
             for number, part in enumerate(node.components)
         ]
@@ -228,7 +228,7 @@ class Builder:
     def _iterable(
         self,
         node: streams.FromIterable,
-        above: Sequence[units.UnitStage],
+        above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
@@ -243,7 +243,7 @@ class Builder:
     def _chunked(
         self,
         below: Make,
-        above: Sequence[units.UnitStage],
+        above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
@@ -260,8 +260,8 @@ class Builder:
 
 
 def _split(
-    above: Sequence[units.UnitStage],
-) -> tuple[list[units.UnitStage], list[units.UnitStage]]:
+    above: Sequence[chunks.UnitStage],
+) -> tuple[list[chunks.UnitStage], list[chunks.UnitStage]]:
     """The stages that keep every record in its place, and the rest from the first other one on."""
     for number, stage in enumerate(above):
         if not stage.is_one_to_one:

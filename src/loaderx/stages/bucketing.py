@@ -11,24 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderx.errors import StackError
-from loaderx.frozen import Frozen
 from loaderx.memory import Lend
+from loaderx.stages.options import Bucketing
 from loaderx.stages.stacking import Padding, pad_rows, stack
 from loaderx.tree import Tree, as_array, flatten
 
 Name = Callable[[int], str]
-
-
-class Bucketing(Frozen):
-    """The arguments of `Dataset.bucket`."""
-
-    boundaries: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    leaves: tuple[str, ...] | None = None
-    window: int = 2000
-    drop_remainder: bool = False
-    pad_value: Any = 0
-    mask_key: str = "mask"
 
 
 class BucketBatch:

@@ -13,53 +13,20 @@ has; the lowest bit from the segment's length upward names the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import StackError
-from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
+from loaderx.stages.options import Packing
 from loaderx.stages.stacking import add_leaf, columns_of
 from loaderx.tree import Array, Structure, Tree, as_array, flatten
 
 Counts = npt.NDArray[np.int64]
 Name = Callable[[int], str]
-
-STRATEGIES = ("best_fit", "first_fit", "concat")
-OVERFLOWS = ("error", "truncate", "split", "drop")
-
-
-class Packing(Frozen):
-    """The arguments of `Dataset.pack`."""
-
-    lengths: Mapping[str, int]
-    strategy: str = "best_fit"
-    window: int = 2000
-    overflow: str = "error"
-    pad_value: Any = 0
-    max_segments: int | None = None
-    segment_ids: str | None = "{}_segment_ids"
-    positions: str | None = "{}_positions"
-    bos: Any = None
-    whole_documents: bool = False
-
-    def padding(self, path: str) -> Any:
-        return (
-            self.pad_value.get(path, 0) if isinstance(self.pad_value, Mapping) else self.pad_value
-        )
-
-    def first_token(self, path: str) -> Any:
-        if isinstance(self.bos, Mapping):
-            return self.bos.get(path, self.padding(path))
-        return self.bos
-
-    @property
-    def heads(self) -> int:
-        """Places at the head of each row that no record may take."""
-        return 0 if self.bos is None else 1
 
 
 class Packed:
