@@ -24,6 +24,7 @@ types: $(VENV)/dev.stamp
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/streams.py
 
 $(BIN)/python:
 	python3 -m venv $(VENV)

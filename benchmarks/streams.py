@@ -8,6 +8,8 @@ pack_density    how full the rows are, and how full Grain's are
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
+
+Without Grain installed, its row is skipped.
 """
 
 from __future__ import annotations

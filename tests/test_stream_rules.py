@@ -696,6 +696,16 @@ def test_epochs_of_a_stream():
         loader.epoch(0).set_state(state)
 
 
+def test_the_epoch_of_an_endless_stream():
+    iterator = iter(DataLoader(arrays(30).filter(odd).repeat().map(grow).batch(4)))
+    epochs = []
+    for _ in range(11):
+        epochs.append(iterator.epoch)
+        next(iterator)
+    assert epochs == [0] * 6 + [1] * 5
+    assert iter(DataLoader(arrays(30).repeat().filter(odd).batch(4))).epoch == 0
+
+
 def test_a_bounded_stream_on_hosts_says_when_it_ends_too_early():
     dataset = arrays(64).filter(odd).batch(8, lanes=4).take(50)
     with pytest.raises(ChainError, match="the stream ended on this host before the .take"):

@@ -136,6 +136,43 @@ def test_saved_on_some_hosts_continued_on_others(dataset, before, step):
         assert_same(tail, expected[step:])
 
 
+@st.composite
+def packed_streams(draw):
+    """Texts, filtered and packed, in lanes, without end."""
+    lanes = draw(st.sampled_from([1, 2, 4]))
+    lengths = draw(st.lists(st.integers(0, 9), min_size=40, max_size=60))
+    texts = [
+        {"t": np.arange(n, dtype=np.uint16) + 10 * i, "x": np.int64(i)}
+        for i, n in enumerate(lengths)
+    ]
+    dataset = Dataset.from_source(texts).shuffle(1)
+    if draw(st.booleans()):
+        dataset = dataset.filter(odd)
+    if draw(st.booleans()):
+        dataset = dataset.filter(lambda r: True).shuffle(window=5)
+    dataset = dataset.pack(
+        {"t": draw(st.integers(9, 20))},
+        strategy=draw(st.sampled_from(["best_fit", "first_fit", "concat"])),
+        window=10,
+        max_segments=draw(st.sampled_from([2, 20])),
+    )
+    dataset = dataset.filter(lambda r: r["x"][0] % 11 != 3).repeat().random_keys()
+    return dataset.batch(4, lanes=lanes)
+
+
+@settings(max_examples=30)
+@given(packed_streams(), st.integers(0, 15), st.sampled_from(ENGINES))
+def test_packed_streams(dataset, step, engine):
+    expected = head(stream_oracle.elements(dataset), 20)
+    with DataLoader(dataset, engine=engine) as loader:
+        iterator = iter(loader)
+        assert_same(head(iterator, step), expected[:step])
+        state = rounds(iterator.get_state())
+    iterator = iter(DataLoader(dataset))
+    iterator.set_state(state)
+    assert_same(head(iterator, 20 - step), expected[step:])
+
+
 def test_the_state_grows_with_lanes_and_components_only():
     def size(lanes, parts, steps):
         one = arrays(10_000).shuffle(0).filter(odd, batched=True).repeat()

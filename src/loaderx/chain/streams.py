@@ -247,4 +247,4 @@ def unit_mark(node: Node) -> str:
     """What a state says about the units that its positions count."""
     lanes = max((below.lanes for below in node.below() if isinstance(below, Batched)), default=1)
     sizes = [unit_rows(leaf, windows, lanes) for leaf, windows in unit_leaves(node)]
-    return f"units {','.join(map(str, sizes))}"
+    return f"units {','.join(map(str, sizes)) or 'none'}"

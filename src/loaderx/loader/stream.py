@@ -37,6 +37,7 @@ class StreamSetup:
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan)
         self.chain = [*marks(node, default_seed(node, 0)), unit_mark(node)]
+        self.repeats_records = _repeats_records(self.base)
 
     def iterator(
         self, workshop: Workshop, counters: Counters, epoch: int | None = None
@@ -68,6 +69,15 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
             steps = min(steps, node.count)
         node = node.inputs[0]
     return base, node.epochs, steps
+
+
+def _repeats_records(node: Node) -> bool:
+    """Is the position of a lane one of a repeat?"""
+    while node.is_stage and node.is_stream and not isinstance(node, stages.Sliced):
+        if isinstance(node, stages.Repeated) and not node.batched:
+            return True
+        node = node.inputs[0]
+    return False
 
 
 def check_stream_shard(node: Node, hosts: int) -> None:
@@ -222,8 +232,11 @@ class StreamIterator(LoaderIterator[T]):
 
     @property
     def epoch(self) -> int:
-        """The pass that the next batch belongs to, or is expected to belong to."""
-        return int(self._here()[0][0])
+        """The pass of the next batch; for repeats below `batch`, that of this host's first lane."""
+        counters, positions = self._here()
+        if self._setup.repeats_records and not counters[0]:
+            return int(positions[0][0])
+        return counters[0]
 
     def seek(self, step: int) -> None:
         """Goes back to the beginning (step 0), or nowhere: a stream can only be read on."""
