@@ -140,7 +140,7 @@ def test_saved_on_some_hosts_continued_on_others(dataset, before, step):
 def packed_streams(draw):
     """Texts, filtered and packed, in lanes, without end."""
     lanes = draw(st.sampled_from([1, 2, 4]))
-    lengths = draw(st.lists(st.integers(0, 9), min_size=40, max_size=60))
+    lengths = draw(st.lists(st.integers(1, 9), min_size=40, max_size=60))
     texts = [
         {"t": np.arange(n, dtype=np.uint16) + 10 * i, "x": np.int64(i)}
         for i, n in enumerate(lengths)
@@ -160,6 +160,7 @@ def packed_streams(draw):
     return dataset.batch(4, lanes=lanes)
 
 
+@pytest.mark.filterwarnings("ignore:pack:loaderx.LoaderxWarning")  # rows of two segments are sparse
 @settings(max_examples=30)
 @given(packed_streams(), st.integers(0, 15), st.sampled_from(ENGINES))
 def test_packed_streams(dataset, step, engine):
