@@ -229,15 +229,15 @@ def _segments(rows: list[Row], options: Any) -> Iterator[Any]:
     room = {path: n - options.heads for path, n in options.lengths.items()}
     if options.strategy == "concat" and not options.whole_documents:
         (limit,) = set(room.values())
-        free = limit
+        free, held = limit, 0
         for number, (value, _) in enumerate(rows):
             begin, total = 0, len(value[next(iter(room))])
             while begin < total:
+                if free == 0 or held == options.max_segments:
+                    free, held = limit, 0
                 end = min(total, begin + free)
                 yield number, dict.fromkeys(room, begin), dict.fromkeys(room, end)
-                free -= end - begin
-                free = free or limit
-                begin = end
+                free, held, begin = free - (end - begin), held + 1, end
         return
     for number, (value, _) in enumerate(rows):
         sizes = {path: len(value[path]) for path in room}

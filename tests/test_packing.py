@@ -67,7 +67,11 @@ packings = st.builds(
 
 
 @settings(max_examples=200)
-@given(st.lists(st.integers(0, 15), min_size=1, max_size=40), packings, st.integers(1, 20))
+@given(
+    st.lists(st.integers(0, 15) | st.integers(0, 2), min_size=1, max_size=40),
+    packings,
+    st.integers(1, 20),
+)
 def test_packing_equals_the_slow_twin(lengths, packing, window):
     dataset = Dataset.from_source(documents(lengths)).pack(window=window, **packing)
     expected = list(stream_oracle.elements(dataset))
@@ -164,6 +168,14 @@ def test_the_order_of_rows_follows_the_records():
 def lognormal(count, seed=0, row=2048):
     lengths = np.random.default_rng(seed).lognormal(np.log(300), 0.9, count)
     return np.clip(lengths, 1, row).astype(np.int64)
+
+
+def test_rows_of_concat_that_are_full_of_segments():
+    records = [{"t": record["t"]} for record in documents([1] * 7 + [5])]
+    rows = list(Dataset.from_source(records).pack({"t": 4}, strategy="concat", max_segments=2))
+    assert [r["t"].tolist() for r in rows] == [
+        [1, 2, 0, 0], [3, 4, 0, 0], [5, 6, 0, 0], [7, 8, 9, 10], [11, 12, 0, 0],
+    ]  # fmt: skip
 
 
 def test_density():

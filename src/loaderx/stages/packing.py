@@ -239,28 +239,40 @@ def _cut_anywhere(
                 f'"{paths[0]}" has length {lengths[0, number]} and leaf "{paths[leaf]}" has '
                 f"{lengths[leaf, number]}. Make them equal in .map(), or use whole_documents=True."
             )
-    limit = int(limits.min())
-    ends = np.cumsum(lengths[0])
-    starts = ends - lengths[0]
+    limit, most = int(limits.min()), options.max_segments
+    if most is None:
+        record, begin, end, rows = _cut_where_full(lengths[0], limit)
+    else:
+        record, begin, end, rows = _cut_in_turn(lengths[0], limit, most)
+    many = (len(limits), 1)
+    return _Segments(record, np.tile(begin, many), np.tile(end, many)), rows
+
+
+def _cut_where_full(lengths: Counts, limit: int) -> tuple[Counts, Counts, Counts, Counts]:
+    """Record, begin and end in it, and row of each piece, where only tokens fill a row."""
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
     total = int(ends[-1])
-    cuts = np.union1d(starts[lengths[0] > 0], np.arange(0, total, limit))
+    cuts = np.union1d(starts[lengths > 0], np.arange(0, total, limit))
     record = np.searchsorted(ends, cuts, side="right")
     begin = cuts - starts[record]
-    until = np.append(cuts[1:], total) - starts[record]
-    many = (len(limits), 1)
-    rows = cuts // limit
-    if options.max_segments is not None:
-        rows = _split_full_rows(rows, options.max_segments)
-    return _Segments(record, np.tile(begin, many), np.tile(until, many)), rows
+    return record, begin, np.append(cuts[1:], total) - starts[record], cuts // limit
 
 
-def _split_full_rows(rows: Counts, most: int) -> Counts:
-    """Rows with more segments than allowed become several."""
-    _, first, counts = np.unique(rows, return_index=True, return_counts=True)
-    place = np.arange(len(rows)) - np.repeat(first, counts)
-    parts = -(-counts // most)
-    offsets = np.cumsum(parts) - parts
-    return np.repeat(offsets, counts) + place // most
+def _cut_in_turn(lengths: Counts, limit: int, most: int) -> tuple[Counts, Counts, Counts, Counts]:
+    """The same, where a row is full of tokens or of segments."""
+    pieces: list[tuple[int, int, int, int]] = []
+    row, room, held = -1, 0, 0
+    for number, length in enumerate(lengths.tolist()):
+        begin = 0
+        while begin < length:
+            if not room or held == most:
+                row, room, held = row + 1, limit, 0
+            end = min(length, begin + room)
+            pieces.append((number, begin, end, row))
+            room, held, begin = room - (end - begin), held + 1, end
+    found = np.array(pieces, np.int64).reshape(-1, 4).T
+    return found[0], found[1], found[2], found[3]
 
 
 def _in_order(segments: _Segments, rows: Counts) -> tuple[_Segments, Counts]:
