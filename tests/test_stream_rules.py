@@ -208,6 +208,16 @@ def test_filtering_keeps_the_natural_order():
     assert numbers(Dataset.range(100).filter(even, batched=True)) == list(range(0, 100, 2))
 
 
+def test_batches_below_a_stream_are_its_own_business():
+    cut = Dataset.range(20).batch(4).map(lambda b: b * 2).unbatch().filter(lambda x: x % 3 == 0)
+    assert numbers(cut) == [0, 6, 12, 18, 24, 30, 36]
+    assert [b.tolist() for b in DataLoader(cut.batch(3))] == [[0, 6, 12], [18, 24, 30], [36]]
+    with pytest.raises(ChainError, match=r"needs a .batch\(...\)"):
+        DataLoader(cut.repeat(), shard=(0, 2))
+    lanes = cut.repeat().batch(4, lanes=2).take(3)
+    assert_same(list(DataLoader(lanes)), list(stream_oracle.elements(lanes)))
+
+
 def test_grain_style_objects():
     class Big:
         def filter(self, x):

@@ -243,8 +243,17 @@ def check_lanes(node: Node, lanes: int) -> None:
             )
 
 
+def stream_batch(node: Node) -> Batched | None:
+    """The batch stage of a stream, not one of the dataset that it is made of."""
+    for below in node.below():
+        if isinstance(below, Batched) and below.is_stream:
+            return below
+    return None
+
+
 def unit_mark(node: Node) -> str:
     """What a state says about the units that its positions count."""
-    lanes = max((below.lanes for below in node.below() if isinstance(below, Batched)), default=1)
+    batch = stream_batch(node)
+    lanes = 1 if batch is None else batch.lanes
     sizes = [unit_rows(leaf, windows, lanes) for leaf, windows in unit_leaves(node)]
     return f"units {','.join(map(str, sizes)) or 'none'}"

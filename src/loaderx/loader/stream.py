@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
-from loaderx.chain.streams import Bucketed, unit_mark
+from loaderx.chain.streams import Bucketed, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Workshop
 from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
 from loaderx.loader.iterator import LoaderIterator
@@ -84,7 +84,7 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     """Can several hosts read this stream together?"""
     if hosts == 1:
         return
-    batch = next((below for below in node.below() if isinstance(below, stages.Batched)), None)
+    batch = stream_batch(node)
     if any(isinstance(below, Bucketed) for below in node.below()):
         raise ChainError(
             "several hosts cannot share the batches of .bucket(...): the next one may have another "

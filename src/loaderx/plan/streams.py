@@ -40,9 +40,7 @@ class StreamPlan:
 
     def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
         self.node = node
-        self.batch = next(
-            (below for below in node.below() if isinstance(below, stages.Batched)), None
-        )
+        self.batch = streams.stream_batch(node)
         self.bucket = next(
             (below for below in node.below() if isinstance(below, streams.Bucketed)), None
         )
@@ -61,23 +59,24 @@ class StreamPlan:
         padding = NO_PADDING if self.batch is None else self.batch.padding
         self.finish = units.Finish(stacked=stacked, padding=padding)
         self.loose = units.Finish(stacked=False, padding=NO_PADDING)
-        seed = default_seed(node, 0)
-        self.seed = seed
-        cut = self.batch or self.bucket
+        self.seed = default_seed(node, 0)
+        self.make_lane = self._build()
+
+    def _build(self) -> Make:
+        """Readers of the lanes: of what stands below the batch, with the passes above it."""
+        node, cut = self.node, self.batch or self.bucket
         records = node if cut is None else cut.input
         above: list[chunks.UnitStage] = []
         if self.bucket is not None:
             above = [chunks.Bucket(self.bucket.stage, self.bucket.options)]
-        repeats = [node.repeats + 1]  # the passes of the whole
+        passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
         while cut is not None and node is not cut:
             if isinstance(node, stages.Repeated):
-                repeats.append(node.repeats)
+                passes.append((INNER_PASSES, node.repeats))
             elif isinstance(node, stages.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
-        passes = [(MANY_PASSES, ordinal) for ordinal in repeats[:1]]
-        passes += [(INNER_PASSES, ordinal) for ordinal in repeats[1:]]
-        self.make_lane = Builder(self, Compiler(seed)).records(records, above, passes, self.finish)
+        return Builder(self, Compiler(self.seed)).records(records, above, passes, self.finish)
 
     def read(self, supply: Supply, first: int = 0, stop: int | None = 1) -> Reading:
         """A reading of passes ``first`` to ``stop``, at its beginning."""
