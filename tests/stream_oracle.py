@@ -17,7 +17,7 @@ from loaderx.chain import joined, stages, streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
-from loaderx.tree import flatten, map_leaves
+from loaderx.tree import map_leaves
 
 Row = tuple[Any, int]  # a record, and its key
 Placed = tuple[int, Any, int]  # with its place in the unit before it
@@ -319,7 +319,3 @@ def _packed_row(members: list[Any], rows: list[Row], options: Any) -> Row:
         if options.positions:
             extra[options.positions.format(path)] = np.array(positions + [0] * missing, np.int32)
     return {**out, **extra}, key
-
-
-def leaf_count(batch: Any) -> int:
-    return len(flatten(batch)[0][0])
