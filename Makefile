@@ -25,6 +25,7 @@ types: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/streams.py
 
 bench-devices: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/devices.py

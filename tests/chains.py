@@ -96,7 +96,18 @@ def batches(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
 def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
     n, batched = len(dataset), dataset._node.batched
     seed = draw(st.sampled_from([None, 0, 7]))
-    kinds = ["map", "random_map", "index", "shuffle", "take", "skip", "step", "pick", "repeat"]
+    kinds = [
+        "map",
+        "random_map",
+        "index",
+        "shuffle",
+        "window",
+        "take",
+        "skip",
+        "step",
+        "pick",
+        "repeat",
+    ]
     kinds += ["seed", "unbatch"] if batched else ["seed", "batch", "batched_map", "batched_random"]
     match draw(st.sampled_from(kinds)):
         case "map":
@@ -111,6 +122,8 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
             return dataset.random_map(jitter, seed=seed, batched=True)
         case "shuffle":
             return dataset.shuffle(seed)
+        case "window":
+            return dataset.shuffle(seed, window=draw(st.integers(1, 9)))
         case "take":
             return dataset.take(draw(st.integers(1, n)))
         case "skip":

@@ -51,6 +51,13 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
         case stages.Shuffled():
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             return epoch, _permuted(p, node.length, fold_int(epoch, stage, ORDER))
+        case stages.WindowShuffled():
+            window, inside = divmod(p, node.window)
+            first = window * node.window
+            rest = node.window if node.length is None else min(node.window, node.length - first)
+            stage = fold_int(node.seed(seed), node.random_stages, ORDER)
+            key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
+            return epoch, first + _permuted(inside, rest, key)
         case stages.Part():
             if node.seed is None:
                 return epoch, node.start + p

@@ -20,6 +20,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
             "processes",
             {"transport_take", "small_batch_us", "gil_two_workers", "soak_wrong_batches"},
         ),
+        ("streams", {"pack", "pack_density", "tokens", "tokens_open", "filter"}),
         ("devices", {"fed_wait_50", "placing_8", "loading_and_placing_1", "mlp_data_wait"}),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from loaderx import DataLoader, Dataset, StateError
+from loaderx import ArgumentError, DataLoader, Dataset, StateError
 from processes import environment, kill_group
 
 pytestmark = pytest.mark.foreign
@@ -105,12 +106,14 @@ def test_merging_states():
     states = [at(7, shard=(host, 2)).get_state() for host in range(2)]
     assert lx.merge_states(states) == at(7).get_state()
     other = iter(DataLoader(endless().map(abs))).get_state()
-    with pytest.raises(StateError, match="there are no states to merge"):
+    with pytest.raises(ArgumentError, match="a list of the states of all hosts"):
         lx.merge_states([])
-    with pytest.raises(StateError, match="different steps: 7, 0"):
+    with pytest.raises(StateError, match="different steps: number 0 at 7, number 1 at 0"):
         lx.merge_states([*states[:1], other])
     other["step"] = 7
-    with pytest.raises(StateError, match="states 0 and 1 belong to different chains: .*map abs"):
+    with pytest.raises(
+        StateError, match="state 1 belongs to another chain than state 0: .*map abs"
+    ):
         lx.merge_states([states[0], other])
     with pytest.raises(StateError, match="this is no state of a loader"):
         lx.merge_states([{}])
@@ -178,3 +181,31 @@ def test_a_save_that_is_cut_off_leaves_the_last_good_one(tmp_path):
         checkpointer.load_checkpointables(None, {"data": iterator})
     assert iterator.step == 10
     assert np.array_equal(next(iterator), next(at(10)))
+
+
+def test_hosts_of_a_stream_write_their_lanes_and_any_number_of_hosts_reads_all(tmp_path):
+    chain = Dataset.range(1000).filter(lambda x: x % 3 != 0).repeat().batch(8, lanes=4)
+    expected = [batch.tolist() for batch in itertools.islice(chain, 12)]
+    hosts = [iter(DataLoader(chain, shard=(host, 4))) for host in range(4)]
+    for host in hosts:
+        for _ in range(5):
+            next(host)
+
+    async def save_all():
+        for host in hosts:
+            await (await host.save(tmp_path))
+
+    async def load(iterator):
+        await (await iterator.load(tmp_path))
+
+    asyncio.run(save_all())
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        f"part-{part}-of-4.json" for part in range(4)
+    ]
+    for count in (1, 2):
+        fewer = [iter(DataLoader(chain, shard=(host, count))) for host in range(count)]
+        for host in fewer:
+            asyncio.run(load(host))
+        for step in range(5, 12):
+            rows = np.concatenate([next(host) for host in fewer])
+            assert rows.tolist() == expected[step]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
+import json
 import subprocess
 import sys
 import threading
@@ -585,3 +587,28 @@ def test_jax_is_imported_late():
         "assert not hasattr(lx, 'jaxx')"
     )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True, env=environment())
+
+
+def filtered():
+    dataset = Dataset.range(4000).map(lambda x: {"x": x, "wide": x * 1.5})
+    return dataset.filter(lambda r: r["x"] % 3 != 0).repeat().batch(8, lanes=2)
+
+
+def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():
+    expected = [batch["x"].tolist() for batch in itertools.islice(filtered(), 40)]
+    sharding = NamedSharding(Mesh(jax.devices(), "data"), PartitionSpec("data"))
+    with DataLoader(filtered(), sharding=sharding) as loader:
+        iterator = iter(loader)
+        for step in range(20):
+            batch = next(iterator)
+            assert isinstance(batch["x"], jax.Array)
+            assert batch["x"].sharding == sharding
+            assert (batch["x"].dtype, batch["wide"].dtype) == (jnp.int32, jnp.float32)
+            assert batch["x"].tolist() == expected[step]
+        state = json.loads(json.dumps(iterator.get_state()))
+        next(iterator)
+        iterator.set_state(state)
+        assert [next(iterator)["x"].tolist() for _ in range(20)] == expected[20:]
+    plain = iter(DataLoader(filtered()))
+    plain.set_state(state)
+    assert next(plain)["x"].tolist() == expected[20]

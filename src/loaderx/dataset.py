@@ -10,8 +10,10 @@ from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, o
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain import joined, stages
+from loaderx.chain import joined, stages, streams
 from loaderx.chain.arguments import (
+    check_bucketing,
+    check_packing,
     check_padding,
     index_table,
     mix_weights,
@@ -35,6 +37,7 @@ from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
+from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
@@ -130,6 +133,22 @@ class Dataset(Generic[T]):
         return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
+    def from_iterable(iterable: Iterable[Any] | Callable[..., Iterable[Any]]) -> Dataset[Any]:
+        """A stream of the records of an iterable, or of a function that makes one.
+
+        One reader reads it in order, in the caller's thread.  A saved position is the iterable's
+        own (``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``), or the
+        number of records to skip.  A function of ``(shard, count)`` reads one part of several,
+        which `batch` with ``lanes`` needs.
+
+        >>> def count():
+        ...     yield from range(5)
+        >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
+        [[0, 1], [2, 3], [4]]
+        """
+        return Dataset._of(streams.FromIterable(IterableSource(iterable)))
+
+    @staticmethod
     def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
         """The numbers of `range`, as int64."""
         return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
@@ -162,7 +181,8 @@ class Dataset(Generic[T]):
         """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
 
         The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start
-        again (as new epochs) until the longest, by its weight, has ended.
+        again (as new epochs) until the longest, by its weight, has ended.  If one of them is a
+        stream, so is the mix.
 
         >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
         >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
@@ -191,6 +211,11 @@ class Dataset(Generic[T]):
     def map_with_index(self, f: Any) -> Dataset[Any]:
         """``f(index, element)``, with the element's position in this dataset."""
         function = resolve(f, "map_with_index")
+        if self._node.is_stream and not self._node.batched:
+            raise ChainError(
+                "map_with_index on the records of a stream: nobody knows their numbers. Put it "
+                "before the stage that makes the stream (filter, flat_map, pack, ...)."
+            )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
 
     def random_map(self, f: Any, *, seed: int | None = None, batched: bool = False) -> Dataset[Any]:
@@ -205,6 +230,26 @@ class Dataset(Generic[T]):
         """
         function = resolve(f, "random_map")
         return self._transform("random_map", RandomMap(function), function.name, batched, seed)
+
+    def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
+        """The records for which ``f(record)`` is true, in their order.  Makes a stream.
+
+        With ``batched=True``, ``f`` gets stacked runs of records and returns a bool for each,
+        which is much faster.
+
+        >>> ds = Dataset.range(10).filter(lambda x: x % 3 == 0, batched=True).batch(2)
+        >>> [batch.tolist() for batch in ds]
+        [[0, 3], [6, 9]]
+        """
+        return Dataset._of(streams.Filtered(self._node, resolve(f, "filter"), batched))
+
+    def flat_map(self, f: Any) -> Dataset[Any]:
+        """All records of ``f(record)``, a list of any number of them.  Makes a stream.
+
+        >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
+        ['a', 'b', 'c']
+        """
+        return Dataset._of(streams.FlatMapped(self._node, resolve(f, "flat_map")))
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
@@ -233,8 +278,8 @@ class Dataset(Generic[T]):
     def apply(self, transforms: Any) -> Dataset[Any]:
         """Several stages at once: functions (mapped), and Grain-style transform objects.
 
-        An object with ``random_map``, ``map_with_index`` or ``map`` becomes that stage; one with a
-        ``batch_size`` becomes `batch`.
+        An object with ``random_map``, ``map_with_index``, ``flat_map``, ``filter`` or ``map``
+        becomes that stage; one with a ``batch_size`` becomes `batch`.
         """
         out: Dataset[Any] = self
         for transform in transforms if isinstance(transforms, (list, tuple)) else [transforms]:
@@ -242,7 +287,7 @@ class Dataset(Generic[T]):
         return out
 
     def _apply_one(self, transform: Any) -> Dataset[Any]:
-        for kind in ("random_map", "map_with_index", "map"):
+        for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
                 return cast("Dataset[Any]", getattr(self, kind)(transform))
         size = getattr(transform, "batch_size", None)
@@ -251,20 +296,28 @@ class Dataset(Generic[T]):
             return self.batch(size, drop_remainder=drop)
         if not callable(transform):
             raise ArgumentTypeError(
-                "`apply` takes functions and objects with map, random_map, map_with_index or "
-                f"batch_size; got {transform!r} ({type(transform).__name__})."
+                "`apply` takes functions and objects with map, random_map, map_with_index, filter, "
+                f"flat_map or batch_size; got {transform!r} ({type(transform).__name__})."
             )
         return self.map(transform)
 
     # Order ------------------------------------------------------------------------------------
 
-    def shuffle(self, seed: int | None = None) -> Dataset[T]:
+    def shuffle(self, seed: int | None = None, *, window: int | None = None) -> Dataset[T]:
         """A new random order in every epoch.  Takes no memory, whatever the length.
+
+        With ``window``, the order changes only within each run of so many consecutive records;
+        a stream can be shuffled in no other way.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]
         """
-        return Dataset._of(stages.Shuffled(self._node, None if seed is None else check_seed(seed)))
+        own = None if seed is None else check_seed(seed)
+        if window is None:
+            return Dataset._of(stages.Shuffled(self._node, own))
+        node = stages.WindowShuffled(self._node, check_int("window", window, least=1), own)
+        streams.check_windows(node)
+        return Dataset._of(node)
 
     def seed(self, n: int) -> Dataset[T]:
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
@@ -305,10 +358,16 @@ class Dataset(Generic[T]):
         (8, 2)
         """
         length = self._node.length
+        if self._node.is_stream:
+            raise ChainError(
+                "split of a stream: nobody knows how many records it has. Split first, then put "
+                "filter, flat_map or pack on each part."
+            )
         if length is None:
             raise ChainError("split needs a dataset that ends: put it before .repeat().")
         for node in self._node.below():
-            if isinstance(node, stages.Shuffled) or node.repeats_here:
+            shuffled = isinstance(node, (stages.Shuffled, stages.WindowShuffled))
+            if shuffled or node.repeats_here:
                 raise ChainError(
                     f"split after .{node.stage}: the parts would share records from one epoch to "
                     "the next. Split first, then shuffle and repeat each part."
@@ -340,6 +399,7 @@ class Dataset(Generic[T]):
         pad_to: Mapping[str, int] | None = None,
         pad_value: Any = 0,
         collate_fn: Callable[[list[T]], Any] | None = None,
+        lanes: int = 1,
     ) -> Dataset[Any]:
         """Runs of ``n`` records, stacked leaf by leaf.  ``n`` is the global batch, over all hosts.
 
@@ -347,6 +407,9 @@ class Dataset(Generic[T]):
         and adds a bool leaf ``mask_key`` to every batch.  ``pad_to={"tokens": 512}`` pads that leaf
         of every record to one length (with ``pad_value``, one for all or a dict) and adds
         ``tokens_length``.
+
+        A stream on several hosts is cut into ``lanes``, each with its own share of the data;
+        every batch takes as many rows from each.  The number of hosts must divide the lanes.
 
         >>> ds = Dataset.from_source([{"t": [1]}, {"t": [2, 3]}]).batch(2, pad_to={"t": 3})
         >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()
@@ -360,11 +423,88 @@ class Dataset(Generic[T]):
         if collate_fn is not None and pad_to:
             raise ArgumentError("`pad_to` does not go with `collate_fn`: pad in the function.")
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
+        lanes = check_int("lanes", lanes, least=1)
+        if self._node.is_stream and not self._node.batched:
+            streams.check_lanes(self._node, lanes)
         return Dataset._of(
             stages.Batched(
-                self._node, size, drop_remainder, pad_remainder, mask_key, padding, collate_fn
+                self._node,
+                size,
+                drop_remainder,
+                pad_remainder,
+                mask_key,
+                padding,
+                collate_fn,
+                lanes,
             )
         )
+
+    def pack(
+        self,
+        lengths: Mapping[str, int],
+        *,
+        strategy: Literal["best_fit", "first_fit", "concat"] = "best_fit",
+        window: int = 2000,
+        overflow: Literal["error", "truncate", "split", "drop"] = "error",
+        pad_value: Any = 0,
+        max_segments: int | None = None,
+        segment_ids: str | None = "{}_segment_ids",
+        positions: str | None = "{}_positions",
+        bos: Any = None,
+        whole_documents: bool = False,
+    ) -> Dataset[Any]:
+        """Several records end to end in each row of a fixed length.  Makes a stream.
+
+        ``lengths={"tokens": 2048}`` names the leaves to pack, and the length of their rows.  Beside
+        each stand ``tokens_segment_ids`` (1, 2, ... for the records of a row, 0 for padding) and
+        ``tokens_positions`` (from 0 in every record).  Other leaves are kept once per segment, up
+        to ``max_segments``.  Records of ``window`` consecutive places are packed together.
+
+        ``"best_fit"`` takes the longest records first and puts each into the fullest row that has
+        room; ``"first_fit"`` keeps their order; ``"concat"`` lays all end to end and cuts anywhere,
+        or with ``whole_documents`` only between records.  ``overflow`` says what becomes of a
+        record that is longer than the row; ``bos`` is put at the head of every row.
+
+        >>> ds = Dataset.from_source([{"t": [1, 2, 3]}, {"t": [4, 5]}, {"t": [6]}])
+        >>> (row,) = ds.pack({"t": 4}).batch(2)
+        >>> row["t"].tolist(), row["t_segment_ids"].tolist()
+        ([[1, 2, 3, 6], [4, 5, 0, 0]], [[1, 1, 1, 2], [1, 1, 0, 0]])
+        """
+        options = check_packing(
+            lengths, strategy, window, overflow, pad_value, max_segments, segment_ids, positions,
+            bos, whole_documents,
+        )  # fmt: skip
+        return Dataset._of(streams.PackedRecords(self._node, options))
+
+    def bucket(
+        self,
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int],
+        *,
+        leaves: str | Sequence[str] | None = None,
+        window: int = 2000,
+        drop_remainder: bool = False,
+        pad_value: Any = 0,
+        mask_key: str = "mask",
+    ) -> Dataset[Any]:
+        """Batches of records of like length, in a few fixed shapes.  Makes a stream.
+
+        A record goes into the first boundary that it does not exceed; batches of that bucket are
+        padded to the boundary and have its batch size.  ``leaves`` names the leaves with that
+        length (all that have an axis, by default); beside each stands ``<leaf>_length``.
+
+        Records of ``window`` consecutive places are sorted together.  What is left over goes on to
+        the next larger bucket; the last batch of a window is filled up, and a bool leaf
+        ``mask_key`` tells which rows are real.  ``drop_remainder`` leaves it out, and the mask.
+
+        >>> ds = Dataset.from_source([{"t": [i] * i} for i in (1, 5, 2, 6, 2)])
+        >>> [batch["t"].shape for batch in ds.bucket([2, 8], [3, 2])]
+        [(3, 2), (2, 8)]
+        """
+        options = check_bucketing(
+            boundaries, batch_sizes, leaves, window, drop_remainder, pad_value, mask_key
+        )
+        return Dataset._of(streams.Bucketed(self._node, options))
 
     def unbatch(self) -> Dataset[Any]:
         """The rows of batches as records again (padding left out)."""
@@ -374,8 +514,9 @@ class Dataset(Generic[T]):
         """What to do when reading a record, or a function of one record, fails before this stage.
 
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
-        always the same one for the same place; `DataLoader.stats` counts them.  A function gets the
-        `RecordError` and returns one of the two words.  Failures of batch functions always raise.
+        always the same one for the same place; `DataLoader.stats` counts them.  In a stream the
+        record is left out.  A function gets the `RecordError` and returns one of the two words.
+        Failures of batch functions always raise.
         """
         if not callable(policy):
             check_choice("policy", policy, ("raise", "replace"))
@@ -386,6 +527,10 @@ class Dataset(Generic[T]):
     # Reading ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
+        if self._node.is_stream:
+            raise ArgumentTypeError(
+                "a stream has no length: how many elements it has is known when it ends."
+            )
         if self._node.length is None:
             raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
         return self._node.length
@@ -400,6 +545,11 @@ class Dataset(Generic[T]):
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
             return self._by_slice(index)
+        if self._node.is_stream:
+            raise ChainError(
+                "a stream has no elements by number: iterate over it, or choose records before "
+                "the stage that makes it a stream (filter, flat_map, pack, ...)."
+            )
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(stages.Picked(self._node, table))
@@ -419,6 +569,8 @@ class Dataset(Generic[T]):
             start = check_int("start", 0 if index.start is None else index.start, least=0)
             step = check_int("step", 1 if index.step is None else index.step, least=1)
             stop = index.stop
+            if step > 1 and self._node.is_stream:
+                raise ChainError(f"the slice {say_slice(index)} of a stream: its step must be 1.")
             count = None if stop is None else -(-(check_int("stop", stop, least=0) - start) // step)
         else:
             start, stop, step = index.indices(length)
@@ -428,6 +580,11 @@ class Dataset(Generic[T]):
         return self._slice(start, step, count)
 
     def __iter__(self) -> Iterator[T]:
+        if self._node.is_stream:
+            from loaderx.plan.streams import iterate  # most chains are no streams
+
+            yield from iterate(self._node)
+            return
         plan, lend = Plan(self._node), Pool().lend
         for step in itertools.count() if plan.length is None else range(plan.length):
             yield plan.read_fast(step, lend) if plan.is_plain else plan.read(step, Job(lend))
@@ -440,12 +597,17 @@ class Dataset(Generic[T]):
         """
         if self._node.spec is not None:
             return self._node.spec
-        spec = spec_of(self[0])
+        spec = spec_of(self._first() if self._node.is_stream else self[0])
         if not self._node.batched or not any(
             isinstance(node, stages.Batched) and node.can_be_short for node in self._node.below()
         ):
             return spec
         return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)
+
+    def _first(self) -> T:
+        for element in self:
+            return element
+        raise PositionError("the stream is empty: there is no element to look at.")
 
     def __repr__(self) -> str:
         return describe_chain(self._node)

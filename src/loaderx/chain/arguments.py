@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +15,10 @@ from loaderx.errors import (
     ArgumentTypeError,
     ChainError,
     PositionError,
+    check_choice,
     check_int,
 )
+from loaderx.stages.options import OVERFLOWS, STRATEGIES, Bucketing, Packing
 from loaderx.stages.stacking import Padding
 
 
@@ -65,6 +68,97 @@ def check_padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
         path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
     }
     return Padding(lengths, value)
+
+
+def check_packing(
+    lengths: Any,
+    strategy: str,
+    window: int,
+    overflow: str,
+    pad_value: Any,
+    max_segments: int | None,
+    segment_ids: str | None,
+    positions: str | None,
+    bos: Any,
+    whole_documents: bool,
+) -> Packing:
+    if not isinstance(lengths, Mapping) or not lengths:
+        raise ArgumentTypeError(
+            f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
+        )
+    least = 1 if bos is None else 2
+    rows = {path: check_int(f"lengths[{path!r}]", n, least=least) for path, n in lengths.items()}
+    check_choice("strategy", strategy, STRATEGIES)
+    check_choice("overflow", overflow, OVERFLOWS)
+    if max_segments is not None:
+        check_int("max_segments", max_segments, least=1)
+    for name, template in (("segment_ids", segment_ids), ("positions", positions)):
+        if template is not None and (not isinstance(template, str) or "{}" not in template):
+            raise ArgumentError(
+                f"`{name}` must be a name with a {{}} for the leaf, such as '{{}}_{name}', or "
+                f"None; got {template!r}."
+            )
+    if segment_ids is not None and segment_ids == positions:
+        raise ArgumentError(f"`segment_ids` and `positions` have the same name {positions!r}.")
+    if whole_documents and strategy != "concat":
+        raise ArgumentError(
+            f"`whole_documents` goes with strategy='concat'; {strategy!r} never cuts a record."
+        )
+    if strategy == "concat" and not whole_documents:
+        if len(set(rows.values())) > 1:
+            raise ArgumentError(
+                "strategy='concat' cuts all leaves at the same places: their `lengths` must be "
+                f"equal, got {rows}. Use whole_documents=True, or another strategy."
+            )
+        if overflow != "error":
+            raise ArgumentError(
+                "strategy='concat' cuts records wherever a row is full, so `overflow` has no "
+                "meaning. Leave it out, or use whole_documents=True."
+            )
+    return Packing(
+        rows,
+        strategy,
+        check_int("window", window, least=1),
+        overflow,
+        pad_value,
+        max_segments,
+        segment_ids,
+        positions,
+        bos,
+        whole_documents,
+    )
+
+
+def check_bucketing(
+    boundaries: Sequence[int],
+    batch_sizes: int | Sequence[int],
+    leaves: str | Sequence[str] | None,
+    window: int,
+    drop_remainder: bool,
+    pad_value: Any,
+    mask_key: str,
+) -> Bucketing:
+    if isinstance(boundaries, (str, int)) or not list(boundaries):
+        raise ArgumentTypeError(f"`boundaries` must be a list of lengths, got {boundaries!r}.")
+    ends = [check_int(f"boundaries[{i}]", n, least=1) for i, n in enumerate(boundaries)]
+    if any(b <= a for a, b in itertools.pairwise(ends)):
+        raise ArgumentError(f"`boundaries` must rise from each to the next, got {ends}.")
+    listed = [batch_sizes] * len(ends) if hasattr(batch_sizes, "__index__") else list(batch_sizes)
+    sizes = [check_int(f"batch_sizes[{i}]", n, least=1) for i, n in enumerate(listed)]
+    if len(sizes) != len(ends):
+        raise ArgumentError(
+            f"`batch_sizes` has {len(sizes)} numbers for {len(ends)} boundaries. Give one for "
+            "each, or one for all."
+        )
+    if isinstance(leaves, str):
+        leaves = [leaves]
+    named = None if leaves is None else tuple(leaves)
+    if named == ():
+        raise ArgumentError("`leaves` is empty: name the leaves that have the length.")
+    span = check_int("window", window, least=1)
+    return Bucketing(
+        tuple(ends), tuple(sizes), named, span, bool(drop_remainder), pad_value, mask_key
+    )
 
 
 def index_table(index: npt.NDArray[Any], length: int | None) -> npt.NDArray[np.int64]:

@@ -33,7 +33,7 @@ class Node(Frozen):
 
     @property
     def length(self) -> int | None:
-        """The number of elements; None if endless."""
+        """The number of elements; None if endless, and for streams."""
         raise NotImplementedError
 
     @property
@@ -44,6 +44,16 @@ class Node(Frozen):
     def mark(self, seed: int) -> str:
         """The stage in a saved state: what changes the stream, and nothing else."""
         return self.stage
+
+    @cached_property
+    def is_stream(self) -> bool:
+        """Is it unknown which input makes which output, and how many there are?"""
+        return any(node.is_stream for node in self.inputs)
+
+    @cached_property
+    def ends(self) -> bool:
+        """Does it end?  A stream does where its input does, after nobody knows how much."""
+        return self.length is not None
 
     @cached_property
     def batched(self) -> bool:

@@ -8,7 +8,10 @@ from loaderx.chain.base import Node
 def describe_chain(node: Node) -> str:
     """What ``repr`` shows."""
     kind = "batches" if node.batched else "records"
-    count = f"endless {kind}" if node.length is None else f"{node.length:,} {kind}"
+    if node.is_stream:
+        count = f"a stream of {kind}" if node.ends else f"an endless stream of {kind}"
+    else:
+        count = f"endless {kind}" if node.length is None else f"{node.length:,} {kind}"
     return "\n".join([*_lines(node), f"  # {count}"])
 
 

@@ -30,6 +30,15 @@ class Joined(Node):
             raise ArgumentError(f"{self.kind} needs at least one dataset.")
         if len({node.batched for node in self.components}) > 1:
             raise ChainError(f"{self.kind}: some datasets are batched and some are not.")
+        if self.is_stream and self.batched:
+            raise ChainError(
+                f"{self.kind} of batched streams: join the records, and put .batch(...) after it."
+            )
+
+    def _refuse_streams(self, advice: str) -> None:
+        for number, node in enumerate(self.components):
+            if node.is_stream:
+                raise ChainError(f"{self.kind}: dataset {number} is a stream. {advice}")
 
     def _check_specs(self) -> None:
         known = [(i, node.spec) for i, node in enumerate(self.components) if node.spec is not None]
@@ -55,6 +64,10 @@ class Joined(Node):
 class Concatenated(Joined):
     def __post_init__(self) -> None:
         self._check_components()
+        self._refuse_streams(
+            "Concatenate before the stage that makes it one (filter, flat_map, pack, ...), or use "
+            "Dataset.mix."
+        )
         self._check_specs()
         for number, node in enumerate(self.components[:-1]):
             if node.length is None:
@@ -100,7 +113,14 @@ class Mixed(Joined):
         return schedule(self.tickets)
 
     @cached_property
+    def ends(self) -> bool:
+        several = any if self.stop == "first_exhausted" else all
+        return several(node.ends for node in self.components)
+
+    @cached_property
     def length(self) -> int | None:
+        if self.is_stream:
+            return None
         ends = [
             None if node.length is None else self.schedule.position(c, node.length)
             for c, node in enumerate(self.components)
@@ -135,6 +155,10 @@ class Zipped(Joined):
 
     def __post_init__(self) -> None:
         self._check_components()
+        self._refuse_streams(
+            "Nobody knows which of its elements stand side by side: zip before the stage that "
+            "makes it one (filter, flat_map, pack, ...)."
+        )
         lengths = [node.length for node in self.components]
         if len(set(lengths)) > 1:
             listed = ", ".join("endless" if n is None else str(n) for n in lengths)

@@ -54,7 +54,7 @@ def identity(mark: str) -> str:
     return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
 
 
-_NAMED = ("map", "random_map", "map_with_index")
+_NAMED = ("map", "random_map", "map_with_index", "filter", "flat_map")
 
 
 def _free_repeat(stages: list[Node]) -> Node | None:

@@ -67,6 +67,10 @@ class Single(Node):
     def length(self) -> int | None:
         return self.input.length
 
+    @cached_property
+    def ends(self) -> bool:
+        return self.input.ends if self.is_stream else self.length is not None
+
     @property
     def moves(self) -> bool:
         """Does the stage put elements in other places?"""
@@ -138,6 +142,11 @@ class Shuffled(Moved):
     own_seed: int | None = None
 
     def __post_init__(self) -> None:
+        if self.input.is_stream:
+            raise ChainError(
+                "shuffle of a stream needs a window: write .shuffle(window=1000), or put "
+                ".shuffle() before the stage that makes it a stream."
+            )
         if self.input.length is None:
             raise ChainError("shuffle needs a dataset that ends: put it before .repeat().")
 
@@ -154,6 +163,34 @@ class Shuffled(Moved):
 
     def mark(self, seed: int) -> str:
         return f"shuffle({self.seed(seed)})"
+
+
+class WindowShuffled(Moved):
+    """A new order within each window of consecutive records."""
+
+    window: int
+    own_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.input.is_stream and self.batched:
+            raise ChainError(
+                "shuffle after the batch of a stream: put .shuffle(window=...) before .batch(...)."
+            )
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    def seed(self, default: int) -> int:
+        return default if self.own_seed is None else self.own_seed
+
+    @property
+    def stage(self) -> str:
+        seed = "" if self.own_seed is None else f"seed={self.own_seed}, "
+        return f"shuffle({seed}window={self.window})"
+
+    def mark(self, seed: int) -> str:
+        return f"shuffle({self.seed(seed)},{self.window})"
 
 
 class Part(Moved):
@@ -185,7 +222,11 @@ class Sliced(Moved):
 
     @property
     def length(self) -> int | None:
-        return self.count
+        return None if self.is_stream else self.count
+
+    @cached_property
+    def ends(self) -> bool:
+        return self.count is not None or (self.is_stream and self.input.ends)
 
     @cached_property
     def uniform(self) -> bool:
@@ -252,14 +293,19 @@ class Repeated(Moved):
     epochs: int | None
 
     def __post_init__(self) -> None:
-        if self.input.length is None:
+        if not self.input.ends:
             raise ChainError("repeat needs a dataset that ends; this one is endless already.")
-        checked_length(self.input.length * (self.epochs or 1))
+        checked_length((self.input.length or 1) * (self.epochs or 1))
 
     @property
     def length(self) -> int | None:
-        assert self.input.length is not None
-        return None if self.epochs is None else self.input.length * self.epochs
+        if self.epochs is None or self.input.length is None:
+            return None
+        return self.input.length * self.epochs
+
+    @cached_property
+    def ends(self) -> bool:
+        return self.epochs is not None
 
     @cached_property
     def rows(self) -> int | None:
@@ -296,7 +342,7 @@ class Guarded(Single):
     def __post_init__(self) -> None:
         for node in self.input.below():
             whole = isinstance(node, Unbatched) or (len(node.inputs) > 1 and node.is_aligned)
-            if whole and node.length is None:
+            if whole and not node.ends:
                 raise ChainError(
                     f"on_error after .{node.stage.removeprefix('Dataset.')} of an endless dataset: "
                     "there is no end to choose another record from. Put .repeat() after it."
@@ -318,8 +364,19 @@ class Batched(Single):
     mask_key: str = "mask"
     padding: Padding = NO_PADDING
     collate: Any = None
+    lanes: int = 1
 
     def __post_init__(self) -> None:
+        if self.size % self.lanes:
+            raise ArgumentError(
+                f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch, since "
+                "each gives the same number of rows."
+            )
+        if self.lanes > 1 and not self.input.is_stream:
+            raise ChainError(
+                f"lanes={self.lanes} is for streams (after filter, flat_map, pack, ...). This "
+                "dataset can be cut for any number of hosts as it is: leave `lanes` out."
+            )
         if self.input.batched:
             raise ChainError(
                 "batch after batch: the elements are batches already. "
@@ -349,7 +406,9 @@ class Batched(Single):
     @cached_property
     def uniform(self) -> bool:
         records = self.input.length
-        return records is None or self.drop_remainder or records % self.size == 0
+        if records is None:
+            return self.drop_remainder or not self.input.ends
+        return self.drop_remainder or records % self.size == 0
 
     @cached_property
     def only_last_is_short(self) -> bool:
@@ -389,6 +448,7 @@ class Batched(Single):
                 ("pad_remainder", self.pad_remainder),
                 ("pad_to", dict(self.padding.lengths)),
                 ("collate_fn", getattr(self.collate, "__name__", self.collate)),
+                ("lanes", self.lanes if self.lanes > 1 else None),
             )
             if value
         ]
@@ -398,13 +458,19 @@ class Batched(Single):
         ending = "drop" if self.drop_remainder else "pad" if self.pad_remainder else ""
         details = (sorted(self.padding.lengths.items()), self.padding.value, self.mask_key)
         padded = digest(details) if details != ([], 0, "mask") else ""
-        return f"batch({self.size}) {ending}{padded}".rstrip()
+        lanes = f"{self.size}/{self.lanes}" if self.lanes > 1 else str(self.size)
+        return f"batch({lanes}) {ending}{padded}".rstrip()
 
 
 class Unbatched(Single):
     def __post_init__(self) -> None:
         if not self.input.batched:
             raise ChainError("unbatch needs batches: there is no .batch(...) before it.")
+        if self.input.is_stream:
+            raise ChainError(
+                "unbatch of a stream: leave .batch(...) out. Functions get stacked runs of records "
+                "with batched=True."
+            )
         for node in self.input.below():
             if node is self.input or node.batched:
                 self._check(node)

@@ -21,7 +21,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -37,16 +37,21 @@ CLOSE_S = 0.001
 PATIENCE_S = 10.0
 
 
+class Habit(Protocol):
+    """What one run finds out about placing, for the next: should a thread do it?"""
+
+    in_background: bool
+
+
 class PlacedWorkshop:
     """A workshop whose runs give placed elements."""
 
-    in_background = False  # what one run finds out about placing holds for the next
-
-    def __init__(self, workshop: Workshop, placement: Placement, depth: int) -> None:
+    def __init__(self, workshop: Workshop, placement: Placement, depth: int, habit: Habit) -> None:
         self._workshop, self._placement, self._depth = workshop, placement, depth
+        self._habit = habit
 
     def open(self, steps: range) -> PlacedRun:
-        return PlacedRun(self._workshop.open(steps), self._placement, self._depth, self)
+        return PlacedRun(self._workshop.open(steps), self._placement, self._depth, self._habit)
 
     def close(self) -> None:
         self._workshop.close()
@@ -174,13 +179,11 @@ def _close_up() -> None:
 class PlacedRun:
     """The elements of a run, placed; up to ``depth`` ahead."""
 
-    def __init__(
-        self, run: Run, placement: Placement, depth: int, workshop: PlacedWorkshop
-    ) -> None:
+    def __init__(self, run: Run, placement: Placement, depth: int, habit: Habit) -> None:
         self._run = run
         self._placement = placement
         self._depth = depth
-        self._workshop = workshop
+        self._habit = habit
         self._ahead: deque[Any] = deque()
         self._started = self._ended = False
         self._placer: _Placer | None = None
@@ -209,7 +212,7 @@ class PlacedRun:
         except Exception as error:
             self._fail(error)
             return
-        if self._placer is None and not self._workshop.in_background:
+        if self._placer is None and not self._habit.in_background:
             self._place_here(element)
             return
         ticket = _Ticket(element, self._placement)
@@ -240,7 +243,7 @@ class PlacedRun:
         period = (now - self._since) / self._count
         share = self._placing_s / (now - self._since)
         if self._since and self._depth and period >= CLOSE_S:
-            self._workshop.in_background = SMALL_SHARE < share < LARGE_SHARE
+            self._habit.in_background = SMALL_SHARE < share < LARGE_SHARE
         self._placing_s, self._count, self._since, self._look_at = 0.0, 0, now, LOOK_AGAIN
 
     def _start(self) -> _Placer:

@@ -14,7 +14,6 @@ from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
-from loaderx.loader.work import PlanWork
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         base: Node,
         chain: list[str],
         steps: range,
-        work: PlanWork,
+        work: Any,  # PlanWork, or for streams UnitWork
         workshop: Workshop | None,
         counters: Counters,
     ) -> None:
@@ -70,9 +69,20 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             )
         self._last = perf_counter()
         self._counted = (self._last, self._position)
-        self._run = self._workshop.open(range(self._position, self._steps.stop))
+        self._run = self._start()
         self._next = self._run.next
         return self._next()
+
+    def _start(self) -> Run:
+        assert self._workshop is not None
+        return self._workshop.open(range(self._position, self._steps.stop))
+
+    def _rows_since(self, start: int) -> int:
+        """Records in the batches from a step to the present one."""
+        node = self._node
+        rows = rows_before(node, self._position) - rows_before(node, start)
+        hosts: int = self._work.hosts
+        return rows // hosts
 
     def _note(self, noted: Noted) -> Any:
         self._counters.note(noted.value, noted.replaced, noted.times)
@@ -91,13 +101,12 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             return
         since, start = self._counted
         self._counted = (self._last, self._position)
-        counters, node = self._counters, self._node
+        counters = self._counters
         counters.seconds += max(self._last - since, self._waited)
         counters.waited += self._waited
         self._waited = 0.0
         counters.batches += self._position - start
-        rows = rows_before(node, self._position) - rows_before(node, start)
-        counters.records += rows // self._work.hosts
+        counters.records += self._rows_since(start)
         counters.engine, counters.reason = self._run.describe()
 
     def __getstate__(self) -> dict[str, Any]:

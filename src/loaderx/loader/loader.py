@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
@@ -24,6 +24,9 @@ from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
+
+if TYPE_CHECKING:
+    from loaderx.loader.stream import StreamSetup
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -139,6 +142,7 @@ class DataLoader(Generic[T]):
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
         self._all = self._base if endless else stages.Repeated(self._base, None)
+        self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
         self._workshop: Workshop | None = None
         self._counters = Counters()
@@ -150,6 +154,8 @@ class DataLoader(Generic[T]):
 
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
+        if self._stream is not None:
+            return self._iterate_stream(self._stream)
         length = self._node.length
         chain = marks(self._node, default_seed(self._node, 0))
         return self._iterate(range(_ENDLESS if length is None else length), chain)
@@ -157,6 +163,8 @@ class DataLoader(Generic[T]):
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
+        if self._stream is not None:
+            return self._iterate_stream(self._stream, number)
         length = self._base.length
         if length is None:
             raise ChainError(
@@ -176,6 +184,14 @@ class DataLoader(Generic[T]):
         made: LoaderIterator[T] = LoaderIterator(
             self._all, self._base, chain, steps, self._work, self._workshop, self._counters
         )
+        self._iterators.add(made)
+        return made
+
+    def _iterate_stream(self, stream: StreamSetup, epoch: int | None = None) -> LoaderIterator[T]:
+        if self._workshop is None:
+            self._workshop = self._engine.workshop(stream.work)
+        place = self._placing.place_run if self._placing else None
+        made: LoaderIterator[T] = stream.iterator(self._workshop, self._counters, place, epoch)
         self._iterators.add(made)
         return made
 
@@ -227,6 +243,12 @@ class DataLoader(Generic[T]):
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
 
 
+def _stream_setup(node: Node, shard: tuple[int, int]) -> StreamSetup:
+    from loaderx.loader.stream import StreamSetup  # most chains are no streams
+
+    return StreamSetup(node, shard)
+
+
 def _short_form(
     dataset: Dataset[Any],
     batch_size: int,
@@ -244,6 +266,11 @@ def _short_form(
     if dataset._node.batched:
         raise ChainError(
             "`batch_size` was given, but the dataset has a .batch(...) already. Leave one out."
+        )
+    if shuffle and dataset._node.is_stream:
+        raise ChainError(
+            "a stream cannot be shuffled as a whole: pass shuffle=False, and put "
+            ".shuffle(window=...) into the dataset."
         )
     if shuffle:
         dataset = dataset.shuffle(seed)
@@ -296,6 +323,8 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
     if count == 1:
         return (0, 1)
+    if node.is_stream:  # it is cut into lanes, which `StreamSetup` looks at
+        return (index, count)
     if not node.batched:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     for below in node.below():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Noted, Work
-from loaderx.memory import Lend
+from loaderx.engines.base import Noted, Run, Work
+from loaderx.memory import Lend, Pool
 from loaderx.stages.narrowing import Narrow
 
 
@@ -32,7 +32,24 @@ class NarrowedWork:
             del element
 
     def _narrowed(self, element: Any, lend: Lend) -> Any:
-        if type(element) is Noted:
-            element.value = self._narrow(element.value, lend)
-            return element
-        return self._narrow(element, lend)
+        return _narrowed(element, self._narrow, lend)
+
+
+class NarrowedRun:
+    """The same for the batches of a stream, which are cut in the consumer's process."""
+
+    def __init__(self, run: Run, narrow: Narrow) -> None:
+        self._run, self._narrow = run, narrow
+        self._lend = Pool().lend
+        self.close = run.close
+        self.describe = run.describe
+
+    def next(self) -> Any:
+        return _narrowed(self._run.next(), self._narrow, self._lend)
+
+
+def _narrowed(element: Any, narrow: Narrow, lend: Lend) -> Any:
+    if type(element) is Noted:
+        element.value = narrow(element.value, lend)
+        return element
+    return narrow(element, lend)

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
-from loaderx.engines.base import Engine, Work, Workshop
+from loaderx.engines.base import Engine, Run, Work, Workshop
 from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
-from loaderx.loader.narrowed import NarrowedWork
+from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
 
 if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
+
+
+class Habit:
+    """What one run finds out about placing holds for the next."""
+
+    in_background = False
 
 
 class Placing:
@@ -27,6 +33,7 @@ class Placing:
         self._placement = placement
         self._depth = depth
         self._narrow = placement.narrow()
+        self._habit = Habit()
         self.shard = shard
         self.spans_processes = placement.spans_processes
 
@@ -65,7 +72,15 @@ class Placing:
 
         if self._narrow is not None:
             work = NarrowedWork(work, self._narrow)
-        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth)
+        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth, self._habit)
+
+    def place_run(self, run: Run) -> Run:
+        """A run of batches that are cut in this process, placed: those of streams."""
+        from loaderx.jax.prefetch import PlacedRun
+
+        if self._narrow is not None:
+            run = NarrowedRun(run, self._narrow)
+        return PlacedRun(run, self._placement, self._depth, self._habit)
 
 
 def _row_counts(node: Node) -> list[tuple[int, str, bool]]:
@@ -74,9 +89,9 @@ def _row_counts(node: Node) -> list[tuple[int, str, bool]]:
     for stage in _batch_stages(node) if node.batched else ():
         counts.append((stage.size, stage.stage, False))
         if stage.can_be_short and not node.uniform:
-            assert stage.input.length is not None
-            rest = stage.input.length % stage.size
-            counts.append((rest, stage.stage, True))
+            rest = None if stage.input.length is None else stage.input.length % stage.size
+            if rest is not None:  # else it is a stream: how many are left is seen at its end
+                counts.append((rest, stage.stage, True))
     return counts
 
 

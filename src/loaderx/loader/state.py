@@ -8,12 +8,13 @@ records, for a chain whose batch size has changed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loaderx.chain.base import Node
 from loaderx.chain.marks import identity
-from loaderx.errors import LoaderxWarning, StateError
+from loaderx.errors import ArgumentError, LoaderxWarning, StateError
+from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 
@@ -36,6 +37,8 @@ def make_state(chain: list[str], base: Node, step: int) -> dict[str, Any]:
 def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int:
     """The step at which this chain goes on."""
     step, saved = _parse(state)
+    if "lanes" in state:
+        raise StateError("the state belongs to a stream, and this dataset is none.")
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
     if problem is None:
@@ -54,32 +57,6 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
         stacklevel=4,
     )
     return moved
-
-
-def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """One state of the states that several processes have saved at the same step.
-
-    A chain's position is the same on every process, so the states must be equal.
-
-    >>> from loaderx import DataLoader, Dataset
-    >>> parts = [iter(DataLoader(Dataset.range(8).batch(4), shard=(host, 2))) for host in (0, 1)]
-    >>> merge_states(part.get_state() for part in parts)["step"]
-    0
-    """
-    parts = list(states)
-    if not parts:
-        raise StateError("there are no states to merge.")
-    steps = [_parse(part)[0] for part in parts]
-    if len(set(steps)) > 1:
-        raise StateError(
-            f"the states were saved at different steps: {', '.join(map(str, steps))}. All "
-            "processes must save after the same step."
-        )
-    for number, part in enumerate(parts):
-        problem = _difference(_parse(part)[1], _parse(parts[0])[1])
-        if problem is not None:
-            raise StateError(f"states 0 and {number} belong to different chains: {problem}")
-    return dict(parts[0])
 
 
 def _parse(state: Any) -> tuple[int, list[str]]:
@@ -130,3 +107,111 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
                 LoaderxWarning,
                 stacklevel=4,
             )
+
+
+# Streams --------------------------------------------------------------------------------------
+
+
+class StreamPosition(Frozen):
+    """What a state says about a stream."""
+
+    step: int
+    counters: list[int]
+    positions: list[Any]
+    is_other: bool  # was it saved with another chain?
+
+
+def make_stream_state(
+    chain: list[str], step: int, counters: Sequence[int], lanes: Mapping[int, Any]
+) -> dict[str, Any]:
+    """The state of a stream: counters above the batch, the epoch first, and its lanes."""
+    return {
+        "version": STATE_VERSION,
+        "step": step,
+        "epoch": counters[0],
+        "above": list(counters[1:]),
+        "lanes": {str(lane): position for lane, position in lanes.items()},
+        "chain": [_ORDER, *chain],
+    }
+
+
+def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool) -> StreamPosition:
+    """The position from which the lanes of this host go on."""
+    step, saved = _parse(state)
+    lanes, above = state.get("lanes"), state.get("above", [])
+    if not isinstance(lanes, dict) or not isinstance(above, (list, tuple)):
+        raise StateError("the state has no lanes: it belongs to a dataset that is no stream.")
+    here = [_ORDER, *chain]
+    problem = _difference(saved, here)
+    if problem is None:
+        _warn_about_names(saved, here)
+    elif strict:
+        raise StateError(
+            f"the state belongs to another chain: {problem} Pass strict=False to continue at "
+            "the same rows all the same."
+        )
+    else:
+        warnings.warn(
+            f"the state belongs to another chain: {problem} Going on at the same rows.",
+            LoaderxWarning,
+            stacklevel=4,
+        )
+    missing = [lane for lane in own if str(lane) not in lanes]
+    if missing:
+        raise StateError(
+            f"the state has the lanes {_listed(lanes)}, and this loader runs {own.start} to "
+            f"{own.stop - 1}. Join the states of all hosts with loaderx.merge_states([...])."
+        )
+    counters = [state.get("epoch", 0), *above]
+    return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], problem is not None)
+
+
+def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """One state from those of all hosts, each of which knows its own lanes.
+
+    Needed for streams on several hosts, to go on with another number of them; the states of other
+    datasets are the same on every host, and merging them gives that one.
+
+    >>> from loaderx import DataLoader, Dataset, merge_states
+    >>> ds = Dataset.range(100).filter(lambda x: x % 2 == 0).repeat().batch(4, lanes=2)
+    >>> hosts = [iter(DataLoader(ds, shard=(host, 2))) for host in range(2)]
+    >>> [next(host).tolist() for host in hosts]
+    [[0, 2], [8, 10]]
+    >>> one = iter(DataLoader(ds))
+    >>> one.set_state(merge_states([host.get_state() for host in hosts]))
+    >>> next(one).tolist()
+    [4, 6, 12, 14]
+    """
+    parts = [] if isinstance(states, Mapping) else list(states)
+    if not parts:
+        raise ArgumentError("merge_states needs a list of the states of all hosts.")
+    first, *others = parts
+    step, chain = _parse(first)
+    merged = dict(first)
+    lanes: dict[str, Any] = dict(first.get("lanes", {}))
+    for number, other in enumerate(others, 1):
+        other_step, other_chain = _parse(other)
+        if other_step != step:
+            raise StateError(
+                f"the states are at different steps: number 0 at {step}, number {number} at "
+                f"{other_step}. Save all hosts after the same step."
+            )
+        problem = _difference(chain, other_chain)
+        if problem is not None:
+            raise StateError(f"state {number} belongs to another chain than state 0: {problem}")
+        for key in first.keys() | other.keys():
+            if key not in ("lanes", "chain") and first.get(key) != other.get(key):
+                raise StateError(
+                    f"the states differ in {key!r}: number 0 has {first.get(key)!r}, number "
+                    f"{number} has {other.get(key)!r}."
+                )
+        for lane, position in other.get("lanes", {}).items():
+            if lanes.setdefault(lane, position) != position:
+                raise StateError(f"lane {lane} is in two states, at different positions.")
+    if "lanes" in first:
+        merged["lanes"] = {lane: lanes[lane] for lane in sorted(lanes, key=int)}
+    return merged
+
+
+def _listed(lanes: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(lanes, key=lambda lane: (len(lane), lane))) or "(none)"

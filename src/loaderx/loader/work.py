@@ -7,6 +7,7 @@ from typing import Any
 
 from loaderx.chain.base import Node
 from loaderx.chain.stages import Batched, FromSource, Guarded, Transformed
+from loaderx.chain.streams import Filtered, FlatMapped
 from loaderx.engines.base import Noted
 from loaderx.loader.position import rows_before
 from loaderx.memory import Lend
@@ -66,12 +67,19 @@ class PlanWork:
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """Sources and transforms with the names that the dataset's ``repr`` gives them."""
-        for below in self._node.below():
-            if isinstance(below, FromSource):
-                yield below.stage, below.source
-            elif isinstance(below, Transformed):
-                yield below.stage, below.transform
-            elif isinstance(below, Batched):
-                yield f"collate_fn of {below.stage}", below.collate
-            elif isinstance(below, Guarded):
-                yield below.stage, below.policy
+        yield from parts_of(self._node)
+
+
+def parts_of(node: Node) -> Iterator[tuple[str, Any]]:
+    """What a chain has of the user's: sources and functions, each with the name of its stage."""
+    for below in node.below():
+        if isinstance(below, FromSource):
+            yield below.stage, below.source
+        elif isinstance(below, Transformed):
+            yield below.stage, below.transform
+        elif isinstance(below, (Filtered, FlatMapped)):
+            yield below.stage, below.function
+        elif isinstance(below, Batched):
+            yield f"collate_fn of {below.stage}", below.collate
+        elif isinstance(below, Guarded):
+            yield below.stage, below.policy

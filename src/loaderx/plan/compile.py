@@ -131,6 +131,10 @@ class Compiler:
             case stages.Shuffled():
                 assert node.length is not None
                 return moves.Shuffle(node.length, node.seed(self.seed), node.random_stages)
+            case stages.WindowShuffled():
+                return moves.WindowShuffle(
+                    node.length, node.window, node.seed(self.seed), node.random_stages
+                )
             case stages.Part():
                 assert node.input.length is not None
                 return moves.Part(node.input.length, node.seed, node.start)

@@ -40,6 +40,32 @@ class Shuffle(Move):
         return epochs, permute(positions, self.length, fold(epochs, self.stage, ORDER))
 
 
+class WindowShuffle(Move):
+    """A new order within each window of consecutive elements, in every epoch."""
+
+    def __init__(self, length: int | None, window: int, seed: int, ordinal: int) -> None:
+        self.length, self.window = length, window
+        self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
+
+    def steps(self, epochs: Keys, positions: Positions) -> Address:
+        windows, inside = np.divmod(positions, self.window)
+        keys = fold(fold(epochs, self.stage, ORDER), windows, ORDER)
+        if keys.size == 1 and len(positions) > 1:
+            keys = np.repeat(keys, len(positions))
+        whole = np.ones(len(positions), np.bool_)
+        out = windows * self.window
+        if self.length is not None:
+            whole = windows < self.length // self.window
+            short = np.flatnonzero(~whole)
+            if short.size:
+                rest = self.length % self.window
+                out[short] += permute(inside[short], rest, keys[short])
+        full = np.flatnonzero(whole)
+        if full.size:
+            out[full] += permute(inside[full], self.window, keys[full])
+        return epochs, out
+
+
 class Part(Move):
     """A part of one fixed order, the same in every epoch: what `split` makes."""
 

@@ -18,7 +18,7 @@ from loaderx.plan.compile import Compiler
 from loaderx.plan.job import Job
 from loaderx.plan.records import ReadSource, as_records
 from loaderx.rng import ROOT
-from loaderx.sources import ArraySource
+from loaderx.sources import ArraySource, Tokens
 from loaderx.tree import map_leaves
 
 BLOCK_ROWS = 32_768
@@ -174,7 +174,7 @@ def _plain_gather(root: Any) -> Any:
     child = root.child
     if not isinstance(child, ReadSource) or not child.stacked or not child.source.thread_safe:
         return None
-    if isinstance(child.source, ArraySource):
+    if isinstance(child.source, (ArraySource, Tokens)):
         return child.source.gatherer(root.width)
     return child.source.gather
 

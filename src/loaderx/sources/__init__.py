@@ -11,6 +11,7 @@ from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Source
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
+from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
     from loaderx.sources.idx import open_idx
@@ -20,6 +21,7 @@ __all__ = [
     "ObjectSource",
     "RangeSource",
     "Source",
+    "Tokens",
     "adapt",
     "open_idx",
 ]

@@ -81,6 +81,12 @@ class ArraySource:
             self._read_lazily(indices, out)
         return self._structure.build(out)
 
+    def window(self, start: int, stop: int) -> Tree | None:
+        """Consecutive records stacked, as read-only views of the source; None if it is lazy."""
+        if not self._in_memory:
+            return None
+        return self._structure.build([leaf[start:stop] for leaf in self._leaves])
+
     def gatherer(self, rows: int) -> Gather:
         """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:

@@ -11,6 +11,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
+from loaderx.sources.tokens import Tokens
 from loaderx.tree import Tree, flatten, map_leaves
 
 
@@ -111,6 +112,8 @@ def _owned(leaf: Any) -> Any:
 
 def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
     """The source for whatever the user has."""
+    if isinstance(obj, Tokens):
+        return obj
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
     return ObjectSource(obj, thread_safe=thread_safe)

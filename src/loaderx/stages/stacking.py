@@ -45,7 +45,7 @@ NO_PADDING = Padding({})
 def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
     """The batch of these records, in arrays that the caller owns."""
     _, structure = flatten(records[0])
-    columns = _columns(records, structure, name)
+    columns = columns_of(records, structure, name)
     paths = structure.paths()
     for path in padding.lengths:
         if path not in paths:
@@ -69,7 +69,8 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
     return batch
 
 
-def _columns(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
+def columns_of(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
+    """Each leaf of all records, in the order of the structure."""
     if structure.is_flat_dict:
         width, keys = len(structure.keys), structure.keys
         if set(map(type, records)) == {dict} and set(map(len, records)) == {width}:

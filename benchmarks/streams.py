@@ -1,0 +1,206 @@
+"""The figures of streams, each against its bar; read `core.py` first for how they are taken.
+
+    python benchmarks/streams.py [--quick] [--only NAME ...] [--json FILE]
+
+pack            packing log-normal documents (median 300, sigma 0.9, rows of 2,048), inline, against
+                Grain's BestFitPackIterDataset with 64 bins on the same records
+pack_density    how full the rows are, and how full Grain's are
+tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
+tokens_open     opening that file
+filter          a vectorised mask over arrays, against boolean indexing of the same arrays
+
+Without Grain installed, its row is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from core import images
+from figures import Bar, Ours, Row, compare, row, skipped, surroundings, table
+
+from loaderx import Dataset
+from loaderx.sources import Tokens
+
+ROW = 2048
+
+
+# Packing ------------------------------------------------------------------------------------------
+
+
+def documents(count: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(300), 0.9, count), 1, ROW).astype(np.int64)
+    text = rng.integers(0, 50_000, int(lengths.sum()), dtype=np.int32)
+    ends = np.cumsum(lengths).tolist()
+    return [{"tokens": text[end - n : end]} for n, end in zip(lengths.tolist(), ends, strict=True)]
+
+
+def grain_rows(records: list[dict[str, Any]]) -> Iterator[Any]:
+    import grain
+
+    source = grain.MapDataset.source(records).to_iter_dataset(grain.ReadOptions(0, 0))
+    packed = grain.experimental.BestFitPackIterDataset(
+        source, length_struct={"tokens": ROW}, num_packing_bins=64
+    )
+    return iter(packed.batch(8))
+
+
+def seconds_of(make: Callable[[], Any]) -> float:
+    begun = perf_counter()
+    for _ in make():
+        pass
+    return perf_counter() - begun
+
+
+def pack(quick: bool) -> list[Row]:
+    """Both sides batch their rows by 8; Grain gets a part of the records, since it takes long."""
+    speed, density = Bar(">=", 8), Bar(">=", 0.995, "of the row")
+    records = documents(2_000 if quick else 40_000)
+    few = records[: 200 if quick else 4_000]
+    packed = Dataset.from_source(records).pack({"tokens": ROW}).batch(8)
+    rows = sum(len(batch["tokens"]) for batch in packed)
+    tokens = sum(len(record["tokens"]) for record in records)
+    full = tokens / (rows * ROW)
+    try:
+        theirs = sum(len(batch["tokens"]) for batch in grain_rows(few))
+    except (ImportError, AttributeError) as error:
+        missing = error if isinstance(error, ImportError) else ImportError(str(error))
+        return [skipped("pack", speed, missing), row("pack_density", density, full, [full])]
+    ratios, ours_s, theirs_s = [], [], []
+    for _ in range(1 if quick else 7):
+        ours_s.append(seconds_of(Ours(packed, engine="inline")) / len(records))
+        theirs_s.append(seconds_of(lambda: grain_rows(few)) / len(few))
+        ratios.append(theirs_s[-1] / ours_s[-1])
+    note = f"{median(ours_s) * 1e6:.1f} us per record, Grain {median(theirs_s) * 1e6:.1f}"
+    other = sum(len(record["tokens"]) for record in few) / (theirs * ROW)
+    return [
+        row("pack", speed, median(ratios), ratios, note),
+        row("pack_density", density, full, [full], f"Grain {other:.4f} on {len(few):,} records"),
+    ]
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+def tokens(quick: bool) -> list[Row]:
+    length, size = 1024, 32
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokens.bin"
+        count = 1_000_000 if quick else 1_000_000_000
+        write_tokens(path, count)
+        return [tokens_speed(path, length, size, quick), tokens_open(path, length, quick)]
+
+
+def write_tokens(path: Path, count: int) -> None:
+    rng = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for start in range(0, count, 50_000_000):
+            part = rng.integers(0, 50_000, min(50_000_000, count - start), dtype=np.uint16)
+            part.tofile(file)
+
+
+def tokens_speed(path: Path, length: int, size: int, quick: bool) -> Row:
+    steps = 20 if quick else 4_000
+    source = Tokens(path, length, np.uint16)
+    dataset = Dataset.from_source(source).shuffle(0).batch(size, drop_remainder=True)
+    steps = min(steps, len(dataset))
+    mapped = np.memmap(path, np.uint16, "r")
+    matrix = np.asarray(mapped)[: len(source) * length].reshape(-1, length)
+    order = np.random.default_rng(0).permutation(len(matrix))[: steps * size]
+
+    def loop() -> Iterator[Any]:
+        for start in range(0, len(order), size):
+            yield {"tokens": matrix[order[start : start + size]]}
+
+    ours = Ours(dataset.take(steps))
+    result = compare(ours, loop, rounds=2 if quick else 9)
+    return result.row("tokens", Bar(">=", 0.9), steps * size, ours.engines())
+
+
+def tokens_open(path: Path, length: int, quick: bool) -> Row:
+    times = []
+    for _ in range(2 if quick else 9):
+        begun = perf_counter()
+        Tokens(path, length, np.uint16)
+        times.append((perf_counter() - begun) * 1e3)
+    tracemalloc.start()
+    kept = Tokens(path, length, np.uint16)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    note = f"{len(kept):,} rows, {peak / 1e3:.0f} kB at most"
+    return row("tokens_open", Bar("<", 20, "ms"), median(times), times, note)
+
+
+# Filter -------------------------------------------------------------------------------------------
+
+
+def filtered(quick: bool) -> list[Row]:
+    x, y = images(4_000 if quick else 60_000)
+    size = 1024
+    dataset = Dataset.from_arrays(x=x, y=y).filter(lambda run: run["y"] % 2 == 0, batched=True)
+    dataset = dataset.batch(size // 2)
+
+    def loop() -> Iterator[Any]:
+        for start in range(0, len(x), size):
+            mask = y[start : start + size] % 2 == 0
+            yield {"x": x[start : start + size][mask], "y": y[start : start + size][mask]}
+
+    ratios, ours_s = [], []
+    ours = Ours(dataset, engine="inline")
+    for _ in range(2 if quick else 15):
+        ours_s.append(seconds_of(ours))
+        ratios.append(seconds_of(loop) / ours_s[-1])
+    note = f"{len(x) / median(ours_s):,.0f} records/s read; ours are cut into equal batches"
+    return [row("filter", Bar(">=", 0.5), median(ratios), ratios, note)]
+
+
+# The script ---------------------------------------------------------------------------------------
+
+FIGURES: dict[str, Callable[[bool], list[Row]]] = {
+    "pack": pack,
+    "tokens": tokens,
+    "filter": filtered,
+}
+
+
+def measure(name: str, quick: bool) -> list[Row]:
+    try:
+        return FIGURES[name](quick)
+    except Exception as error:
+        return [Row(name, "-", "error", f"{type(error).__name__}: {error}")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the figures of streams.")
+    parser.add_argument(
+        "--quick", action="store_true", help="small and rough: is it still working?"
+    )
+    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", help="these figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON as well")
+    options = parser.parse_args()
+    about = surroundings(options.quick)
+    rows: list[Row] = []
+    for name in options.only or FIGURES:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        rows += measure(name, options.quick)
+    print(table(rows))
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    if options.json is not None:
+        report = {"about": about, "rows": [asdict(each) for each in rows]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Stages after which nobody knows which input makes output number n: streams.
+
+A stream is read in *units*: fixed runs of input positions.  What comes out of a unit depends on its
+number alone, so units can be made by any worker, and again if one is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from loaderx.chain.base import Node, digest
+from loaderx.chain.joined import Mixed
+from loaderx.chain.stages import Batched, Single, Sliced, WindowShuffled
+from loaderx.errors import ChainError
+from loaderx.sources.iterables import IterableSource
+from loaderx.stages.functions import Function
+from loaderx.stages.options import Bucketing, Packing
+from loaderx.tree import Tree, flatten
+
+UNIT_ROWS = 1024
+UNKNOWN_UNIT_ROWS = 256  # where nobody knows how large a record is
+UNIT_BYTES = 8 << 20
+
+
+class StreamStage(Single):
+    """The base of stages that make a stream of records."""
+
+    def __post_init__(self) -> None:
+        if self.input.batched:
+            raise ChainError(
+                f"{self.kind} after batch: it works on records. Put it before .batch(...)."
+            )
+
+    @property
+    def kind(self) -> str:
+        return self.stage.partition("(")[0]
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @cached_property
+    def ends(self) -> bool:
+        return self.input.ends
+
+    @cached_property
+    def is_stream(self) -> bool:
+        return True
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return None
+
+
+class Filtered(StreamStage):
+    function: Function
+    stacked: bool = False
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return self.input.spec
+
+    @property
+    def stage(self) -> str:
+        return f"filter({self.function.name}{', batched=True' if self.stacked else ''})"
+
+    def mark(self, seed: int) -> str:
+        return f"filter{'(batched)' if self.stacked else ''} {self.function.name}"
+
+
+class FlatMapped(StreamStage):
+    function: Function
+
+    @property
+    def stage(self) -> str:
+        return f"flat_map({self.function.name})"
+
+    def mark(self, seed: int) -> str:
+        return f"flat_map {self.function.name}"
+
+
+class PackedRecords(StreamStage):
+    options: Packing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_windows(self)
+
+    @property
+    def stage(self) -> str:
+        options = self.options
+        return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
+
+    def mark(self, seed: int) -> str:
+        values = [getattr(self.options, name) for name in self.options._fields]
+        return f"pack({self.options.window}) {digest(values)}"
+
+
+class Bucketed(StreamStage):
+    options: Bucketing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_windows(self)
+
+    @cached_property
+    def batched(self) -> bool:
+        return True
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        return None
+
+    @property
+    def stage(self) -> str:
+        options = self.options
+        shapes = zip(options.batch_sizes, options.boundaries, strict=True)
+        return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
+
+    def mark(self, seed: int) -> str:
+        values = [getattr(self.options, name) for name in self.options._fields]
+        return f"bucket({self.options.window}) {digest(values)}"
+
+
+class FromIterable(Node):
+    source: IterableSource
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @cached_property
+    def ends(self) -> bool:
+        return True  # nobody knows; what never ends needs no second pass
+
+    @cached_property
+    def is_stream(self) -> bool:
+        return True
+
+    @cached_property
+    def batched(self) -> bool:
+        return False
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        return None
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return None
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.from_iterable({self.source.name})"
+
+    def mark(self, seed: int) -> str:
+        return "iterable"
+
+
+def unit_rows(node: Node, windows: list[int], lanes: int) -> int:
+    """Records in a unit of a dataset that is read by index: the largest window, or a fair share."""
+    if windows:
+        return max(windows)
+    rows: int = UNKNOWN_UNIT_ROWS
+    if node.spec is not None:
+        nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
+        rows = min(UNIT_ROWS, max(16, UNIT_BYTES // max(1, nbytes)))
+    if node.length is not None:
+        rows = min(rows, max(1, node.length // (4 * lanes)))
+    return 1 << (rows.bit_length() - 1)
+
+
+def _nbytes(leaf: Any) -> int:
+    rows = int(np.prod([size or 1 for size in leaf.shape], dtype=np.int64))
+    return rows * int(leaf.dtype.itemsize)
+
+
+def unit_leaves(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Node, list[int]]]:
+    """The datasets that are read in units, each with the windows that its units must hold."""
+    if not node.is_stream:
+        yield node, list(windows)
+        return
+    match node:
+        case WindowShuffled():
+            windows = (*windows, node.window)
+        case PackedRecords() | Bucketed():
+            windows = (*windows, node.options.window)
+        case Sliced() | Mixed():  # what stands above runs on the ordered rows
+            windows = ()
+    for below in node.inputs:
+        yield from unit_leaves(below, windows)
+
+
+def check_windows(node: Node) -> None:
+    """Windows of stages that share their units: each must divide the largest."""
+    windows: dict[int, str] = {}
+    while node.is_stage and node.is_stream and not isinstance(node, Sliced):
+        if isinstance(node, WindowShuffled):
+            windows[node.window] = node.stage
+        elif isinstance(node, (PackedRecords, Bucketed)):
+            windows[node.options.window] = node.stage
+        node = node.inputs[0]
+    largest = max(windows, default=1)
+    for window, stage in windows.items():
+        if largest % window:
+            raise ChainError(
+                f"{stage} and {windows[largest]} work on the same runs of {largest} records, and "
+                f"{window} does not divide {largest}. Choose windows that do."
+            )
+
+
+def check_lanes(node: Node, lanes: int) -> None:
+    """Can this stream of records be cut into so many lanes?"""
+    if lanes == 1:
+        return
+    for below in node.below():
+        if isinstance(below, Sliced) and below.is_stream:
+            raise ChainError(
+                f".{below.stage} of a stream counts its records, which needs one lane, not "
+                f"{lanes}. Put .take(steps) after .batch(...) instead, or take before the stream "
+                "begins."
+            )
+        if isinstance(below, FromIterable) and not below.source.shards:
+            raise ChainError(
+                f"lanes={lanes} needs {lanes} parts of the iterable: give from_iterable a function "
+                "of (shard, count) that reads one of them."
+            )
+    for leaf, windows in unit_leaves(node):
+        rows = unit_rows(leaf, windows, lanes)
+        units = lanes if leaf.length is None else -(-leaf.length // rows)
+        if units < lanes:
+            raise ChainError(
+                f"{leaf.length} records in units of {rows} are {units} units, too few for {lanes} "
+                "lanes. Use a smaller window, fewer lanes, or .repeat() before the stream begins."
+            )
+
+
+def stream_batch(node: Node) -> Batched | None:
+    """The batch stage of a stream, not one of the dataset that it is made of."""
+    for below in node.below():
+        if isinstance(below, Batched) and below.is_stream:
+            return below
+    return None
+
+
+def unit_mark(node: Node) -> str:
+    """What a state says about the units that its positions count."""
+    batch = stream_batch(node)
+    lanes = 1 if batch is None else batch.lanes
+    sizes = [unit_rows(leaf, windows, lanes) for leaf, windows in unit_leaves(node)]
+    return f"units {','.join(map(str, sizes)) or 'none'}"

@@ -1,0 +1,310 @@
+"""The iterator of a stream: batches cut from units, with a position for every lane."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from loaderx.chain import stages
+from loaderx.chain.base import Node
+from loaderx.chain.marks import default_seed, marks, without_outer_repeat
+from loaderx.chain.streams import Bucketed, stream_batch, unit_mark
+from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
+from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.state import make_stream_state, read_stream_state
+from loaderx.loader.stats import Counters
+from loaderx.loader.units import EngineSupply, UnitWork
+from loaderx.plan.streams import Reading, StreamPlan
+
+T = TypeVar("T")
+
+REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
+_ENDLESS = 1 << 62
+
+Place: TypeAlias = Callable[[Run], Run]
+"""Makes of a run of batches one whose batches are on devices."""
+
+Position = tuple[list[int], list[Any]]
+"""The counters above the batch, and the position of each lane of this host."""
+
+
+class StreamSetup:
+    """What the iterators of one loader share."""
+
+    def __init__(self, node: Node, shard: tuple[int, int]) -> None:
+        check_stream_shard(node, shard[1])
+        self.node = node
+        self.base, self.passes, self.steps = _how_long(node)
+        self.plan = StreamPlan(self.base, shard=shard)
+        self.work = UnitWork(node, self.plan, shard)
+        self.chain = [*marks(node, default_seed(node, 0)), unit_mark(node)]
+        self.repeats_records = _repeats_records(self.base)
+
+    def iterator(
+        self,
+        workshop: Workshop,
+        counters: Counters,
+        place: Place | None,
+        epoch: int | None = None,
+    ) -> StreamIterator[Any]:
+        if epoch is None:
+            return StreamIterator(self, workshop, counters, place, 0, self.passes, self.steps)
+        if not self.base.ends:
+            raise ChainError(
+                "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        steps = self.steps if self.passes == 1 else _ENDLESS
+        return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
+
+
+def _how_long(node: Node) -> tuple[Node, int | None, int]:
+    """One epoch, the number of epochs (None: endless), and the steps after which to stop.
+
+    The outermost take only says how long to run, so it is no part of the epoch.
+    """
+    base = without_outer_repeat(node)
+    steps = _ENDLESS
+    if base is node:
+        while isinstance(base, stages.Sliced) and (base.start, base.step) == (0, 1):
+            steps = min(steps, _ENDLESS if base.count is None else base.count)
+            base = base.input
+        return base, 1, steps
+    while not isinstance(node, stages.Repeated):
+        if isinstance(node, stages.Sliced) and node.count is not None:
+            steps = min(steps, node.count)
+        node = node.inputs[0]
+    return base, node.epochs, steps
+
+
+def _repeats_records(node: Node) -> bool:
+    """Is the position of a lane one of a repeat?"""
+    while node.is_stage and node.is_stream and not isinstance(node, stages.Sliced):
+        if isinstance(node, stages.Repeated) and not node.batched:
+            return True
+        node = node.inputs[0]
+    return False
+
+
+def check_stream_shard(node: Node, hosts: int) -> None:
+    """Can several hosts read this stream together?"""
+    if hosts == 1:
+        return
+    batch = stream_batch(node)
+    if any(isinstance(below, Bucketed) for below in node.below()):
+        raise ChainError(
+            "several hosts cannot share the batches of .bucket(...): the next one may have another "
+            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
+        )
+    if batch is None:
+        raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
+    if batch.lanes % hosts:
+        raise ChainError(
+            f"{hosts} hosts cannot share {batch.lanes} lane{'s' if batch.lanes > 1 else ''} of a "
+            f"stream: the number of hosts must divide the lanes. Write batch({batch.size}, "
+            f"lanes={hosts}), or a multiple of {hosts} to be free to use more hosts later."
+        )
+    if batch.input.ends and not _is_bounded(node, batch):
+        raise ChainError(
+            "a stream that ends cannot be read on several hosts: none knows when the others' "
+            "lanes end. Put .repeat() before .batch(...), or .take(steps) after it."
+        )
+
+
+def _is_bounded(node: Node, batch: Node) -> bool:
+    """Is there a take between the batch and the first repeat above it?"""
+    above: list[Node] = []
+    while node is not batch:
+        above.append(node)
+        node = node.inputs[0]
+    for stage in reversed(above):
+        if isinstance(stage, stages.Sliced) and stage.count is not None:
+            return True
+        if isinstance(stage, stages.Repeated):
+            return False
+    return False
+
+
+class StreamRun:
+    """Batches in order.  Remembers the position after each of the last few."""
+
+    def __init__(self, reading: Reading, supply: EngineSupply, step: int, stop: int) -> None:
+        self._reading, self._supply = reading, supply
+        self._step, self._stop = step, stop
+        self._lock = threading.Lock()  # two threads may share an iterator
+        self._first = step
+        self._positions: deque[tuple[Position, int]] = deque(
+            [(reading.state(), 0)], maxlen=REMEMBERED
+        )
+        self.rows = 0
+
+    def next(self) -> Any:
+        with self._lock:
+            if self._step >= self._stop:
+                raise StopIteration
+            try:
+                made = self._reading.next()
+            except RecordError as error:
+                error.step = self._step
+                raise
+            if made is None:
+                raise StopIteration
+            self._step += 1
+            self.rows += made.count
+            if len(self._positions) == REMEMBERED:
+                self._first += 1
+            self._positions.append((self._reading.state(), self.rows))
+            return self._noted(made.tree)
+
+    def _noted(self, batch: Any) -> Noted:
+        reading, noted = self._reading, self._supply.noted
+        for each in noted:
+            reading.add(each.replaced, each.times or {})
+        noted.clear()
+        replaced, times = reading.replaced, reading.times
+        reading.replaced, reading.times = 0, {}
+        return Noted(batch, replaced, times)
+
+    def position(self, step: int) -> Position:
+        """Where the stream stands before a step."""
+        return self._positions[step - self._first][0]
+
+    def rows_before(self, step: int) -> int:
+        return self._positions[max(0, step - self._first)][1]
+
+    def close(self) -> None:
+        self._supply.close()
+
+    def describe(self) -> tuple[str, str]:
+        return self._supply.describe()
+
+
+class StreamIterator(LoaderIterator[T]):
+    """Made by ``iter(loader)`` and ``loader.epoch(e)`` for a stream.
+
+    Its state has the position of every lane that this host runs.  It cannot `seek`, except to its
+    beginning: which input makes batch number n is known only by reading up to it.
+    """
+
+    def __init__(
+        self,
+        setup: StreamSetup,
+        workshop: Workshop,
+        counters: Counters,
+        place: Place | None,
+        first: int,
+        stop: int | None,
+        steps: int,
+    ) -> None:
+        super().__init__(
+            setup.node, setup.base, setup.chain, range(steps), setup.work, workshop, counters
+        )
+        self._setup = setup
+        self._place = place
+        self._batches: StreamRun | None = None  # what runs, before it is placed
+        self._passes = (first, stop)
+        self._saved: Position | None = None  # where to begin; None: at the beginning
+        self._fresh = False
+        self._reported = 0
+
+    def _start(self) -> Run:
+        self._batches = batches = self._begin()
+        return batches if self._place is None else self._place(batches)
+
+    def _begin(self) -> StreamRun:
+        assert self._workshop is not None
+        supply = EngineSupply(self._setup.work, self._workshop, self._passes[1])
+        reading = self._setup.plan.read(supply, *self._passes)
+        if self._saved is not None:
+            reading.restore(*self._saved, fresh=self._fresh)
+        self._reported = 0
+        return StreamRun(reading, supply, self._position, self._steps.stop)
+
+    def _stop(self) -> None:
+        if self._batches is not None:
+            self._saved, self._fresh = self._batches.position(self._position), False
+        super()._stop()
+        self._batches = None
+
+    def _rows_since(self, start: int) -> int:
+        assert self._batches is not None
+        rows = self._batches.rows_before(self._position)
+        fresh, self._reported = rows - self._reported, rows
+        return fresh
+
+    def _here(self) -> Position:
+        """The position of the next batch to be handed out."""
+        if self._batches is not None:
+            return self._batches.position(self._position)
+        if self._saved is None:
+            run = self._begin()
+            self._saved = run.position(self._position)
+            run.close()
+        assert self._saved is not None
+        return self._saved
+
+    @property
+    def epoch(self) -> int:
+        """The pass of the next batch; for repeats below `batch`, that of this host's first lane."""
+        counters, positions = self._here()
+        if self._setup.repeats_records and not counters[0]:
+            return int(positions[0][0])
+        return counters[0]
+
+    def seek(self, step: int) -> None:
+        """Goes back to the beginning (step 0), or nowhere: a stream can only be read on."""
+        step = check_int("step", step, least=0)
+        if step == self._position:
+            return
+        if step:
+            raise ArgumentError(
+                f"a stream cannot seek to step {step}: which records make it is known only by "
+                "reading up to it. Save get_state() where you want to go on, and use set_state()."
+            )
+        self._stop()
+        self._position, self._saved = 0, None
+
+    def get_state(self) -> dict[str, Any]:
+        """The position as a small JSON-able dict; on several hosts, of this host's lanes."""
+        counters, positions = self._here()
+        return make_stream_state(
+            self._chain,
+            self._position,
+            counters,
+            dict(zip(self._setup.plan.own, positions, strict=True)),
+        )
+
+    def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
+        """Goes on where a state was taken.
+
+        A state of another chain is an error that names the stage that differs; with
+        ``strict=False`` it is a warning, and every lane goes on at the same row.  So weights of a
+        mix may change, and the batch size.
+        """
+        found = read_stream_state(state, self._chain, self._setup.plan.own, strict=strict)
+        first, stop = self._passes
+        pass_number = found.counters[0] if found.counters else -1
+        if pass_number < first or (stop is not None and pass_number >= stop):
+            known = (
+                "any"
+                if stop is None
+                else f"{first}"
+                if stop == first + 1
+                else f"{first} to {stop - 1}"
+            )
+            raise ArgumentError(
+                f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
+            )
+        before = (self._position, self._saved, self._fresh)
+        self._stop()
+        self._position = found.step
+        self._saved, self._fresh = (found.counters, found.positions), found.is_other
+        try:
+            run = self._begin()  # a state that does not fit is refused here, not at the next batch
+            self._saved, self._fresh = run.position(self._position), False
+            run.close()
+        except BaseException:
+            self._position, self._saved, self._fresh = before
+            raise

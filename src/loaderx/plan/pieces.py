@@ -1,0 +1,141 @@
+"""Rows of a stream on their way into a batch: runs of them, cut and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.memory import Layout, Lend
+from loaderx.plan.records import Stacked, as_records
+from loaderx.plan.units import Loose
+from loaderx.rng import Keys
+from loaderx.stages.stacking import NO_PADDING, Padding, stack
+from loaderx.tree import Array, Structure, Tree, flatten
+
+
+class Piece:
+    """A run of rows: stacked leaves, or single records (with names, for messages)."""
+
+    __slots__ = ("count", "keys", "leaves", "names", "records", "structure")
+
+    def __init__(
+        self,
+        count: int,
+        keys: Keys | None,
+        leaves: list[Array] | None,
+        structure: Structure | None,
+        records: list[Any] | None = None,
+        names: list[str] | None = None,
+    ) -> None:
+        self.count, self.keys = count, keys
+        self.leaves, self.structure = leaves, structure
+        self.records, self.names = records, names
+
+    @classmethod
+    def of(cls, output: Any) -> Piece:
+        """The rows of a unit's output."""
+        if isinstance(output, Loose):
+            records = output.records
+            return cls(len(records), output.keys, None, None, records, output.names)
+        leaves, structure = flatten(output["rows"])
+        return cls(len(leaves[0]), output["keys"], leaves, structure)
+
+    def cut(self, start: int, stop: int) -> Piece:
+        if start == 0 and stop == self.count:
+            return self
+        keys = None if self.keys is None else self.keys[start:stop]
+        if self.leaves is not None:
+            leaves = [leaf[start:stop] for leaf in self.leaves]
+            return Piece(stop - start, keys, leaves, self.structure)
+        assert self.records is not None
+        names = None if self.names is None else self.names[start:stop]
+        return Piece(stop - start, keys, None, None, self.records[start:stop], names)
+
+    def as_records(self) -> list[Any]:
+        if self.records is not None:
+            return self.records
+        assert self.structure is not None
+        return as_records(Stacked(self.structure.build(self.leaves or []), self.count))
+
+    def name(self, number: int) -> str:
+        return f"row {number} of its unit" if self.names is None else self.names[number]
+
+
+def joined_keys(pieces: Sequence[Piece]) -> Keys | None:
+    """The keys of all rows; None where nobody draws."""
+    if not pieces or pieces[0].keys is None:
+        return None
+    if len(pieces) == 1:
+        return pieces[0].keys
+    return np.concatenate([piece.keys for piece in pieces if piece.keys is not None])
+
+
+def fit_together(pieces: Sequence[Piece]) -> bool:
+    """Can the leaves be joined as they are?"""
+    first = pieces[0]
+    if first.leaves is None:
+        return False
+    if len(pieces) == 1:
+        return True
+    looks = [(leaf.dtype, leaf.shape[1:]) for leaf in first.leaves]
+    return all(
+        piece.leaves is not None
+        and piece.structure is first.structure
+        and [(leaf.dtype, leaf.shape[1:]) for leaf in piece.leaves] == looks
+        for piece in pieces[1:]
+    )
+
+
+def as_batch(pieces: Sequence[Piece], lend: Lend, padding: Padding = NO_PADDING) -> Tree:
+    """All rows as one batch, in arrays that the caller owns."""
+    if not fit_together(pieces):
+        records = [record for piece in pieces for record in piece.as_records()]
+        names: list[str] = []
+        for piece in pieces:
+            names += piece.names or [
+                f"row {len(names) + number} of the batch" for number in range(piece.count)
+            ]
+        # What a unit stacked has been padded there already.
+        loose = all(piece.records is not None for piece in pieces)
+        return stack(records, lend, names.__getitem__, padding if loose else NO_PADDING)
+    first = pieces[0]
+    assert first.leaves is not None
+    assert first.structure is not None
+    count = sum(piece.count for piece in pieces)
+    targets = lend(Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves]))
+    start = 0
+    for piece in pieces:
+        stop = start + piece.count
+        for target, leaf in zip(targets, piece.leaves or [], strict=True):
+            target[start:stop] = leaf
+        start = stop
+    return first.structure.build(targets)
+
+
+def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Piece]], count: int) -> Piece:
+    """Rows of several components, each at the places that it was given."""
+    pieces = [piece for _, _, piece in parts]
+    keys = joined_keys(pieces)
+    if keys is not None:
+        placed = np.empty_like(keys)
+        placed[np.concatenate([places for _, places, _ in parts])] = keys
+        keys = placed
+    if fit_together(pieces):
+        first = pieces[0]
+        assert first.leaves is not None
+        leaves = [np.empty((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves]
+        for _, places, piece in parts:
+            for target, leaf in zip(leaves, piece.leaves or [], strict=True):
+                target[places] = leaf
+        return Piece(count, keys, leaves, first.structure)
+    records: list[Any] = [None] * count
+    names = [""] * count
+    for component, places, piece in parts:
+        own = piece.names or ["a row"] * piece.count
+        rows = zip(places.tolist(), piece.as_records(), own, strict=True)
+        for place, record, name in rows:
+            records[place], names[place] = record, f"{name} of dataset {component}"
+    return Piece(count, keys, None, None, records, names)

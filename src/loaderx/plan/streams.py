@@ -1,0 +1,423 @@
+"""From the description of a stream to unit plans for the workers and readers for the caller.
+
+Going down from the batch, stages are collected until something can be read by index: those stages
+and that dataset make a *leaf*, whose units any worker can make.  Stages above a repeat belong to
+every pass of it, and go into the units with the others.  What stands above a mix, an iterable, or a
+take of records runs in the caller's thread, on the ordered rows; stages that keep every record in
+its place (map and its kin) go through to the leaves even there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from loaderx.chain import joined, stages, streams
+from loaderx.chain.base import Node
+from loaderx.chain.marks import default_seed
+from loaderx.errors import LoaderxWarning, RecordError
+from loaderx.memory import Pool
+from loaderx.plan import chunks, cutting, lanes, units
+from loaderx.plan.compile import Compiler
+from loaderx.plan.feeds import Feed, Supply
+from loaderx.plan.job import Job, TimedJob
+from loaderx.stages.stacking import NO_PADDING
+from loaderx.stages.transforms import RandomKeys
+
+MANY_PASSES = 1 << 36
+INNER_PASSES = 1 << 24  # of a repeat below another one
+FEW_RECORDS = 10_000  # before a filter is judged
+FEW_ROWS = 64
+
+Make = Callable[["Reading", int], lanes.Reader]
+"""A reader for one lane of one reading."""
+
+
+class StreamPlan:
+    """A compiled stream.  ``leaves`` is what workers need; `read` starts a reading."""
+
+    def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
+        self.node = node
+        self.batch = streams.stream_batch(node)
+        self.bucket = next(
+            (below for below in node.below() if isinstance(below, streams.Bucketed)), None
+        )
+        self.lanes = 1 if self.batch is None else self.batch.lanes
+        host, hosts = shard
+        self.hosts = hosts
+        self.own = range(self.lanes * host // hosts, self.lanes * (host + 1) // hosts)
+        self.leaves: list[units.UnitPlan] = []
+        self.meters: list[tuple[str, str]] = []
+        self.keyed = any(
+            isinstance(below, stages.Transformed) and below.transform.needs == "keys"
+            for below in node.below()
+            if below.is_stream
+        )
+        stacked = self.batch is not None and self.batch.collate is None
+        padding = NO_PADDING if self.batch is None else self.batch.padding
+        self.finish = units.Finish(stacked=stacked, padding=padding)
+        self.loose = units.Finish(stacked=False, padding=NO_PADDING)
+        self.seed = default_seed(node, 0)
+        self.make_lane = self._build()
+
+    def _build(self) -> Make:
+        """Readers of the lanes: of what stands below the batch, with the passes above it."""
+        node, cut = self.node, self.batch or self.bucket
+        records = node if cut is None else cut.input
+        above: list[chunks.UnitStage] = []
+        if self.bucket is not None:
+            above = [chunks.Bucket(self.bucket.stage, self.bucket.options)]
+        passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
+        while cut is not None and node is not cut:
+            if isinstance(node, stages.Repeated):
+                passes.append((INNER_PASSES, node.repeats))
+            elif isinstance(node, stages.Guarded):
+                above = [*above, chunks.Guard(node.stage, node.policy)]
+            node = node.inputs[0]
+        return Builder(self, Compiler(self.seed)).records(records, above, passes, self.finish)
+
+    def read(self, supply: Supply, first: int = 0, stop: int | None = 1) -> Reading:
+        """A reading of passes ``first`` to ``stop``, at its beginning."""
+        return Reading(self, supply, first, stop)
+
+
+class Builder:
+    """Builds readers and leaves; ``compiler`` knows the default seed."""
+
+    def __init__(self, plan: StreamPlan, compiler: Compiler) -> None:
+        self.plan, self.compiler = plan, compiler
+
+    def records(
+        self,
+        node: Node,
+        above: Sequence[chunks.UnitStage],
+        passes: list[tuple[int, int]],
+        finish: units.Finish,
+    ) -> Make:
+        if not node.is_stream:
+            return self._leaf(node, above, passes, finish)
+        match node:
+            case stages.Seeded():
+                return self.records(node.input, above, passes, finish)
+            case stages.Repeated():
+                times = INNER_PASSES if node.epochs is None else node.epochs
+                inner = [*passes, (times, node.repeats)]
+                below = self.records(node.input, above, inner, finish)
+                epochs, stage = node.epochs, f".{node.stage}"
+                many = self.plan.lanes
+
+                def repeated(reading: Reading, lane: int) -> lanes.Reader:
+                    return lanes.RepeatReader(below(reading, lane), epochs, stage, many)
+
+                return repeated
+            case stages.Sliced():
+                pushed, rest = _split(above)
+                last = finish if not rest else self.plan.loose
+                below = self.records(node.input, pushed, passes, last)
+                begin, count = node.start, node.count
+
+                def sliced(reading: Reading, lane: int) -> lanes.Reader:
+                    return lanes.SliceReader(below(reading, lane), begin, count)
+
+                return self._chunked(sliced, rest, passes, finish) if rest else sliced
+            case joined.Mixed():
+                return self._mixed(node, above, passes, finish)
+            case streams.FromIterable():
+                return self._iterable(node, above, passes, finish)
+        return self.records(node.inputs[0], [self._stage(node), *above], passes, finish)
+
+    def _stage(self, node: Node) -> chunks.UnitStage:
+        seed = self.compiler.seed
+        match node:
+            case stages.Transformed():
+                stacked = None if isinstance(node.transform, RandomKeys) else node.stacked
+                return chunks.Apply(
+                    node.stage,
+                    node.transform,
+                    stacked=stacked,
+                    seed=node.seed(seed),
+                    ordinal=node.random_stages,
+                )
+            case stages.Guarded():
+                return chunks.Guard(node.stage, node.policy)
+            case stages.WindowShuffled():
+                return chunks.Shuffle(node.stage, node.window, node.seed(seed), node.random_stages)
+            case streams.Filtered():
+                return chunks.Filter(
+                    node.stage,
+                    node.function,
+                    stacked=node.stacked,
+                    meter=self._meter(node, "filter"),
+                )
+            case streams.FlatMapped():
+                return chunks.FlatMap(node.stage, node.function)
+            case streams.PackedRecords():
+                return chunks.Pack(node.stage, node.options, meter=self._meter(node, "pack"))
+        raise AssertionError(f"no stage for {type(node).__name__}")
+
+    def _meter(self, node: Node, kind: str) -> int:
+        self.plan.meters.append((kind, node.stage))
+        return len(self.plan.meters) - 1
+
+    def _leaf(
+        self,
+        node: Node,
+        above: Sequence[chunks.UnitStage],
+        passes: list[tuple[int, int]],
+        finish: units.Finish,
+    ) -> Make:
+        plan = self.plan
+        wish = next((stage.wants for stage in above if stage.wants is not None), finish.stacked)
+        windows = [stage.window for stage in above if stage.window is not None]
+        lengths = [below.length for below in node.below() if below.length is not None]
+        leaf = units.UnitPlan(
+            self.compiler.of_records(node, stacked=wish),
+            above,
+            finish,
+            rows=streams.unit_rows(node, windows, plan.lanes),
+            length=node.length,
+            longest=max(lengths, default=0),
+            passes=passes,
+            keyed=plan.keyed,
+        )
+        number = len(plan.leaves)
+        plan.leaves.append(leaf)
+
+        def make(reading: Reading, lane: int) -> lanes.Reader:
+            inside = lane - plan.own.start
+            return lanes.UnitReader(
+                leaf, reading.feeds[number], lane, plan.lanes, inside, reading.note
+            )
+
+        return make
+
+    def _mixed(
+        self,
+        node: joined.Mixed,
+        above: Sequence[chunks.UnitStage],
+        passes: list[tuple[int, int]],
+        finish: units.Finish,
+    ) -> Make:
+        pushed, rest = _split(above)
+        last = finish if not rest else self.plan.loose
+        inner = [*passes, (INNER_PASSES, node.repeats)] if node.stop == "repeat" else passes
+        parts = [
+            Builder(self.plan, self.compiler.component(part)).records(
+                part, [chunks.Branch(number), *pushed], inner, last
+            )
+            for number, part in enumerate(node.components)
+        ]
+        schedule, stage, again = node.schedule, node.stage, node.stop == "repeat"
+        many = self.plan.lanes
+
+        def mixed(reading: Reading, lane: int) -> lanes.Reader:
+            readers = [make(reading, lane) for make in parts]
+            if not again:
+                return lanes.MixReader(readers, schedule)
+            repeated = [
+                lanes.RepeatReader(reader, None, f"dataset {number} of {stage}", many)
+                for number, reader in enumerate(readers)
+            ]
+            return lanes.AgainMixReader(repeated, schedule)
+
+        return self._chunked(mixed, rest, passes, finish) if rest else mixed
+
+    def _iterable(
+        self,
+        node: streams.FromIterable,
+        above: Sequence[chunks.UnitStage],
+        passes: list[tuple[int, int]],
+        finish: units.Finish,
+    ) -> Make:
+        source, plan = node.source, self.plan
+        ordinals = [ordinal for _, ordinal in passes]
+
+        def iterable(reading: Reading, lane: int) -> lanes.Reader:
+            return lanes.IterableReader(source, lane, plan.lanes, ordinals, plan.keyed)
+
+        return self._chunked(iterable, above, passes, finish)
+
+    def _chunked(
+        self,
+        below: Make,
+        above: Sequence[chunks.UnitStage],
+        passes: list[tuple[int, int]],
+        finish: units.Finish,
+    ) -> Make:
+        windows = [stage.window for stage in above if stage.window is not None]
+        window = max(windows, default=None)
+        ordinals = [ordinal for _, ordinal in passes]
+
+        def chunked(reading: Reading, lane: int) -> lanes.Reader:
+            return lanes.ChunkReader(
+                below(reading, lane), above, finish, window, ordinals, reading.job, reading.note
+            )
+
+        return chunked
+
+
+def _split(
+    above: Sequence[chunks.UnitStage],
+) -> tuple[list[chunks.UnitStage], list[chunks.UnitStage]]:
+    """The stages that keep every record in its place, and the rest from the first other one on."""
+    for number, stage in enumerate(above):
+        if not stage.is_one_to_one:
+            return list(above[:number]), list(above[number:])
+    return list(above), []
+
+
+class Reading:
+    """One reading of a stream: the feeds, the lanes, the batches, and what is above them."""
+
+    def __init__(self, plan: StreamPlan, supply: Supply, first: int, stop: int | None) -> None:
+        self.plan, self.supply = plan, supply
+        self.replaced = 0
+        self.times: dict[str, float] = {}
+        self._pool = Pool(6)
+        self._jobs: list[TimedJob] = []
+        self._counts = [[0, 0] for _ in plan.meters]
+        self._warned: set[int] = set()
+        self.feeds = [Feed(supply, number, len(plan.own)) for number in range(len(plan.leaves))]
+        readers = [plan.make_lane(self, lane) for lane in plan.own]
+        if plan.bucket is not None:
+            self._cut: cutting.Lanes = cutting.CutBuckets(readers)
+        elif plan.batch is None:
+            self._cut = cutting.CutRecords(readers)
+        else:
+            self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
+        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), "repeat", first, stop)
+        self._top.start(())
+
+    def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
+        if node is self.plan.batch or node is self.plan.bucket or not node.batched:
+            return cut
+        below = self._above(node.inputs[0], cut)
+        match node:
+            case stages.Transformed() if node.transform.needs == "positions":
+                return cutting.IndexAbove(below, node.stage, node.transform)
+            case stages.Transformed():
+                seed = node.seed(self.plan.seed)
+                return cutting.ApplyAbove(
+                    below, node.stage, node.transform, seed, node.random_stages
+                )
+            case stages.Sliced():
+                return cutting.SliceAbove(below, node.start, node.count)
+            case stages.Repeated():
+                return cutting.RepeatAbove(below, f".{node.stage}", 0, node.epochs)
+        return below  # a seed, an on_error
+
+    def next(self) -> cutting.Made | None:
+        """The next batch; None at the end."""
+        made = self._top.next()
+        for job in self._jobs:
+            self.add(job.replaced, job.times)
+        self._jobs.clear()
+        return made
+
+    def add(self, replaced: int, times: dict[str, float]) -> None:
+        """Takes note of work that was done for this reading."""
+        self.replaced += replaced
+        for stage, seconds in times.items():
+            self.times[stage] = self.times.get(stage, 0.0) + seconds
+
+    def job(self) -> Job:
+        """A job for a stage that runs here."""
+        self._jobs.append(TimedJob(self._pool.lend))
+        return self._jobs[-1]
+
+    @property
+    def epoch(self) -> int:
+        return self._top.count
+
+    def state(self) -> tuple[list[int], list[Any]]:
+        """The counters above the batch (the pass first), and the position of each own lane."""
+        return self._top.counters(), self._cut.positions()
+
+    def restore(self, counters: Sequence[int], positions: Sequence[Any], *, fresh: bool) -> None:
+        self._top.restore((), iter(counters), positions, fresh=fresh)
+
+    # What the meters show ---------------------------------------------------------------------
+
+    def note(self, output: Any) -> None:
+        meters = output.meters if isinstance(output, units.Loose) else output["meters"]
+        for meter, before, after in meters.tolist():
+            counts = self._counts[meter]
+            counts[0] += before
+            counts[1] += after
+            if meter not in self._warned:
+                self._judge(meter, *counts)
+
+    def _judge(self, meter: int, before: int, after: int) -> None:
+        kind, stage = self.plan.meters[meter]
+        if kind == "filter" and before >= FEW_RECORDS and after * 100 < before:
+            self._warn(
+                meter,
+                f"{stage} let {after:,} of {before:,} records through ({after / before:.2%}): "
+                "almost all that is read is thrown away. Choose the records beforehand, with "
+                "ds[indices], if you can.",
+            )
+        elif kind == "pack" and after * 4 < before * 3 and before >= FEW_ROWS * self._row(stage):
+            self._warn(
+                meter,
+                f"{stage}: the rows are only {after / before:.0%} full. Too few records are left "
+                "in each window to fill rows with; give a larger `window`.",
+            )
+
+    def _row(self, stage: str) -> int:
+        for below in self.plan.node.below():
+            if isinstance(below, streams.PackedRecords) and below.stage == stage:
+                return sum(below.options.lengths.values())
+        return 1
+
+    def _warn(self, meter: int, text: str) -> None:
+        self._warned.add(meter)
+        warnings.warn(text, LoaderxWarning, stacklevel=2)
+
+
+class InlineSupply(Supply):
+    """Makes units in the caller's thread."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan, self._lend = plan, Pool().lend
+
+    def open(self, leaf: int, lane: int | None, number: int) -> Callable[[], Any]:
+        plan, lend = self._plan, self._lend
+
+        def elements() -> Any:
+            for at in itertools.count(number):
+                yield make_unit(plan.leaves[leaf], lane, at, plan.lanes, plan.own, Job(lend))
+
+        following: Callable[[], Any] = elements().__next__
+        return following
+
+
+def make_unit(
+    leaf: units.UnitPlan, lane: int | None, number: int, lanes: int, own: range, job: Job
+) -> Any:
+    """The output of a unit: of all lanes together number by number, or of one lane's rounds."""
+    if lane is None:
+        number, lane = divmod(number, len(own))
+    pass_number, round_number = leaf.in_pass(number, lanes)
+    unit = round_number * lanes + own.start + lane
+    if leaf.units is not None and unit >= leaf.units:
+        return units.Loose([], None, units.NO_METERS)  # the last round lacks some lanes
+    return leaf.make(pass_number, unit, job)
+
+
+def iterate(node: Node) -> Iterator[Any]:
+    """The elements of a stream, made in the caller's thread."""
+    plan = StreamPlan(node)
+    reading = plan.read(InlineSupply(plan))
+    step = 0
+    while True:
+        try:
+            made = reading.next()
+        except RecordError as error:
+            error.step = step
+            raise
+        if made is None:
+            return
+        step += 1
+        yield made.tree

@@ -1,0 +1,187 @@
+"""Units: what comes out of a fixed run of input positions, by its number alone.
+
+`UnitPlan` makes the output of a unit; it is shipped to workers.  What it gives is a dict of arrays,
+or `Loose` records where they cannot be stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import LoaderxError, RecordError, StackError
+from loaderx.order.epochs import child
+from loaderx.plan.chunks import Chunk, Filter, Guard, UnitStage, run_stages
+from loaderx.plan.job import Job
+from loaderx.plan.records import ReadSource, RecordOperator, Run, Stacked, as_records
+from loaderx.rng import ROOT, Keys
+from loaderx.sources import ArraySource
+from loaderx.stages.stacking import Padding, stack
+from loaderx.tree import flatten
+
+Positions = npt.NDArray[np.int64]
+
+NO_METERS = np.empty((0, 3), np.int64)
+
+
+class Loose:
+    """Records that were not stacked, with a name each where they should have been."""
+
+    __slots__ = ("keys", "meters", "names", "records")
+
+    def __init__(self, records: list[Any], keys: Any, meters: Any, names: Any = None) -> None:
+        self.records, self.keys, self.meters, self.names = records, keys, meters, names
+
+
+class Finish:
+    """The last step of a unit: records stacked as batches will want them, where that can be."""
+
+    def __init__(self, *, stacked: bool, padding: Padding) -> None:
+        self.stacked, self.padding = stacked, padding
+
+    def output(self, chunk: Chunk, job: Job) -> Any:
+        """A dict of arrays, or `Loose`."""
+        meters = np.array(
+            [[meter, *counts] for meter, counts in sorted(chunk.meters.items())], np.int64
+        ).reshape(-1, 3)
+        keys = chunk.keys
+        if not self.stacked or not len(chunk):
+            return Loose(as_records(chunk.run) if len(chunk) else [], keys, meters)
+        tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
+        if tree is None or self.padding.lengths:
+            records = as_records(chunk.run)
+            try:
+                tree = stack(records, job.lend, chunk.name, self.padding)
+            except StackError:  # the batch may fit together even if the unit does not
+                names = [chunk.name(number) for number in range(len(records))]
+                return Loose(records, keys, meters, names)
+        leaves, _ = flatten(tree)
+        if not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
+            return Loose(as_records(chunk.run), keys, meters)
+        return {"rows": tree, "keys": keys, "meters": meters}
+
+
+class UnitPlan:
+    """What to do for a unit of a dataset that is read by index."""
+
+    def __init__(
+        self,
+        operator: RecordOperator,
+        stages: Sequence[UnitStage],
+        finish: Finish,
+        *,
+        rows: int,
+        length: int | None,
+        longest: int,
+        passes: Sequence[tuple[int, int]],
+        keyed: bool,
+    ) -> None:
+        self.operator, self.stages, self.finish = operator, list(stages), finish
+        self.rows, self.length = rows, length
+        self.longest = longest  # of the datasets below, for one that is endless
+        self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
+        self.keyed = keyed
+        self.window = self._borrowed()
+
+    def _borrowed(self) -> Callable[[int, int], Any] | None:
+        """Reads a unit as views of the source: where a mask picks rows from it, that is enough."""
+        first = self.stages[0] if self.stages else None
+        operator = self.operator
+        if not isinstance(first, Filter) or not first.wants or operator.moves:
+            return None
+        if not isinstance(operator, ReadSource) or not isinstance(operator.source, ArraySource):
+            return None
+        first.borrows = True
+        return operator.source.window
+
+    @property
+    def units(self) -> int | None:
+        return None if self.length is None else -(-self.length // self.rows)
+
+    def in_pass(self, rounds: int, lanes: int) -> tuple[int, int]:
+        """The pass of a round over all lanes, and the round within it."""
+        return divmod(rounds, rounds_of(self.units, lanes))
+
+    def rounds_until(self, stop: int, lanes: int) -> int:
+        """Rounds before pass ``stop`` of the outermost repeat."""
+        for count, _ in self.passes[1:]:
+            stop *= count
+        return stop * rounds_of(self.units, lanes)
+
+    def pass_number(self, path: Sequence[int]) -> int:
+        """One number for the passes of all repeats above."""
+        number = 0
+        for (count, _), inside in zip(self.passes, path, strict=True):
+            if inside >= count:
+                raise LoaderxError(
+                    f"a dataset inside a repeated mix started again more than {count} times in "
+                    "one pass. Write .repeat() on each dataset, and mix those."
+                )
+            number = number * count + inside
+        return number
+
+    def epoch(self, number: int) -> Keys:
+        """The epoch key of a pass."""
+        path = []
+        for count, _ in reversed(self.passes):
+            number, inside = divmod(number, count)
+            path.append(inside)
+        key = ROOT
+        for (_, ordinal), inside in zip(self.passes, reversed(path), strict=True):
+            key = child(key, np.array([inside]), ordinal)
+        return key
+
+    def make(self, pass_number: int, unit: int, job: Job) -> Any:
+        """The output of a unit."""
+        first = unit * self.rows
+        stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
+        epoch = self.epoch(pass_number)
+        found = self.operator.resolve(epoch, np.arange(first, stop))
+        read = self._read(found, job)
+        chunk = Chunk(
+            read[0],
+            self.operator.keys(found)[read[1]] if self.keyed else None,
+            read[1],
+            read[1],
+            epoch=epoch,
+            first=first,
+            identify=lambda number: self.operator.index(found, number),
+            meters={},
+        )
+        return self.finish.output(run_stages(self.stages, chunk, job), job)
+
+    def _read(self, rows: Any, job: Job) -> tuple[Run, Positions]:
+        everything = np.arange(len(rows))
+        if self.window is not None:
+            first = int(rows.index[0])
+            views = self.window(first, first + len(rows))
+            if views is not None:
+                return Stacked(views, len(rows)), everything
+        try:
+            return job.read(self.operator, rows), everything
+        except RecordError as error:
+            guard = next((stage for stage in self.stages if isinstance(stage, Guard)), None)
+            if guard is None or not guard.drops(error):
+                raise
+        found: list[Any] = []
+        kept: list[int] = []
+        for number in range(len(rows)):
+            try:
+                found += as_records(job.read(self.operator, rows.cut(number, number + 1)))
+                kept.append(number)
+            except RecordError as error:
+                if not guard.drops(error):
+                    raise
+                job.replaced += 1
+        return found, np.array(kept, np.int64)
+
+
+ENDLESS_ROUNDS = 1 << 34
+
+
+def rounds_of(units: int | None, lanes: int) -> int:
+    """Rounds over all lanes in one pass; the last may lack units for the last lanes."""
+    return ENDLESS_ROUNDS if units is None else -(-units // lanes)

@@ -1,0 +1,233 @@
+"""Files of tokens: one long row of numbers, cut into records of one length.
+
+The files are mapped into memory, never read whole.  Where rows follow each other without a gap, a
+file is seen as a matrix, and a batch is one gather; the rows that are shifted by one token are the
+matrix that begins one token later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
+from loaderx.memory import Layout, Lend
+from loaderx.sources.base import Indices
+from loaderx.tree import Array, ArraySpec, Tree
+
+PathLike = str | os.PathLike[str]
+
+
+class Tokens:
+    """Rows of ``length`` tokens from flat binary files, or from ``.npy`` files of one axis.
+
+    Args:
+        path: a file, or a list of files, which are read as one; no row crosses two files.
+        length: tokens in a row.
+        dtype: of a binary file; uint16 by default. An ``.npy`` file says its own.
+        stride: tokens from one row to the next; ``length`` by default.
+        targets: records are ``{"inputs", "targets"}``, the targets one token further on,
+            instead of ``{"tokens"}``.
+
+    Tokens at the end of a file that make no whole row are left out.
+
+    >>> np.arange(10, dtype=np.uint16).tofile("numbers.bin")
+    >>> rows = Tokens("numbers.bin", 4, targets=True)
+    >>> len(rows), rows[1]["inputs"].tolist(), rows[1]["targets"].tolist()
+    (2, [4, 5, 6, 7], [5, 6, 7, 8])
+    >>> os.remove("numbers.bin")
+    """
+
+    def __init__(
+        self,
+        path: PathLike | Sequence[PathLike],
+        length: int,
+        dtype: npt.DTypeLike | None = None,
+        stride: int | None = None,
+        *,
+        targets: bool = False,
+    ) -> None:
+        self.length = check_int("length", length, least=1)
+        self.stride = self.length if stride is None else check_int("stride", stride, least=1)
+        self.targets = bool(targets)
+        self._dtype = None if dtype is None else _whole_numbers(dtype)
+        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        if not paths:
+            raise ArgumentError("`path` is an empty list: name at least one file.")
+        self.paths = [os.path.abspath(os.fspath(one)) for one in paths]
+        self._open()
+
+    def _open(self) -> None:
+        self._files = [_map(path, self._dtype) for path in self.paths]
+        kinds = {file.dtype for file in self._files}
+        if len(kinds) > 1:
+            raise FileError(f"the files hold different dtypes: {', '.join(map(str, kinds))}.")
+        (self.dtype,) = kinds
+        counts = [
+            self._rows(path, file) for path, file in zip(self.paths, self._files, strict=True)
+        ]
+        self._ends = np.cumsum(counts)
+        # The files as matrices: of the rows, and of the rows one token further on.
+        self._shifts = (0, 1) if self.targets else (0,)
+        self._matrices = [
+            [self._matrix(file, count, shift) for shift in self._shifts]
+            for file, count in zip(self._files, counts, strict=True)
+        ]
+
+    def _rows(self, path: str, file: Array) -> int:
+        needed = self.length + self.targets
+        if len(file) < needed:
+            raise FileError(
+                f"{path} has {len(file)} tokens, and a row needs {needed}. Choose a smaller "
+                "`length`, or leave the file out."
+            )
+        return (len(file) - needed) // self.stride + 1
+
+    def _matrix(self, file: Array, count: int, shift: int) -> Array | None:
+        if self.stride != self.length:
+            return None
+        return file[shift : shift + count * self.length].reshape(count, self.length)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.paths, self.length, self._dtype, self.stride, self.targets)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> dict[str, Array]:
+        """One row, as views of the file."""
+        number = check_int("index", index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {number} is out of range for {len(self)} rows.")
+        row: dict[str, Array] = self.records(np.array([number % len(self)]))[0]
+        return row
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("inputs", "targets") if self.targets else ("tokens",)
+
+    @property
+    def spec(self) -> Tree:
+        return {name: ArraySpec((self.length,), self.dtype) for name in self.names}
+
+    @property
+    def thread_safe(self) -> bool:
+        return True
+
+    @property
+    def gathers(self) -> bool:
+        return True
+
+    def label(self) -> str:
+        files = os.path.basename(self.paths[0])
+        if len(self.paths) > 1:
+            files += f" and {len(self.paths) - 1} more"
+        stride = "" if self.stride == self.length else f", stride={self.stride}"
+        return f"from_source(Tokens({files}, {self.length}, {self.dtype}{stride}))"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        shape = ((len(indices), self.length), self.dtype)
+        out = lend(Layout.of(*[shape] * len(self.names)))
+        if len(self._files) == 1:
+            self._gather_one(0, indices, out)
+        else:
+            self._gather_all(indices, out)
+        return dict(zip(self.names, out, strict=True))
+
+    def gatherer(self, rows: int) -> Callable[[Indices, Lend], Tree]:
+        """`gather` for batches of one size, with everything looked up beforehand."""
+        matrices = self._matrices[0]
+        if len(self._files) > 1 or any(matrix is None for matrix in matrices):
+            return self.gather
+        layout = Layout.of(*[((rows, self.length), self.dtype)] * len(self.names))
+        names, takes = self.names, [matrix.take for matrix in matrices if matrix is not None]
+
+        def gather(indices: Indices, lend: Lend) -> Tree:
+            out = lend(layout)
+            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+                take(indices, 0, target, "clip")
+            return dict(zip(names, out))  # noqa: B905 (a hot loop)
+
+        return gather
+
+    def _gather_one(self, file: int, rows: Indices, out: list[Array]) -> None:
+        for shift, matrix, target in zip(self._shifts, self._matrices[file], out, strict=True):
+            if matrix is not None:
+                matrix.take(rows, 0, target, "clip")
+            else:
+                np.concatenate(self._views(file, rows, shift), out=target.reshape(-1))
+
+    def _gather_all(self, indices: Indices, out: list[Array]) -> None:
+        which, inside = self._locate(indices)
+        for file in np.unique(which).tolist():
+            places = np.flatnonzero(which == file)
+            parts = [np.empty((len(places), self.length), self.dtype) for _ in out]
+            self._gather_one(file, inside[places], parts)
+            for target, part in zip(out, parts, strict=True):
+                target[places] = part
+
+    def _locate(self, indices: Indices) -> tuple[Any, Indices]:
+        which = np.searchsorted(self._ends, indices, side="right")
+        starts = np.concatenate([[0], self._ends[:-1]])
+        return which, indices - starts[which]
+
+    def _views(self, file: int, rows: Indices, shift: int) -> list[Array]:
+        tokens, length = self._files[file], self.length
+        return [tokens[at : at + length] for at in (rows * self.stride + shift).tolist()]
+
+    def records(self, indices: Indices) -> list[Any]:
+        which, inside = self._locate(indices)
+        found = []
+        for file, row in zip(which.tolist(), inside.tolist(), strict=True):
+            rows = np.array([row])
+            views = [self._views(file, rows, shift)[0] for shift in self._shifts]
+            found.append(dict(zip(self.names, views, strict=True)))
+        return found
+
+
+def _reopen(paths: Any, length: int, dtype: Any, stride: int, targets: bool) -> Tokens:
+    return Tokens(paths, length, dtype, stride, targets=targets)
+
+
+def _whole_numbers(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"`dtype` must be a NumPy dtype, got {dtype!r}.") from error
+    if kind.kind not in "iu":
+        raise ArgumentError(f"tokens are whole numbers; `dtype` is {kind}.")
+    return kind
+
+
+def _map(path: str, dtype: np.dtype[Any] | None) -> Array:
+    if not os.path.isfile(path):
+        raise FileError(f"there is no file {path}.")
+    if path.endswith(".npy"):
+        return _map_npy(path, dtype)
+    kind = np.dtype(np.uint16) if dtype is None else dtype
+    size = os.path.getsize(path)
+    if size % kind.itemsize:
+        raise FileError(
+            f"{path} has {size} bytes, which is no multiple of the {kind.itemsize} of a {kind} "
+            "token. Is `dtype` right, and the file whole?"
+        )
+    if not size:
+        raise FileError(f"{path} is empty.")
+    return np.asarray(np.memmap(path, kind, "r"))
+
+
+def _map_npy(path: str, dtype: np.dtype[Any] | None) -> Array:
+    from loaderx.sources.files import open_arrays  # slow to import
+
+    (array,) = open_arrays(path).values()
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise FileError(
+            f"{path} holds {array.dtype}{list(array.shape)}; tokens are whole numbers in one row."
+        )
+    if dtype is not None and array.dtype != dtype:
+        raise FileError(f"{path} holds {array.dtype}, and `dtype` says {dtype}. Leave it out.")
+    return np.asarray(array)
