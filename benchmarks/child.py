@@ -7,6 +7,7 @@ Nothing is imported here but NumPy and the contender.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import resource
@@ -27,7 +28,7 @@ from suite.workloads import WORKLOADS, Job, Record, Unsupported, Workload
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
     begun = perf_counter()
-    contender = importlib.import_module(f"contenders.{request['contender']}")
+    contender = load(request)
     contender.begin()
     answer: dict[str, Any] = {
         "import_s": perf_counter() - begun,
@@ -49,6 +50,14 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
 
+def load(request: dict[str, Any]) -> Any:
+    """One of our contenders, or a file of somebody else's."""
+    if not request.get("file"):
+        return importlib.import_module(f"contenders.{request['contender']}")
+    sys.path.insert(0, str(Path(request["file"]).parent))
+    return importlib.import_module(Path(request["file"]).stem)
+
+
 def used_cpu() -> float:
     """Of this process and of its children that have ended."""
     own, ended = (
@@ -63,71 +72,70 @@ def used_cpu() -> float:
 def run(contender: Any, job: Job) -> dict[str, Any]:
     """Loads all epochs against the clock, and touches every byte.
 
-    The clock starts before the loader is made.  The rate is that of all that follows the first
-    batch, new epochs included.
+    The clock starts before the loader is made and stops after its last batch.
     """
-    records = total = 0
-    cpu = used_cpu()
     begun = perf_counter()
     stream = iter(getattr(contender, job.workload)(job))
-    first = next(stream)
-    arrived = perf_counter()
-    total += touch(first)
-    early = rows(first)
-    del first
+    batch = next(stream)
+    first = perf_counter() - begun
+    total, records = touch(batch), rows(batch)
     for batch in stream:
         total += touch(batch)
         records += rows(batch)
-    ended = perf_counter()
-    del batch
-    return {
-        "first_s": arrived - begun,
-        "rest_s": ended - arrived,
-        "rest_records": records,
-        "records": records + early,
-        "sum": total & MASK,
-        "cpu_before": cpu,
-    }
+    seconds = perf_counter() - begun
+    return {"first_s": first, "seconds": seconds, "records": records, "sum": total & MASK}
 
 
 def rows(batch: Record) -> int:
     return len(next(iter(batch.values())))
 
 
+def rate(short: dict[str, Any], long: dict[str, Any]) -> float:
+    """Records per second between a short and a long stream.
+
+    Both begin with a new loader and end with its last batch, so that the difference has neither
+    the start of workers in it nor what was made ahead of the first batch.
+    """
+    records, seconds = (long[name] - short[name] for name in ("records", "seconds"))
+    if records <= 0 or seconds < 0.2 * long["seconds"] * records / long["records"]:
+        return float(long["records"] / long["seconds"])  # the short one was disturbed
+    return float(records / seconds)
+
+
 def timed(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
-    return {**run(contender, job), "note": contender.note()}
+    short = run(contender, replace(job, records=request["sizes"][0], epochs=1))
+    return {**measured(contender, job, short), "note": contender.note()}
+
+
+def measured(contender: Any, job: Job, short: dict[str, Any]) -> dict[str, Any]:
+    gc.collect()
+    cpu = used_cpu()
+    long = run(contender, job)
+    return {**long, "first_s": short["first_s"], "rate": rate(short, long), "cpu_before": cpu}
 
 
 def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
     """How many records and epochs to measure, and a digest of one epoch of them."""
-    sizes = request["sizes"]
-    seconds = request["seconds"]
-    small = run(contender, replace(job, records=sizes[0], epochs=1))
-    rate = speed(small)
-    chosen = max([size for size in sizes if size <= rate * seconds], default=sizes[0])
-    if chosen > sizes[0]:
-        rate = speed(run(contender, replace(job, records=chosen, epochs=1)))
-    digest = Digest()
-    for batch in getattr(contender, job.workload)(replace(job, records=chosen, epochs=1)):
-        digest.add(batch)
+    sizes, seconds = request["sizes"], request["seconds"]
+    short = run(contender, replace(job, records=sizes[0], epochs=1))
+    found = rate(short, run(contender, replace(job, records=sizes[0], epochs=4)))
+    size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
+    if size > sizes[0]:
+        found = rate(short, run(contender, replace(job, records=size, epochs=1)))
     return {
-        "size": chosen,
-        "epochs": max(1, round(seconds * rate / chosen)),
-        "digest": digest.result(),
+        "size": size,
+        "epochs": max(-(-4 * sizes[0] // size), round(seconds * found / size)),
         "note": contender.note(),
+        "short": short,
+        **reference(contender, replace(job, records=size), workload, request),
     }
-
-
-def speed(result: dict[str, Any]) -> float:
-    """With the first batch: what was made ahead of it must not count twice in a short run."""
-    return float(result["records"] / (result["first_s"] + result["rest_s"]))
 
 
 def once(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
     """Both in one process, for a quick look."""
-    checked = check(contender, job, workload, request)
-    again = replace(job, records=checked["size"], epochs=checked["epochs"])
-    return checked | run(contender, again)
+    found = check(contender, job, workload, request)
+    again = replace(job, records=found["size"], epochs=found["epochs"])
+    return found | measured(contender, again, found["short"])
 
 
 def reference(
@@ -138,7 +146,7 @@ def reference(
     for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
         digest.add(batch)
         total += touch(batch)
-    return {"digest": digest.result(), "sum": total & MASK}
+    return {"digest": digest.result(), "epoch_sum": total & MASK}
 
 
 def prepare(

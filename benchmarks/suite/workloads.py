@@ -31,6 +31,8 @@ class Workload:
     seconds: float = 1.0
     """About how long one measurement should take."""
     unit: str = "records/s"
+    least: int = 16
+    """The fewest batches of a stream."""
 
 
 WORKLOADS = {
@@ -74,8 +76,9 @@ WORKLOADS = {
             "jpeg",
             64,
             1_024,
-            128,
+            256,
             seconds=2.0,
+            least=4,
         ),
         Workload(
             "gil",
@@ -85,6 +88,7 @@ WORKLOADS = {
             16_384,
             512,
             seconds=2.0,
+            least=8,
         ),
         Workload(
             "transport",
