@@ -200,7 +200,7 @@ class Suite:
                 return entry.fail("error", f"{mode}: {reason}")
             answer: dict[str, Any] = json.loads(answered.read_text())
         if "unsupported" in answer:
-            return entry.fail("unsupported", answer["unsupported"])
+            return entry.fail("unavailable", answer["unsupported"])
         entry.versions = answer["versions"]
         entry.import_s = answer["import_s"]
         entry.note = answer.get("note", entry.note)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.workloads import Job, Record, augment, augment_batch, burn, decode, scale
 
 from contenders.grain_map import Blocks, Rows, begin, note
-from suite.workloads import Job, Record, augment, augment_batch, burn, decode, scale
 
 __all__ = ["begin", "note"]
 

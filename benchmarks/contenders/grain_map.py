@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -91,9 +90,7 @@ def options(job: Job, threads: int = 0, ahead: int = 0) -> Any:
     return grain.ReadOptions(threads, ahead) if job.variant == "best" else None
 
 
-def run(
-    job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: bool = True
-) -> Any:
+def run(job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: bool = True) -> Any:
     import grain
 
     chain = grain.MapDataset.source(source)

@@ -1,4 +1,7 @@
-"""jax-dataloader, with its own "jax" backend."""
+"""jax-dataloader, with its own "jax" backend.
+
+Version 0.1.4 does not run without torch: a type annotation that is checked at run time names it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from suite.workloads import Array, Job, Record, augment_batch, decode, scale, stack
 
 TITLE = "jax-dataloader"
-REQUIREMENTS = ["jax-dataloader", "jax", "numpy", "opencv-python-headless"]
+REQUIREMENTS = [
+    "jax-dataloader",
+    "jax",
+    "torch==2.13.0",
+    "numpy",
+    "opencv-python-headless",
+]
 VERSIONS = ["jax-dataloader", "jax", "numpy"]
 OWN = "a Dataset of its own that makes whole batches"
 WAYS = {

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
 from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
     Array,
     Job,
     Record,
+    Unsupported,
     augment,
     augment_batch,
     boxes,
@@ -26,7 +26,7 @@ from suite.workloads import (
 TITLE = "SPDL"
 REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
 VERSIONS = ["spdl-core", "spdl-io", "numpy"]
-OWN_DECODER = {"jpeg": ("best",)}
+OWN_DECODER = {"jpeg": ("spdl.io",)}
 DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
 BEST = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
 WAYS = {
@@ -35,7 +35,7 @@ WAYS = {
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
-        "best": "the same with spdl.io (FFmpeg), which crops and scales as it decodes",
+        "spdl.io": "the same with spdl.io (FFmpeg), which crops and scales as it decodes",
     },
     "gil": {
         "defaults": "pipe(f, executor=ProcessPoolExecutor(2), concurrency=2)",
@@ -137,7 +137,16 @@ def with_ffmpeg(path: str) -> Record:
 
 def jpeg(job: Job) -> Iterator[Record]:
     paths = job.paths()
-    load = with_ffmpeg if job.variant == "best" else decode
+    load = with_ffmpeg if job.variant == "spdl.io" else decode
+    if job.variant == "spdl.io":
+        try:
+            load(paths[0])
+        except RuntimeError as error:
+            if "libspdl" not in str(error):
+                raise
+            raise Unsupported(
+                "spdl.io needs the shared libraries of FFmpeg, which PyPI does not have"
+            ) from None
     return of_records(job, lambda i: load(paths[i]), job.workers)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from suite.workloads import (
     BLOCKS,
     Array,

@@ -60,7 +60,9 @@ class Digest:
         key = (name, length)
         if key not in self.weights:
             start = sum(name.encode())
-            self.weights[key] = mix(np.arange(start, start + length, dtype=np.uint64)) | np.uint64(1)
+            self.weights[key] = mix(np.arange(start, start + length, dtype=np.uint64)) | np.uint64(
+                1
+            )
         return self.weights[key]
 
     def result(self) -> dict[str, Any]:
@@ -82,9 +84,7 @@ def mix(x: Any) -> Any:
         return x ^ (x >> np.uint64(31))
 
 
-def disagreement(
-    found: dict[str, Any], expected: dict[str, Any], own_decoder: bool
-) -> str | None:
+def disagreement(found: dict[str, Any], expected: dict[str, Any], own_decoder: bool) -> str | None:
     """What is wrong with a digest, or None."""
     if found["records"] != expected["records"]:
         return f"{found['records']} records, expected {expected['records']}"
