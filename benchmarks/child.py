@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from suite.checks import MASK, Digest, touch
-from suite.workloads import WORKLOADS, Job, Record, Unsupported, Workload
+from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     )
     try:
         answer |= MODES[request["mode"]](contender, job, workload, request)
-    except Unsupported as reason:
+    except UnsupportedError as reason:
         answer["unsupported"] = str(reason)
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
@@ -164,7 +164,7 @@ def stopping_step(job: Job) -> int:
 
 
 def save(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
-    """Writes the state at 90 % into a folder; and checks, on few records, that it can be trusted."""
+    """Writes the state at 90 % into a folder, and tries on few records whether it is exact."""
     small = replace(job, records=request["check_records"])
     with tempfile.TemporaryDirectory() as folder:
         contender.save(small, stopping_step(small), Path(folder))

@@ -2,10 +2,10 @@
 
     python benchmarks/compare.py OLD.json NEW.json [--all] [--relative]
 
-A row counts as slower when the medians of both runs lie outside the other run's spread, lowest to
-highest round.  A row that worked and works no more counts too.  The exit code is 1 if there is any.
-Only loaderx's rows are judged, unless ``--all`` is given.  ``--relative`` divides every figure by that of
-NumPy by hand in its own run, for runs on different machines.
+A row counts as slower when the median of either run lies outside the other run's spread, lowest
+to highest round.  A row that worked and works no more counts too.  The exit code is 1 if there is
+any.  Only loaderx's rows are judged, unless ``--all`` is given.  ``--relative`` divides every
+figure by that of NumPy by hand in its own run, for runs on different machines.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import contenders
 from suite import data, report, tree
 from suite.checks import MASK, disagreement
 from suite.environments import (
-    NotInstalled,
+    NotInstalledError,
     environment,
     interpreter,
     last_line,
@@ -150,7 +150,7 @@ class Suite:
                     continue
                 try:
                     entry.python = interpreter(contender, self.envs)
-                except NotInstalled as error:
+                except NotInstalledError as error:
                     entry.fail("unavailable", f"cannot be installed: {error}")
         return found
 
@@ -401,7 +401,7 @@ def draw(suite: Suite, found: Path, picture: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             say(f"no plot: {last_line(done.stderr)}")
-    except (NotInstalled, subprocess.TimeoutExpired) as error:
+    except (NotInstalledError, subprocess.TimeoutExpired) as error:
         say(f"no plot: {error}")
 
 

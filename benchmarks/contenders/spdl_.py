@@ -13,7 +13,7 @@ from suite.workloads import (
     Array,
     Job,
     Record,
-    Unsupported,
+    UnsupportedError,
     augment,
     augment_batch,
     boxes,
@@ -144,7 +144,7 @@ def jpeg(job: Job) -> Iterator[Record]:
         except RuntimeError as error:
             if "libspdl" not in str(error):
                 raise
-            raise Unsupported(
+            raise UnsupportedError(
                 "spdl.io needs the shared libraries of FFmpeg, which PyPI does not have"
             ) from None
     return of_records(job, lambda i: load(paths[i]), job.workers)

@@ -54,7 +54,7 @@ CANNOT = {"transport": "threads only; worker processes need the tf.data service"
 
 def begin() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow  # noqa: F401
+    import tensorflow as tf  # noqa: F401
 
 
 def note() -> str:

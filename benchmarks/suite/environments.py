@@ -18,7 +18,7 @@ from typing import Any
 INSTALL_S = 1800
 
 
-class NotInstalled(Exception):
+class NotInstalledError(Exception):
     """Why an environment could not be made."""
 
 
@@ -61,15 +61,16 @@ def call(command: list[str]) -> None:
             command, capture_output=True, text=True, timeout=INSTALL_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NotInstalled(f"not installed within {INSTALL_S} s") from None
+        raise NotInstalledError(f"not installed within {INSTALL_S} s") from None
     if done.returncode:
-        raise NotInstalled(last_line(done.stderr) or f"exit code {done.returncode}")
+        raise NotInstalledError(last_line(done.stderr) or f"exit code {done.returncode}")
 
 
 def last_line(text: str) -> str:
     """The last line of an error that says something, without addresses and paths."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return without_places(lines[-1]) if lines else ""
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+    return without_places([*lines, *errors][-1]) if lines else ""
 
 
 def without_places(text: str) -> str:

@@ -79,8 +79,8 @@ def spread_of_ratio(ours: Row, theirs: Row) -> tuple[float, float]:
 def summary(result: dict[str, Any]) -> str:
     """One line for each workload: loaderx against the fastest peer, and against NumPy by hand."""
     lines = [
-        "| workload | loaderx, best | fastest peer | loaderx is faster by (rounds) | NumPy by hand |"
-        " loaderx / by hand |",
+        "| workload | loaderx, best | fastest peer | loaderx / peer (rounds) | NumPy by hand "
+        "| loaderx / by hand |",
         "|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(row["workload"] for row in result["rows"]):

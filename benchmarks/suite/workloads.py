@@ -144,7 +144,7 @@ class Job:
         return [str(self.data / "jpeg" / f"{number:05}.jpg") for number in range(self.records)]
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """What a contender cannot do; the text says why."""
 
 
