@@ -131,11 +131,43 @@ def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any])
     }
 
 
-def once(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
-    """Both in one process, for a quick look."""
-    found = check(contender, job, workload, request)
-    again = replace(job, records=found["size"], epochs=found["epochs"])
-    return found | measured(contender, again, found["short"])
+def several(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    """All variants in one process, roughly, for a quick look.  A failure concerns its variant."""
+    each: dict[str, Any] = {}
+    look = look_at_resume if job.workload == "resume" else look_at_stream
+    for variant in request["variants"]:
+        try:
+            each[variant] = look(contender, replace(job, variant=variant), workload, request)
+        except UnsupportedError as reason:
+            each[variant] = {"unsupported": str(reason)}
+        except Exception as error:
+            each[variant] = {"error": f"{type(error).__name__}: {error}"}
+    return {"each": each}
+
+
+def look_at_stream(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    few = replace(job, records=request["sizes"][0])
+    short = run(contender, few)
+    return {
+        "size": few.records,
+        "epochs": 4,
+        **measured(contender, replace(few, epochs=4), short),
+        **reference(contender, few, workload, request),
+        "note": contender.note(),
+    }
+
+
+def look_at_resume(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {**request, "state": folder}
+        saved = save(contender, job, workload, asked)
+        return saved | restore(contender, job, workload, asked)
 
 
 def reference(
@@ -204,7 +236,7 @@ def restore(
 MODES = {
     "timed": timed,
     "check": check,
-    "once": once,
+    "several": several,
     "reference": reference,
     "prepare": prepare,
     "save": save,

@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -106,7 +106,7 @@ class Entry:
             "high": max(self.rates),
             "rounds": self.rates,
             "first_batch_s": median(self.firsts),
-            "cpu_us_per_record": median(self.cpus),
+            "cpu_us_per_record": median(self.cpus) if self.cpus else None,
             "peak_mb": self.peak_mb,
             "state_bytes": self.state_bytes,
             "import_s": self.import_s,
@@ -124,7 +124,7 @@ class Suite:
         self.quick: bool = options.quick
         self.data = Path(options.data).resolve() / ("quick" if self.quick else "full")
         self.envs = Path(options.envs).resolve()
-        self.seconds = 0.2 if self.quick else None
+        self.lock = threading.Lock()
         self.references: dict[tuple[str, int], dict[str, Any]] = {}
         self.states = tempfile.TemporaryDirectory(prefix="bench-states-")
         self.contenders = chosen_contenders(options)
@@ -179,7 +179,8 @@ class Suite:
             "mode": mode,
             "records": self.records(entry.workload),
             "sizes": self.sizes(entry.workload),
-            "seconds": self.seconds or entry.workload.seconds,
+            "seconds": entry.workload.seconds,
+            "check_records": min(CHECK_RECORDS, self.records(entry.workload)),
             **more,
         }
         with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -229,27 +230,34 @@ class Suite:
     def reference(self, workload: Workload, size: int) -> dict[str, Any]:
         """What NumPy by hand makes of the first records: every contender must agree with it."""
         key = (workload.does, size)
-        if key not in self.references:
-            by_hand = importlib.import_module("contenders.numpy_by_hand")
-            variant = next(iter(by_hand.WAYS[workload.does]))
-            entry = Entry(by_hand, workload, variant, "", Path(sys.executable))
-            answer = self.child(entry, "reference", records=size)
-            if answer is None:
-                raise SystemExit(f"no reference for {workload.name}: {entry.reason}")
-            self.references[key] = answer
+        with self.lock:
+            if key not in self.references:
+                self.references[key] = self.make_reference(workload, size)
         return self.references[key]
+
+    def make_reference(self, workload: Workload, size: int) -> dict[str, Any]:
+        by_hand = importlib.import_module("contenders.numpy_by_hand")
+        variant = next(iter(by_hand.WAYS[workload.does]))
+        entry = Entry(by_hand, workload, variant, "", Path(sys.executable))
+        answer = self.child(entry, "reference", records=size)
+        if answer is None:
+            raise SystemExit(f"no reference for {workload.name}: {entry.reason}")
+        return answer
 
     def check(self, entry: Entry) -> None:
         """Chooses sizes, compares with the reference, and measures memory; nothing is timed."""
+        self.prepare(entry)
+        if entry.status != "ok":
+            return
         if entry.workload.does == "resume":
-            return self.check_resume(entry)
-        if hasattr(entry.contender, "prepare"):
-            self.prepare(entry)
-            if entry.status != "ok":
-                return None
-        answer = self.child(entry, "once" if self.quick else "check", sample=True)
-        if answer is None:
-            return None
+            self.check_resume(entry)
+            return
+        answer = self.child(entry, "check", sample=True)
+        if answer is not None:
+            self.agree(entry, answer)
+
+    def agree(self, entry: Entry, answer: dict[str, Any]) -> None:
+        """Are these the bytes of the reference?"""
         entry.size, entry.epochs = answer["size"], answer["epochs"]
         entry.epoch_sum = answer["epoch_sum"]
         expected = self.reference(entry.workload, entry.size)
@@ -257,13 +265,12 @@ class Suite:
         if wrong is None and not entry.own_decoder and entry.epoch_sum != expected["epoch_sum"]:
             wrong = f"sum {entry.epoch_sum}, expected {expected['epoch_sum']}"
         if wrong:
-            return entry.fail("error", f"CHECKSUM DISAGREES: {wrong}")
-        if self.quick:
-            self.take(entry, answer)
-        return None
+            entry.fail("error", f"CHECKSUM DISAGREES: {wrong}")
 
     def prepare(self, entry: Entry) -> None:
         """What a contender writes once in a form of its own, without a clock."""
+        if not hasattr(entry.contender, "prepare"):
+            return
         stamp = self.data / f"{entry.key}-{entry.workload.does}.json"
         wanted = {"records": self.largest(entry.workload.does), "version": data.VERSION}
         if stamp.exists() and json.loads(stamp.read_text()) == wanted:
@@ -276,24 +283,45 @@ class Suite:
         return max(self.records(one) for one in WORKLOADS.values() if one.does == does)
 
     def check_resume(self, entry: Entry) -> None:
-        if hasattr(entry.contender, "prepare"):
-            self.prepare(entry)
         state = self.state_of(entry)
         state.mkdir(parents=True, exist_ok=True)
-        few = min(CHECK_RECORDS, self.records(entry.workload))
-        answer = self.child(entry, "save", state=str(state), check_records=few)
+        answer = self.child(entry, "save", state=str(state))
         if answer is None:
             return
+        self.agree_on_rest(entry, answer)
+        if entry.status == "ok":
+            self.child(entry, "restore", sample=True, state=str(state))
+            entry.cpus.clear()
+
+    def agree_on_rest(self, entry: Entry, answer: dict[str, Any]) -> None:
         entry.size, entry.state_bytes = self.records(entry.workload), answer["state_bytes"]
         if not answer["permutation"]:
             entry.fail("error", "an epoch is not every record once")
         elif not answer["exact"]:
             entry.fail("error", "what follows after restoring is not the rest of the epoch")
-        else:
-            self.child(entry, "restore", sample=True, state=str(state))
-            entry.cpus.clear()
-            if self.quick and entry.status == "ok":
-                self.time(entry)
+
+    def look(self, group: list[Entry]) -> None:
+        """A quick look at all variants of a contender, in one process."""
+        first = group[0]
+        self.prepare(first)
+        answer = None
+        if first.status == "ok":
+            answer = self.child(first, "several", True, variants=[one.variant for one in group])
+        for entry in group:
+            if answer is None:
+                entry.fail(first.status, first.reason)
+                continue
+            entry.versions, entry.peak_mb = first.versions, first.peak_mb
+            found = answer["each"][entry.variant]
+            if "error" in found:
+                entry.fail("error", found["error"])
+            elif "unsupported" in found:
+                entry.fail("unavailable", found["unsupported"])
+            else:
+                entry.note = found["note"]
+                (self.agree_on_rest if "exact" in found else self.agree)(entry, found)
+                if entry.status == "ok":
+                    self.take(entry, found)
 
     def state_of(self, entry: Entry) -> Path:
         return Path(self.states.name) / f"{entry.key}-{entry.variant}"
@@ -322,26 +350,32 @@ class Suite:
     def measure(self, workload: Workload, missing: str | None) -> list[Entry]:
         say(f"{workload.name}: {workload.title}")
         entries = self.entries(workload, missing)
-        self.each(self.check, [entry for entry in entries if entry.status == "ok"])
-        for number in range(0 if self.quick else self.options.rounds):
-            alive = [entry for entry in entries if entry.status == "ok"]
-            turn = number % max(1, len(alive))
-            self.each(self.time, [*alive[turn:], *alive[:turn]])
+        alive = [entry for entry in entries if entry.status == "ok"]
+        if self.quick:
+            self.look_at_all(alive)
+        else:
+            for entry in alive:
+                self.check(entry)
+            for number in range(self.options.rounds):
+                self.round([entry for entry in alive if entry.status == "ok"], number)
         for entry in entries:
             if entry.status == "ok":
                 say(f"  {entry.label()}: {report.value(entry.row())}")
         return entries
 
-    def each(self, do: Callable[[Entry], None], entries: list[Entry]) -> None:
-        """One after the other; a quick look does two at a time, since its figures mean little."""
-        if self.quick:
-            for entry in entries[:1]:  # the reference comes first
-                do(entry)
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(do, entries[1:]))
-        else:
-            for entry in entries:
-                do(entry)
+    def round(self, entries: list[Entry], number: int) -> None:
+        """All in turn; another one goes first every time."""
+        turn = number % max(1, len(entries))
+        for entry in [*entries[turn:], *entries[:turn]]:
+            self.time(entry)
+
+    def look_at_all(self, entries: list[Entry]) -> None:
+        """Two at a time, since figures of a quick look mean little."""
+        groups: dict[str, list[Entry]] = {}
+        for entry in entries:
+            groups.setdefault(entry.key, []).append(entry)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self.look, groups.values()))
 
 
 def say(text: str) -> None:

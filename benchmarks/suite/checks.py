@@ -59,10 +59,8 @@ class Digest:
     def _weights(self, name: str, length: int) -> Array:
         key = (name, length)
         if key not in self.weights:
-            start = sum(name.encode())
-            self.weights[key] = mix(np.arange(start, start + length, dtype=np.uint64)) | np.uint64(
-                1
-            )
+            places = np.arange(length, dtype=np.uint64) + np.uint64(sum(name.encode()))
+            self.weights[key] = mix(places) | np.uint64(1)
         return self.weights[key]
 
     def result(self) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def section(workload: Workload, rows: list[Row]) -> str:
         title = f"**{row['title']}**" if row["contender"] == OURS else row["title"]
         ratio = f"{times_faster(row, hand):.2g}" if hand else "-"
         extra = f"{row['state_bytes']:,} B" if resume else milliseconds(row["first_batch_s"])
-        cpu = "-" if resume else f"{row['cpu_us_per_record']:.3g} µs"
+        used = row["cpu_us_per_record"]
+        cpu = "-" if resume or used is None else f"{used:.3g} µs"
         memory = f"{row['peak_mb']:,.0f} MB" if row["peak_mb"] else "-"
         how = "; ".join(filter(None, (row["how"], row["note"])))
         spread = f"{number(row['low'])} to {number(row['high'])}"
