@@ -477,6 +477,10 @@ def main() -> int:
     (out / "results.md").write_text(report.page(result))
     if not options.no_plot:
         draw(suite, out / "results.json", out / "results.png")
+    whole = options.peers is None and not (options.only or options.quick or options.contender)
+    if whole and options.out is None:
+        docs = ROOT / "docs" / "benchmarks.md"
+        docs.write_text(report.into_docs(docs.read_text(), result))
     suite.states.cleanup()
     print(report.summary(result))
     return 1 if any(entry.status == "error" for entry in entries) else 0

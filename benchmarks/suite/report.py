@@ -42,6 +42,21 @@ def versions(found: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def into_docs(text: str, result: dict[str, Any]) -> str:
+    """The page of the docs with the figures of this run."""
+    begin, end = "after a full run -->\n", "\n<!-- end of figures -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    about = result["about"]
+    figures = (
+        f"From a run on {about['cores']} cores ({about['when']}, Python {about['python']}, load "
+        f"{about['load_before']} before it began). [All tables](../benchmarks/results/results.md), "
+        "[as JSON](../benchmarks/results/results.json).\n\n"
+        "![Each loader on each workload](../benchmarks/results/results.png)\n\n"
+    )
+    return f"{before}{begin}\n{figures}{summary(result)}{end}{after}"
+
+
 # Summary ------------------------------------------------------------------------------------------
 
 
