@@ -118,13 +118,13 @@ def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any])
     """How many records and epochs to measure, and a digest of one epoch of them."""
     sizes, seconds = request["sizes"], request["seconds"]
     short = run(contender, replace(job, records=sizes[0], epochs=1))
-    found = rate(short, run(contender, replace(job, records=sizes[0], epochs=4)))
+    found = rate(short, run(contender, replace(job, records=sizes[0], epochs=2)))
     size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
     if size > sizes[0]:
         found = rate(short, run(contender, replace(job, records=size, epochs=1)))
     return {
         "size": size,
-        "epochs": max(-(-4 * sizes[0] // size), round(seconds * found / size)),
+        "epochs": max(-(-2 * sizes[0] // size), round(seconds * found / size)),
         "note": contender.note(),
         "short": short,
         **reference(contender, replace(job, records=size), workload, request),
@@ -154,8 +154,8 @@ def look_at_stream(
     short = run(contender, few)
     return {
         "size": few.records,
-        "epochs": 4,
-        **measured(contender, replace(few, epochs=4), short),
+        "epochs": 2,
+        **measured(contender, replace(few, epochs=2), short),
         **reference(contender, few, workload, request),
         "note": contender.note(),
     }

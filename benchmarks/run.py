@@ -79,6 +79,12 @@ class Entry:
         ways = getattr(self.contender, "OWN_DECODER", {})
         return self.variant in ways.get(self.workload.does, ())
 
+    @property
+    def seconds(self) -> float:
+        """About how long a measurement takes; a contender that explores may ask for more."""
+        longer = getattr(self.contender, "SECONDS", {}).get(self.workload.does, {})
+        return float(longer.get(self.variant, self.workload.seconds))
+
     def fail(self, status: str, reason: str) -> None:
         self.status, self.reason = status, without_places(reason)
         if status == "error":
@@ -161,7 +167,7 @@ class Suite:
     def sizes(self, workload: Workload) -> list[int]:
         """Numbers of records to choose from: slow contenders take fewer."""
         most = self.records(workload)
-        least = min(most, workload.least * workload.batch_size)
+        least = min(most, (4 if self.quick else workload.least) * workload.batch_size)
         return sorted({max(most >> shift, least) for shift in (0, 2, 4, 6)})
 
     # Processes ------------------------------------------------------------------------------------
@@ -179,7 +185,7 @@ class Suite:
             "mode": mode,
             "records": self.records(entry.workload),
             "sizes": self.sizes(entry.workload),
-            "seconds": entry.workload.seconds,
+            "seconds": entry.seconds,
             "check_records": min(CHECK_RECORDS, self.records(entry.workload)),
             **more,
         }

@@ -25,7 +25,7 @@ WAYS = {
         "best": "the same, engine='threads', num_workers=2",
     },
     "gil": {
-        "defaults": "engine='auto', which has to find out that it needs processes",
+        "defaults": "engine='auto', which has to find out that it needs processes; 8 s",
         "best": "engine='processes', num_workers=2",
     },
     "transport": {"best": "engine='processes', num_workers=1"},
@@ -36,6 +36,7 @@ WAYS = {
     },
 }
 CANNOT: dict[str, str] = {}
+SECONDS = {"gil": {"defaults": 8.0}}
 
 _chosen = ""
 

@@ -28,10 +28,10 @@ class Workload:
     batch_size: int
     records: int
     quick_records: int
-    seconds: float = 1.0
+    seconds: float = 0.6
     """About how long one measurement should take."""
     unit: str = "records/s"
-    least: int = 16
+    least: int = 8
     """The fewest batches of a stream."""
 
 
@@ -53,6 +53,7 @@ WORKLOADS = {
             1024,
             60_000,
             16_384,
+            least=4,
         ),
         Workload(
             "transform",
@@ -77,7 +78,7 @@ WORKLOADS = {
             64,
             1_024,
             256,
-            seconds=2.0,
+            seconds=1.5,
             least=4,
         ),
         Workload(
@@ -87,8 +88,7 @@ WORKLOADS = {
             32,
             16_384,
             512,
-            seconds=2.0,
-            least=8,
+            seconds=1.2,
         ),
         Workload(
             "transport",
@@ -114,6 +114,7 @@ WORKLOADS = {
             256,
             20_480,
             2_048,
+            least=4,
         ),
     )
 }
