@@ -472,6 +472,7 @@ def main() -> int:
     missing = data.make(suite.data, names, suite.quick)
     entries: list[Entry] = []
     for name in names:
+        say(f"after {(perf_counter() - begun) / 60:.1f} minutes:")
         entries += suite.measure(WORKLOADS[name], missing.get(name))
     about["took_min"] = round((perf_counter() - begun) / 60, 1)
     about["versions"] = {

@@ -63,7 +63,8 @@ def call(command: list[str]) -> None:
     except subprocess.TimeoutExpired:
         raise NotInstalledError(f"not installed within {INSTALL_S} s") from None
     if done.returncode:
-        raise NotInstalledError(last_line(done.stderr) or f"exit code {done.returncode}")
+        said = " ".join(done.stderr.split())
+        raise NotInstalledError(without_places(said[-250:]) or f"exit code {done.returncode}")
 
 
 def last_line(text: str) -> str:
