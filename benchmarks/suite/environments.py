@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 INSTALL_S = 1800
+TELLING = re.compile("error|because|no solution|not found", re.IGNORECASE)
 
 
 class NotInstalledError(Exception):
@@ -63,8 +64,9 @@ def call(command: list[str]) -> None:
     except subprocess.TimeoutExpired:
         raise NotInstalledError(f"not installed within {INSTALL_S} s") from None
     if done.returncode:
-        said = " ".join(done.stderr.split())
-        raise NotInstalledError(without_places(said[-250:]) or f"exit code {done.returncode}")
+        telling = [line for line in done.stderr.splitlines() if TELLING.search(line)]
+        said = without_places(" ".join(" ".join(telling[-3:]).split()))
+        raise NotInstalledError(said or f"exit code {done.returncode}")
 
 
 def last_line(text: str) -> str:
