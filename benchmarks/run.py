@@ -86,7 +86,7 @@ class Entry:
         return float(longer.get(self.variant, self.workload.seconds))
 
     def fail(self, status: str, reason: str) -> None:
-        self.status, self.reason = status, without_places(reason)
+        self.status, self.reason = status, without_places(" ".join(reason.split()))
         if status == "error":
             print(f"!! {self.label()}: {self.reason}", file=sys.stderr, flush=True)
 
