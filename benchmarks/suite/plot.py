@@ -28,7 +28,7 @@ PANELS = {
     "images64": "64×64×3 images, crop, flip, normalise",
     "jpeg": "JPEG files, decode, crop, resize, flip",
     "gil": "pure Python per record, 2 workers",
-    "transport": "8 MB batches from one worker",
+    "transport": "8 MB batches (16 records) from one worker",
     "resume": "resume at 90 % of 10 million records",
 }
 
@@ -37,12 +37,12 @@ def short(x: float) -> str:
     for size, name in ((1e6, "M"), (1e3, "k")):
         if x >= size:
             return f"{x / size:.3g}{name}"
-    return f"{x:.2g}"
+    return f"{x:.3g}"
 
 
 def say(row: dict[str, Any]) -> str:
     if row["unit"] == "s":
-        return f"{row['value'] * 1e3:.2g} ms" if row["value"] < 1 else f"{row['value']:.2g} s"
+        return f"{row['value'] * 1e3:.3g} ms" if row["value"] < 1 else f"{row['value']:.3g} s"
     return short(row["value"])
 
 
@@ -112,7 +112,7 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         if label.get_text() == "loaderx":
             label.set(color=BLUE, weight="bold")
     axes.set_ylim(-0.7, len(order) - 0.3)
-    direction = "time, shorter is better  ←" if lower else "records per second  →"
+    direction = "←  time to the next batch" if lower else "records per second  →"
     axes.set_title(PANELS.get(name, name), fontsize=9.5, loc="left", weight="bold", color=DARK)
     axes.set_xlabel(direction, fontsize=7.5, color=DARK)
     axes.tick_params(axis="x", labelsize=7, colors=DARK)
@@ -138,7 +138,8 @@ def main() -> None:
     rough = "QUICK RUN, figures mean nothing — " if about["quick"] else ""
     figure.suptitle(
         f"{rough}loaderx beside its peers: {about['cores']} cores, Python {about['python']}, "
-        f"median of {about['rounds']} rounds (band: lowest to highest), logarithmic scales",
+        f"median of {about['rounds']} round{'s' * (about['rounds'] != 1)} (band: lowest to highest), "
+        "logarithmic scales",
         fontsize=11,
         x=0.01,
         ha="left",
@@ -146,8 +147,8 @@ def main() -> None:
     handles = [
         Line2D([], [], marker="o", ls="", color=BLUE, ms=7, label="loaderx"),
         Line2D([], [], marker="o", ls="", color=DARK, ms=7, label="NumPy by hand"),
-        Line2D([], [], marker="o", ls="", color=GREY, ms=7, label="peer, at its best"),
-        Line2D([], [], marker="o", ls="", mfc="white", mec=GREY, ms=6, label="at its defaults"),
+        Line2D([], [], marker="o", ls="", color=GREY, ms=7, label="peer, its fastest variant"),
+        Line2D([], [], marker="o", ls="", mfc="white", mec=GREY, ms=6, label="its other variant"),
     ]
     figure.legend(handles=handles, loc="lower right", ncols=4, fontsize=8.5, frameon=False)
     figure.tight_layout(rect=(0, 0.035, 1, 0.97))
