@@ -135,11 +135,11 @@ def main() -> None:
     for name, axes in zip(names, getattr(grid, "flat", [grid]), strict=False):
         panel(axes, name, [row for row in result["rows"] if row["workload"] == name])
     about = result["about"]
+    rounds = f"{about['rounds']} round{'s' * (about['rounds'] != 1)}"
     rough = "QUICK RUN, figures mean nothing — " if about["quick"] else ""
     figure.suptitle(
         f"{rough}loaderx beside its peers: {about['cores']} cores, Python {about['python']}, "
-        f"median of {about['rounds']} round{'s' * (about['rounds'] != 1)} (band: lowest to highest), "
-        "logarithmic scales",
+        f"median of {rounds} (band: lowest to highest), logarithmic scales",
         fontsize=11,
         x=0.01,
         ha="left",

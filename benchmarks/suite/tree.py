@@ -54,18 +54,22 @@ def run(
             start_new_session=True,
         )
     peak, late = 0.0, False
-    while True:
-        pid, status, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        if perf_counter() - begun > timeout_s:
-            late = True
-            os.killpg(process.pid, signal.SIGKILL)
-            _, status, used = os.wait4(process.pid, 0)
-            break
-        if sample_s is not None:
-            peak = max(peak, pss_mb(process.pid))
-        sleep(sample_s or 0.01)
+    try:
+        while True:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if perf_counter() - begun > timeout_s:
+                late = True
+                os.killpg(process.pid, signal.SIGKILL)
+                _, status, used = os.wait4(process.pid, 0)
+                break
+            if sample_s is not None:
+                peak = max(peak, pss_mb(process.pid))
+            sleep(sample_s or 0.01)
+    except BaseException:  # Ctrl-C: nothing may go on without us
+        clear_up(process.pid)
+        raise
     took = perf_counter() - begun
     process.returncode = os.waitstatus_to_exitcode(status)
     cpu = used.ru_utime + used.ru_stime + clear_up(process.pid)
