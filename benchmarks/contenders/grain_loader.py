@@ -24,7 +24,11 @@ WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": NONE},
     "transform": {"defaults": DEFAULTS, "best": f"{NONE}; the function after Batch"},
     "tokens": {"defaults": DEFAULTS, "best": NONE},
-    "jpeg": {"defaults": DEFAULTS, "best": "ReadOptions(2, 128)"},
+    "jpeg": {
+        "defaults": DEFAULTS,
+        "best": "ReadOptions(2, 128)",
+        "workers": "worker_count=2",
+    },
     "gil": {
         "defaults": "worker_count=2",
         "best": f"{NONE}; worker_count=2, worker_buffer_size=4",
@@ -101,7 +105,9 @@ def tokens(job: Job) -> Iterator[Record]:
 
 
 def jpeg(job: Job) -> Iterator[Record]:
-    return iter(run(job, job.paths(), record=decode, threads=job.workers, ahead=128))
+    workers = job.workers if job.variant == "workers" else 0
+    options = {"threads": job.workers, "ahead": 128, "workers": workers}
+    return iter(run(job, job.paths(), record=decode, **options))
 
 
 def images(job: Job) -> Iterator[Record]:

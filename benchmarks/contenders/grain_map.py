@@ -40,7 +40,11 @@ WAYS = {
         "best": f"{NONE}; mp_prefetch(1 worker, buffer of 4)",
     },
     "resume": {"defaults": "set_state", "best": f"set_state; {NONE}"},
-    "images": {"defaults": DEFAULTS, "best": "ReadOptions(2, 8); the function after batch"},
+    "images": {
+        "defaults": DEFAULTS,
+        "best": f"{NONE}; the function after batch",
+        "threads": "ReadOptions(2, 8); the function after batch",
+    },
 }
 CANNOT: dict[str, str] = {}
 
@@ -127,10 +131,15 @@ def jpeg(job: Job) -> Iterator[Record]:
 
 
 def images(job: Job) -> Iterator[Record]:
+    import grain
+
     rows = Rows(image=job.load("image64"), label=job.load("label64"))
-    best = job.variant == "best"
-    chain = run(job, rows, batch=augment_batch) if best else run(job, rows, record=augment)
-    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
+    if job.variant == "defaults":
+        return iter(run(job, rows, record=augment).to_iter_dataset())
+    chain = run(job, rows, batch=augment_batch)
+    if job.variant == "threads":
+        return iter(chain.to_iter_dataset(grain.ReadOptions(job.workers, 8)))
+    return iter(chain.to_iter_dataset(options(job)))
 
 
 def in_workers(job: Job, chain: Any, workers: int) -> Iterator[Record]:

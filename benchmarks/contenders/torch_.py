@@ -44,7 +44,8 @@ WAYS = {
     },
     "images": {
         "defaults": DEFAULTS,
-        "best": "__getitems__, num_workers=2, persistent_workers",
+        "best": WHOLE,
+        "workers": "__getitems__, num_workers=2, persistent_workers",
     },
 }
 CANNOT: dict[str, str] = {}
@@ -185,10 +186,10 @@ def transport(job: Job) -> Iterator[Record]:
 
 def images(job: Job) -> Iterator[Record]:
     data = {"image": job.load("image64"), "label": job.load("label64")}
-    if job.variant == "best":
+    if job.variant == "workers":
         options = {"num_workers": job.workers, "persistent_workers": True}
         return run(job, Batches(data, augment_batch), **options)
-    return run(job, Rows(data, augment))
+    return run(job, Batches(data, augment_batch) if job.variant == "best" else Rows(data, augment))
 
 
 # Resuming -----------------------------------------------------------------------------------------
