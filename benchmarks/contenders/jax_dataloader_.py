@@ -38,6 +38,13 @@ def begin() -> None:
     import jax_dataloader  # noqa: F401
 
 
+def warm(job: Job) -> None:
+    """JAX compiles the permutation for every number of records."""
+    import jax
+
+    jax.random.permutation(jax.random.key(0), np.arange(job.records)).block_until_ready()
+
+
 def note() -> str:
     return ""
 
