@@ -41,7 +41,7 @@ WAYS = {
         "best": "numpy_function, AUTOTUNE, prefetch(AUTOTUNE): threads, which share one GIL",
     },
     "resume": {
-        "defaults": "a checkpoint of the iterator, with its shuffle buffer",
+        "defaults": "a checkpoint of the iterator; shuffled only within a buffer of 100,000",
         "best": "index_shuffle from the saved position on",
     },
     "images": {
@@ -189,7 +189,9 @@ def shuffled(job: Job, step: int = 0) -> Any:
         made = made.map(lambda ix: {"value": tf.gather(values, ix)}, num_parallel_calls=auto())
         return made.prefetch(auto())
     made = tf.data.Dataset.from_tensor_slices({"value": values})
-    made = made.shuffle(job.records, seed=0, reshuffle_each_iteration=False)
+    # A buffer of all ten million would take minutes and gigabytes.
+    buffer = min(100_000, job.records)
+    made = made.shuffle(buffer, seed=0, reshuffle_each_iteration=False)
     return made.batch(job.batch_size)
 
 
