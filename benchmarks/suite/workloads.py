@@ -88,7 +88,7 @@ WORKLOADS = {
             32,
             16_384,
             512,
-            seconds=1.2,
+            seconds=1.5,
         ),
         Workload(
             "transport",
@@ -97,6 +97,7 @@ WORKLOADS = {
             16,
             16_384,
             512,
+            seconds=1.5,
         ),
         Workload(
             "resume",
