@@ -7,7 +7,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint types bench bench-devices clean
+.PHONY: demo test lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -22,10 +22,17 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
+# loaderx's own figures, each against its bar; then loaderx beside its peers, each of them in an
+# environment of its own below .venv-bench.  The latter takes about half an hour.
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/run.py
+
+# Does it all still run, with all peers, on small sizes?
+bench-quick: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/run.py --quick
 
 bench-devices: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/devices.py
@@ -46,4 +53,4 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

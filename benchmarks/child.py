@@ -1,0 +1,264 @@
+"""One measurement, in a process of its own.  `run.py` starts it, in the contender's environment.
+
+    python child.py REQUEST.json ANSWER.json
+
+Nothing is imported here but NumPy and the contender.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from suite.checks import MASK, Digest, touch
+from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text())
+    begun = perf_counter()
+    contender = load(request)
+    contender.begin()
+    answer: dict[str, Any] = {
+        "import_s": perf_counter() - begun,
+        "versions": {name: metadata.version(name) for name in contender.VERSIONS},
+    }
+    workload = WORKLOADS[request["workload"]]
+    job = Job(
+        workload=workload.does,
+        variant=request["variant"],
+        data=Path(request["data"]),
+        batch_size=workload.batch_size,
+        records=request["records"],
+        epochs=request.get("epochs", 1),
+    )
+    try:
+        answer |= MODES[request["mode"]](contender, job, workload, request)
+    except UnsupportedError as reason:
+        answer["unsupported"] = str(reason)
+    Path(sys.argv[2]).write_text(json.dumps(answer))
+
+
+def load(request: dict[str, Any]) -> Any:
+    """One of our contenders, or a file of somebody else's."""
+    if not request.get("file"):
+        return importlib.import_module(f"contenders.{request['contender']}")
+    sys.path.insert(0, str(Path(request["file"]).parent))
+    return importlib.import_module(Path(request["file"]).stem)
+
+
+def used_cpu() -> float:
+    """Of this process and of its children that have ended."""
+    own, ended = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+
+def run(contender: Any, job: Job) -> dict[str, Any]:
+    """Loads all epochs against the clock, and touches every byte.
+
+    The clock starts before the loader is made and stops after its last batch.
+    """
+    begun = perf_counter()
+    stream = iter(getattr(contender, job.workload)(job))
+    batch = next(stream)
+    first = perf_counter() - begun
+    total, records = touch(batch), rows(batch)
+    for batch in stream:
+        total += touch(batch)
+        records += rows(batch)
+    seconds = perf_counter() - begun
+    return {"first_s": first, "seconds": seconds, "records": records, "sum": total & MASK}
+
+
+def rows(batch: Record) -> int:
+    return len(next(iter(batch.values())))
+
+
+def rate(short: dict[str, Any], long: dict[str, Any]) -> float:
+    """Records per second between a short and a long stream.
+
+    Both begin with a new loader and end with its last batch, so that the difference has neither
+    the start of workers in it nor what was made ahead of the first batch.
+    """
+    records, seconds = (long[name] - short[name] for name in ("records", "seconds"))
+    if records <= 0 or seconds < 0.2 * long["seconds"] * records / long["records"]:
+        return float(long["records"] / long["seconds"])  # the short one was disturbed
+    return float(records / seconds)
+
+
+def timed(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
+    short = short_run(contender, replace(job, records=request["sizes"][0], epochs=1))
+    return {**measured(contender, job, short), "note": contender.note()}
+
+
+def short_run(contender: Any, job: Job) -> dict[str, Any]:
+    """A short stream.  What compiles code runs twice; its first batch is that of the first run."""
+    cold = run(contender, job)
+    if not hasattr(contender, "warm"):
+        return cold
+    return {**run(contender, job), "first_s": cold["first_s"]}
+
+
+def measured(contender: Any, job: Job, short: dict[str, Any]) -> dict[str, Any]:
+    warm(contender, job)
+    gc.collect()
+    cpu = used_cpu()
+    long = run(contender, job)
+    return {**long, "first_s": short["first_s"], "rate": rate(short, long), "cpu_before": cpu}
+
+
+def warm(contender: Any, job: Job) -> None:
+    """Some compile code for every new number of records: no part of the steady rate."""
+    if hasattr(contender, "warm"):
+        contender.warm(job)
+
+
+def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
+    """How many records and epochs to measure, and a digest of one epoch of them."""
+    sizes, seconds = request["sizes"], request["seconds"]
+    short = short_run(contender, replace(job, records=sizes[0], epochs=1))
+    found = rate(short, run(contender, replace(job, records=sizes[0], epochs=2)))
+    size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
+    if size > sizes[0]:
+        warm(contender, replace(job, records=size))
+        found = rate(short, run(contender, replace(job, records=size, epochs=1)))
+    return {
+        "size": size,
+        "epochs": max(-(-2 * sizes[0] // size), round(seconds * found / size)),
+        "note": contender.note(),
+        "short": short,
+        **reference(contender, replace(job, records=size), workload, request),
+    }
+
+
+def several(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    """All variants in one process, roughly, for a quick look.  A failure concerns its variant."""
+    each: dict[str, Any] = {}
+    look = look_at_resume if job.workload == "resume" else look_at_stream
+    for variant in request["variants"]:
+        try:
+            each[variant] = look(contender, replace(job, variant=variant), workload, request)
+        except UnsupportedError as reason:
+            each[variant] = {"unsupported": str(reason)}
+        except Exception as error:
+            each[variant] = {"error": f"{type(error).__name__}: {error}"}
+    return {"each": each}
+
+
+def look_at_stream(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    few = replace(job, records=request["sizes"][0])
+    short = short_run(contender, few)
+    return {
+        "size": few.records,
+        "epochs": 2,
+        **measured(contender, replace(few, epochs=2), short),
+        **reference(contender, few, workload, request),
+        "note": contender.note(),
+    }
+
+
+def look_at_resume(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {**request, "state": folder}
+        saved = save(contender, job, workload, asked)
+        return saved | restore(contender, job, workload, asked)
+
+
+def reference(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    """What one epoch of so many records must come to."""
+    digest, total = Digest(), 0
+    for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
+        digest.add(batch)
+        total += touch(batch)
+    return {"digest": digest.result(), "epoch_sum": total & MASK}
+
+
+def prepare(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    contender.prepare(job)
+    return {}
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def stopping_step(job: Job) -> int:
+    return job.records * 9 // 10 // job.batch_size
+
+
+def save(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
+    """Writes the state at 90 % into a folder, and tries on few records whether it is exact."""
+    small = replace(job, records=request["check_records"])
+    with tempfile.TemporaryDirectory() as folder:
+        contender.save(small, stopping_step(small), Path(folder))
+        rest = contender.restore(small, stopping_step(small), Path(folder))
+        restored = [batch["value"].tolist() for batch in rest]
+    whole = [batch["value"].tolist() for batch in contender.stream(small)]
+    expected = whole[stopping_step(small) :]
+    numbers = sorted(number for batch in whole for number in batch)
+    folder = Path(request["state"])
+    contender.save(job, stopping_step(job), folder)
+    return {
+        "exact": restored == expected,
+        "permutation": numbers == list(range(small.records)),
+        "state_bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+    }
+
+
+def restore(
+    contender: Any, job: Job, workload: Workload, request: dict[str, Any]
+) -> dict[str, Any]:
+    cpu = used_cpu()
+    begun = perf_counter()
+    stream: Iterator[Record] = iter(
+        contender.restore(job, stopping_step(job), Path(request["state"]))
+    )
+    (batch,) = islice(stream, 1)
+    total = touch(batch)
+    return {
+        "first_s": perf_counter() - begun,
+        "records": rows(batch),
+        "sum": total,
+        "cpu_before": cpu,
+        "note": contender.note(),
+    }
+
+
+MODES = {
+    "timed": timed,
+    "check": check,
+    "several": several,
+    "reference": reference,
+    "prepare": prepare,
+    "save": save,
+    "restore": restore,
+}
+
+
+if __name__ == "__main__":
+    main()

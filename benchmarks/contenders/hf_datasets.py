@@ -1,0 +1,213 @@
+"""Hugging Face datasets.  The Arrow files are written beforehand, without a clock."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite.workloads import (
+    JPEG_SIZE,
+    Array,
+    Job,
+    Record,
+    augment_batch,
+    boxes,
+    burn,
+    decode,
+    scale,
+    stack,
+)
+
+TITLE = "Hugging Face datasets"
+REQUIREMENTS = ["datasets", "pillow", "numpy", "opencv-python-headless"]
+VERSIONS = ["datasets", "pyarrow", "numpy"]
+OWN_DECODER = {"jpeg": ("defaults",)}
+DEFAULTS = "with_format('numpy'), shuffle(), iter(n)"
+BEST = "with_format('arrow'), shuffle(), iter(n), views of Arrow's memory"
+WAYS = {
+    "arrays": {"defaults": DEFAULTS, "best": BEST},
+    "transform": {
+        "defaults": f"{DEFAULTS}; the function on whole batches",
+        "best": f"{BEST}; the function on whole batches",
+    },
+    "tokens": {"defaults": DEFAULTS, "best": BEST},
+    "jpeg": {
+        "defaults": "the Image feature (Pillow) and with_transform; no workers",
+        "best": "paths, OpenCV in with_transform; no workers",
+    },
+    "gil": {
+        "defaults": "with_transform; no workers",
+        "best": "map(num_proc=2) before every epoch",
+    },
+    "resume": {"defaults": "shuffle(seed), then skip(n)"},
+    "images": {
+        "defaults": f"{DEFAULTS}; the function on whole batches",
+        "best": f"{BEST}; the function on whole batches",
+    },
+}
+MNIST = {"image": (np.uint8, (28, 28)), "label": (np.int32, ())}
+CANNOT = {"transport": "no worker processes of its own while iterating"}
+
+
+def begin() -> None:
+    os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    datasets.disable_progress_bars()
+
+
+def note() -> str:
+    return ""
+
+
+def folder(job: Job) -> Path:
+    return job.data / "hf" / job.workload
+
+
+def prepare(job: Job) -> None:
+    """Writes the data as Arrow, once."""
+    import datasets
+    from datasets import Array2D, Array3D, Features, Sequence, Value
+
+    columns: dict[str, Any]
+    if job.workload in ("arrays", "transform"):
+        columns = {"image": job.load("image"), "label": job.load("label")}
+        features = {"image": Array2D((28, 28), "uint8"), "label": Value("int32")}
+    elif job.workload == "tokens":
+        columns = {"tokens": job.load("tokens")}
+        features = {"tokens": Sequence(Value("int32"), length=512)}
+    elif job.workload == "images":
+        columns = {"image": job.load("image64"), "label": job.load("label64")}
+        features = {"image": Array3D((64, 64, 3), "uint8"), "label": Value("int32")}
+    elif job.workload == "resume":
+        columns = {"value": np.arange(job.records, dtype=np.int32)}
+        features = {"value": Value("int32")}
+    else:
+        return
+    made = datasets.Dataset.from_dict(columns, features=Features(features))
+    made.save_to_disk(folder(job))
+
+
+def opened(job: Job) -> Any:
+    import datasets
+
+    return datasets.load_from_disk(folder(job)).select(range(job.records))
+
+
+def batches(job: Job, dtypes: Record, function: Any = None) -> Iterator[Record]:
+    """Whole batches of columns.  The NumPy format makes int64 of all whole numbers."""
+    dataset = opened(job).with_format("arrow" if job.variant == "best" else "numpy")
+    for epoch in range(job.epochs):
+        made = dataset.shuffle(seed=epoch, load_from_cache_file=False, keep_in_memory=True)
+        for found in made.iter(job.batch_size):
+            if job.variant == "best":
+                batch = {name: from_arrow(found[name], *dtypes[name]) for name in dtypes}
+            else:
+                batch = {name: found[name].astype(dtypes[name][0]) for name in dtypes}
+            yield function(batch) if function else batch
+
+
+def from_arrow(column: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """A view of Arrow's memory, where it lies in one piece."""
+    found = column.combine_chunks()
+    found = getattr(found, "storage", found)
+    while hasattr(found, "flatten") and hasattr(found.type, "value_type"):
+        found = found.flatten()
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype).reshape(-1, *shape)
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    return batches(job, MNIST)
+
+
+def transform(job: Job) -> Iterator[Record]:
+    return batches(job, MNIST, scale)
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    return batches(job, {"tokens": (np.int32, (512,))})
+
+
+def images(job: Job) -> Iterator[Record]:
+    return batches(job, {**MNIST, "image": (np.uint8, (64, 64, 3))}, augment_batch)
+
+
+def with_pillow(columns: Record) -> Record:
+    from PIL import Image
+
+    made = []
+    for image, label in zip(columns["image"], columns["label"], strict=True):
+        top, left, height, width, flipped = boxes()[label].tolist()
+        part = image.convert("RGB").crop((left, top, left + width, top + height))
+        part = part.resize((JPEG_SIZE, JPEG_SIZE), Image.Resampling.BILINEAR)
+        if flipped:
+            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        made.append(np.asarray(part))
+    return {"image": made, "label": columns["label"]}
+
+
+def with_opencv(columns: Record) -> Record:
+    records = [decode(path) for path in columns["path"]]
+    return {name: [record[name] for record in records] for name in records[0]}
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    import datasets
+
+    if job.variant == "best":
+        dataset = datasets.Dataset.from_dict({"path": job.paths()}).with_transform(with_opencv)
+    else:
+        columns = {"image": job.paths(), "label": list(range(job.records))}
+        dataset = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+        dataset = dataset.with_transform(with_pillow)
+    for epoch in range(job.epochs):
+        shuffled = dataset.shuffle(seed=epoch, keep_in_memory=True)
+        for batch in shuffled.iter(job.batch_size):
+            labels = np.asarray(batch["label"], np.int32)
+            yield {"image": np.stack(batch["image"]), "label": labels}
+
+
+def burn_columns(columns: Record) -> Record:
+    return stack([burn(number) for number in columns["number"]])
+
+
+def gil(job: Job) -> Iterator[Record]:
+    import datasets
+
+    numbers = datasets.Dataset.from_dict({"number": list(range(job.records))})
+    for epoch in range(job.epochs):
+        dataset = numbers.shuffle(seed=epoch, keep_in_memory=True)
+        if job.variant == "best":
+            dataset = dataset.map(
+                burn_columns,
+                batched=True,
+                num_proc=job.workers,
+                remove_columns=["number"],
+                load_from_cache_file=False,
+            ).with_format("numpy")
+            for batch in dataset.iter(job.batch_size):
+                yield {"value": batch["value"], "label": batch["label"].astype(np.int32)}
+        else:
+            yield from dataset.with_transform(burn_columns).iter(job.batch_size)
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def stream(job: Job, step: int = 0) -> Iterator[Record]:
+    dataset = opened(job).with_format("numpy").shuffle(seed=0, keep_in_memory=True)
+    for batch in dataset.skip(step * job.batch_size).iter(job.batch_size):
+        yield {"value": batch["value"].astype(np.int32)}
+
+
+def save(job: Job, step: int, folder: Path) -> None:
+    (folder / "state.json").write_text(json.dumps({"seed": 0, "epoch": 0, "step": step}))
+
+
+def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
+    return stream(job, json.loads((folder / "state.json").read_text())["step"])

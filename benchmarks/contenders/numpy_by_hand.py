@@ -1,0 +1,152 @@
+"""NumPy by hand: what somebody writes who wants nothing but this one loop to be fast."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from suite.workloads import (
+    BLOCKS,
+    Array,
+    Job,
+    Record,
+    augment_batch,
+    burn,
+    decode,
+    scale,
+    stack,
+)
+
+TITLE = "NumPy by hand"
+REQUIREMENTS = None
+VERSIONS = ["numpy"]
+WAYS = {
+    "arrays": {"by hand": "x[permutation[i:i+n]]"},
+    "transform": {
+        "by hand": "whole batches",
+        "per record": "the function called for each record, then np.stack",
+    },
+    "tokens": {"by hand": "x[permutation[i:i+n]] on the memory map"},
+    "jpeg": {"by hand": "a pool of two threads, one batch ahead"},
+    "gil": {"by hand": "multiprocessing.Pool(2).imap, one task for a batch"},
+    "transport": {
+        "no worker": "np.take into a new array in the same process: the limit",
+        "by hand": "multiprocessing.Pool(1).imap",
+    },
+    "resume": {"by hand": "seed and step; the permutation is drawn again"},
+    "images": {"by hand": "whole batches"},
+}
+CANNOT: dict[str, str] = {}
+
+
+def begin() -> None:
+    pass
+
+
+def note() -> str:
+    return ""
+
+
+def orders(job: Job) -> Iterator[Array]:
+    """The indices of every batch of all epochs."""
+    rng = np.random.default_rng(0)
+    for _ in range(job.epochs):
+        order = rng.permutation(job.records)
+        for start in range(0, job.records, job.batch_size):
+            yield order[start : start + job.batch_size]
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    x, y = job.load("image"), job.load("label")
+    for ix in orders(job):
+        yield {"image": x[ix], "label": y[ix]}
+
+
+def transform(job: Job) -> Iterator[Record]:
+    x, y = job.load("image"), job.load("label")
+    for ix in orders(job):
+        if job.variant == "per record":
+            yield stack([scale({"image": x[i], "label": y[i]}) for i in ix])
+        else:
+            yield scale({"image": x[ix], "label": y[ix]})
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    x = job.open("tokens")
+    for ix in orders(job):
+        yield {"tokens": x[ix]}
+
+
+def images(job: Job) -> Iterator[Record]:
+    x, y = job.load("image64"), job.load("label64")
+    for ix in orders(job):
+        yield augment_batch({"image": x[ix], "label": y[ix]})
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    paths = job.paths()
+    with ThreadPoolExecutor(job.workers) as pool:
+        ahead: deque[list[object]] = deque()
+        for ix in orders(job):
+            ahead.append([pool.submit(decode, paths[i]) for i in ix])
+            if len(ahead) > 1:
+                yield stack([future.result() for future in ahead.popleft()])
+        while ahead:
+            yield stack([future.result() for future in ahead.popleft()])
+
+
+def burn_batch(ix: Array) -> Record:
+    return stack([burn(number) for number in ix])
+
+
+def gil(job: Job) -> Iterator[Record]:
+    import multiprocessing
+
+    with multiprocessing.Pool(job.workers) as pool:
+        yield from pool.imap(burn_batch, orders(job))
+
+
+_blocks: list[Array] = []
+
+
+def keep(blocks: Array) -> None:
+    _blocks.append(blocks)
+
+
+def take_block(ix: Array) -> Record:
+    return {"x": _blocks[0][ix % BLOCKS]}
+
+
+def transport(job: Job) -> Iterator[Record]:
+    import multiprocessing
+
+    blocks = np.load(job.data / "blocks.npy")
+    numbers = np.arange(job.records * job.epochs).reshape(-1, job.batch_size)
+    if job.variant == "no worker":
+        for ix in numbers:
+            yield {"x": blocks.take(ix % BLOCKS, axis=0)}
+    else:
+        with multiprocessing.Pool(1, keep, (blocks,)) as pool:
+            yield from pool.imap(take_block, numbers)
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def stream(job: Job, step: int = 0) -> Iterator[Record]:
+    order = np.random.default_rng(0).permutation(job.records)
+    values = np.arange(job.records, dtype=np.int32)
+    for start in range(step * job.batch_size, job.records, job.batch_size):
+        yield {"value": values[order[start : start + job.batch_size]]}
+
+
+def save(job: Job, step: int, folder: Path) -> None:
+    (folder / "state.json").write_text(json.dumps({"seed": 0, "epoch": 0, "step": step}))
+
+
+def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
+    return stream(job, json.loads((folder / "state.json").read_text())["step"])

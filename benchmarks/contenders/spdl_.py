@@ -1,0 +1,192 @@
+"""SPDL: threads, and for Python that holds the GIL, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from suite.workloads import (
+    BLOCKS,
+    JPEG_SIZE,
+    Array,
+    Job,
+    Record,
+    UnsupportedError,
+    augment,
+    augment_batch,
+    boxes,
+    burn,
+    decode,
+    scale,
+    stack,
+)
+
+TITLE = "SPDL"
+REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
+VERSIONS = ["spdl-core", "spdl-io", "numpy"]
+OWN_DECODER = {"jpeg": ("spdl.io",)}
+DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
+BEST = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
+WAYS = {
+    "arrays": {"defaults": DEFAULTS, "best": BEST},
+    "transform": {"defaults": DEFAULTS, "best": BEST},
+    "tokens": {"defaults": DEFAULTS, "best": BEST},
+    "jpeg": {
+        "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
+        "spdl.io": "the same with spdl.io (FFmpeg), which crops and scales as it decodes",
+    },
+    "gil": {
+        "defaults": "pipe(f, executor=ProcessPoolExecutor(2), concurrency=2)",
+        "best": "the same, a task for a whole batch, concurrency=4",
+    },
+    "transport": {
+        "defaults": "iterate_in_subprocess",
+        "best": "iterate_in_subprocess with a SharedMemoryRingBuffer",
+    },
+    "images": {"defaults": DEFAULTS, "best": BEST},
+}
+CANNOT = {"resume": "no checkpoint"}
+
+
+def begin() -> None:
+    import spdl.pipeline  # noqa: F401
+
+
+def note() -> str:
+    return ""
+
+
+def numbers(job: Job) -> Iterator[int]:
+    rng = np.random.default_rng(0)
+    for _ in range(job.epochs):
+        yield from rng.permutation(job.records).tolist()
+
+
+def index_batches(job: Job) -> Iterator[Array]:
+    rng = np.random.default_rng(0)
+    for _ in range(job.epochs):
+        order = rng.permutation(job.records)
+        for start in range(0, job.records, job.batch_size):
+            yield order[start : start + job.batch_size]
+
+
+def run(builder: Any, threads: int) -> Iterator[Record]:
+    pipeline = builder.add_sink(3).build(num_threads=threads)
+    with pipeline.auto_stop():
+        yield from pipeline.get_iterator()
+
+
+def of_records(job: Job, load: Any, concurrency: int = 1) -> Iterator[Record]:
+    from spdl.pipeline import PipelineBuilder
+
+    builder = PipelineBuilder().add_source(numbers(job)).pipe(load, concurrency=concurrency)
+    return run(builder.aggregate(job.batch_size).pipe(stack), concurrency + 1)
+
+
+def of_batches(job: Job, make: Any) -> Iterator[Record]:
+    from spdl.pipeline import PipelineBuilder
+
+    builder = PipelineBuilder().add_source(index_batches(job))
+    return run(builder.pipe(make, concurrency=job.workers), job.workers)
+
+
+def rows(job: Job, arrays: dict[str, Array], record: Any, batch: Any) -> Iterator[Record]:
+    def load(ix: Any) -> Record:
+        return {name: array[ix] for name, array in arrays.items()}
+
+    if job.variant == "best":
+        return of_batches(job, lambda ix: batch(load(ix)))
+    return of_records(job, lambda i: record(load(i)))
+
+
+def unchanged(record: Record) -> Record:
+    return record
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image"), "label": job.load("label")}
+    return rows(job, data, unchanged, unchanged)
+
+
+def transform(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image"), "label": job.load("label")}
+    return rows(job, data, scale, scale)
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    return rows(job, {"tokens": job.open("tokens")}, unchanged, unchanged)
+
+
+def images(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image64"), "label": job.load("label64")}
+    return rows(job, data, augment, augment_batch)
+
+
+def with_ffmpeg(path: str) -> Record:
+    import spdl.io
+
+    label = int(path[-9:-4])
+    top, left, height, width, flipped = boxes()[label].tolist()
+    steps = f"format=rgb24,crop={width}:{height}:{left}:{top}:exact=1"
+    steps += f",scale={JPEG_SIZE}:{JPEG_SIZE}:flags=bilinear" + (",hflip" if flipped else "")
+    buffer = spdl.io.load_image(path, filter_desc=f"{steps},format=rgb24")
+    return {"image": spdl.io.to_numpy(buffer), "label": np.int32(label)}
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    paths = job.paths()
+    load = with_ffmpeg if job.variant == "spdl.io" else decode
+    if job.variant == "spdl.io":
+        try:
+            load(paths[0])
+        except RuntimeError as error:
+            if "libspdl" not in str(error):
+                raise
+            raise UnsupportedError(
+                "spdl.io needs the shared libraries of FFmpeg, which PyPI does not have"
+            ) from None
+    return of_records(job, lambda i: load(paths[i]), job.workers)
+
+
+def burn_batch(ix: Array) -> Record:
+    return stack([burn(number) for number in ix])
+
+
+def gil(job: Job) -> Iterator[Record]:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from spdl.pipeline import PipelineBuilder
+
+    with ProcessPoolExecutor(job.workers) as pool:
+        if job.variant == "best":
+            builder = PipelineBuilder().add_source(index_batches(job))
+            yield from run(builder.pipe(burn_batch, executor=pool, concurrency=4), 1)
+        else:
+            builder = PipelineBuilder().add_source(numbers(job))
+            builder.pipe(burn, executor=pool, concurrency=job.workers)
+            yield from run(builder.aggregate(job.batch_size).pipe(stack), 1)
+
+
+class Blocks:
+    """Batches, made in the other process."""
+
+    def __init__(self, path: str, records: int, batch_size: int) -> None:
+        self.blocks = np.load(path)
+        self.records, self.batch_size = records, batch_size
+
+    def __iter__(self) -> Iterator[Record]:
+        for start in range(0, self.records, self.batch_size):
+            ix = np.arange(start, start + self.batch_size) % BLOCKS
+            yield {"x": self.blocks.take(ix, axis=0)}
+
+
+def transport(job: Job) -> Iterator[Record]:
+    from spdl.pipeline import SharedMemoryRingBuffer, iterate_in_subprocess
+
+    arena = SharedMemoryRingBuffer(64 << 20) if job.variant == "best" else None
+    make = partial(Blocks, str(job.data / "blocks.npy"), job.records, job.batch_size)
+    batches = iterate_in_subprocess(make, arena=arena)
+    for _ in range(job.epochs):
+        yield from batches

@@ -1,0 +1,223 @@
+"""tf.data.  Batches are tensors, seen as NumPy arrays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite.workloads import (
+    BIAS,
+    CROP,
+    GAIN,
+    INVERSE,
+    JPEG_SIZE,
+    Job,
+    Record,
+    boxes,
+    burn,
+    crops,
+)
+
+TITLE = "tf.data"
+REQUIREMENTS = ["tensorflow-cpu", "numpy", "opencv-python-headless"]
+VERSIONS = ["tensorflow-cpu", "numpy"]
+OWN_DECODER = {"jpeg": ("defaults", "best")}
+DEFAULTS = "from_tensor_slices, shuffle(all), map, batch"
+BEST = "range, shuffle(all), batch, map(gather and function), AUTOTUNE, prefetch(AUTOTUNE)"
+WAYS = {
+    "arrays": {"defaults": DEFAULTS, "best": BEST},
+    "transform": {"defaults": DEFAULTS, "best": BEST},
+    "tokens": {"defaults": DEFAULTS, "best": BEST},
+    "jpeg": {
+        "defaults": "map(decode_and_crop_jpeg, resize, flip)",
+        "best": "the same, AUTOTUNE, not deterministic, prefetch(AUTOTUNE)",
+    },
+    "gil": {
+        "defaults": "numpy_function",
+        "best": "numpy_function, AUTOTUNE, prefetch(AUTOTUNE): threads, which share one GIL",
+    },
+    "resume": {
+        "defaults": "a checkpoint of the iterator; shuffled only within a buffer of 100,000",
+        "best": "index_shuffle from the saved position on",
+    },
+    "images": {
+        "defaults": DEFAULTS,
+        "best": "map(function for each record, AUTOTUNE), not deterministic, prefetch(AUTOTUNE)",
+    },
+}
+CANNOT = {"transport": "threads only; worker processes need the tf.data service"}
+
+
+def begin() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf  # noqa: F401
+
+
+def note() -> str:
+    return ""
+
+
+def numpy(dataset: Any, epochs: int = 1) -> Iterator[Record]:
+    for _ in range(epochs):
+        yield from dataset.as_numpy_iterator()
+
+
+def auto() -> Any:
+    import tensorflow as tf
+
+    return tf.data.AUTOTUNE
+
+
+def rows(job: Job, arrays: dict[str, Any], function: Any = None) -> Iterator[Record]:
+    """Shuffled rows of arrays, with a function that fits a record as well as a batch."""
+    import tensorflow as tf
+
+    data = tf.data.Dataset
+    if job.variant == "best":
+        constants = {name: tf.constant(array) for name, array in arrays.items()}
+
+        def gather(ix: Any) -> Any:
+            batch = {name: tf.gather(array, ix) for name, array in constants.items()}
+            return function(batch) if function else batch
+
+        made = data.range(job.records).shuffle(job.records, seed=0).batch(job.batch_size)
+        return numpy(made.map(gather, num_parallel_calls=auto()).prefetch(auto()), job.epochs)
+    made = data.from_tensor_slices(arrays).shuffle(job.records, seed=0)
+    if function:
+        made = made.map(function)
+    return numpy(made.batch(job.batch_size), job.epochs)
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    return rows(job, {"image": job.load("image"), "label": job.load("label")})
+
+
+def transform(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    def scale(record: Record) -> Record:
+        return {"image": tf.cast(record["image"], tf.float32) * INVERSE, "label": record["label"]}
+
+    return rows(job, {"image": job.load("image"), "label": job.load("label")}, scale)
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    return rows(job, {"tokens": job.open("tokens")})
+
+
+def records(job: Job, made: Any, function: Any) -> Iterator[Record]:
+    """A function for each record, in parallel where that is asked for."""
+    made = made.shuffle(job.records, seed=0)
+    if job.variant == "best":
+        made = made.map(function, num_parallel_calls=auto(), deterministic=False)
+        return numpy(made.batch(job.batch_size).prefetch(auto()), job.epochs)
+    return numpy(made.map(function).batch(job.batch_size), job.epochs)
+
+
+def images(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    table = tf.constant(crops())
+
+    def augment(record: Record) -> Record:
+        top, left, flipped = tf.unstack(table[record["label"]])
+        image = tf.image.crop_to_bounding_box(record["image"], top, left, CROP, CROP)
+        image = tf.cond(flipped > 0, lambda: tf.image.flip_left_right(image), lambda: image)
+        return {"image": tf.cast(image, tf.float32) * GAIN + BIAS, "label": record["label"]}
+
+    data = {"image": job.load("image64"), "label": job.load("label64")}
+    return records(job, tf.data.Dataset.from_tensor_slices(data), augment)
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    table = tf.constant(boxes())
+
+    def decode(path: Any, label: Any) -> Record:
+        box = table[label]
+        image = tf.image.decode_and_crop_jpeg(tf.io.read_file(path), box[:4], channels=3)
+        image = tf.image.resize(image, (JPEG_SIZE, JPEG_SIZE))
+        image = tf.cast(tf.round(image), tf.uint8)
+        image = tf.cond(box[4] > 0, lambda: tf.image.flip_left_right(image), lambda: image)
+        return {"image": image, "label": label}
+
+    labels = np.arange(job.records, dtype=np.int32)
+    files = tf.data.Dataset.from_tensor_slices((job.paths(), labels))
+    made = files.shuffle(job.records, seed=0)
+    if job.variant == "best":
+        made = made.map(decode, num_parallel_calls=auto(), deterministic=False)
+        return numpy(made.batch(job.batch_size).prefetch(auto()), job.epochs)
+    return numpy(made.map(decode).batch(job.batch_size), job.epochs)
+
+
+def burn_both(number: Any) -> tuple[Any, Any]:
+    record = burn(number)
+    return record["value"], record["label"]
+
+
+def gil(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    def call(number: Any) -> Record:
+        value, label = tf.numpy_function(burn_both, [number], (tf.int64, tf.int32))
+        return {"value": tf.ensure_shape(value, ()), "label": tf.ensure_shape(label, ())}
+
+    return records(job, tf.data.Dataset.range(job.records), call)
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def shuffled(job: Job, step: int = 0) -> Any:
+    import tensorflow as tf
+
+    values = tf.constant(np.arange(job.records, dtype=np.int32))
+    if job.variant == "best":
+        seed = tf.constant([1, 2], tf.int64)
+        last = tf.constant(job.records - 1, tf.int64)
+
+        def place(index: Any) -> Any:
+            return tf.random.experimental.index_shuffle(index, seed, last)
+
+        made = tf.data.Dataset.range(step * job.batch_size, job.records)
+        made = made.map(place, num_parallel_calls=auto()).batch(job.batch_size)
+        made = made.map(lambda ix: {"value": tf.gather(values, ix)}, num_parallel_calls=auto())
+        return made.prefetch(auto())
+    made = tf.data.Dataset.from_tensor_slices({"value": values})
+    # A buffer of all ten million would take minutes and gigabytes.
+    buffer = min(100_000, job.records)
+    made = made.shuffle(buffer, seed=0, reshuffle_each_iteration=False)
+    return made.batch(job.batch_size)
+
+
+def stream(job: Job) -> Iterator[Record]:
+    return numpy(shuffled(job))
+
+
+def save(job: Job, step: int, folder: Path) -> None:
+    import tensorflow as tf
+
+    if job.variant == "best":
+        (folder / "state.json").write_text(json.dumps({"step": step}))
+        return
+    iterator = iter(shuffled(job))
+    for _ in range(step):
+        next(iterator)
+    tf.train.Checkpoint(iterator=iterator).write(str(folder / "state"))
+
+
+def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
+    import tensorflow as tf
+
+    if job.variant == "best":
+        yield from numpy(shuffled(job, json.loads((folder / "state.json").read_text())["step"]))
+        return
+    iterator = iter(shuffled(job))
+    tf.train.Checkpoint(iterator=iterator).read(str(folder / "state")).assert_consumed()
+    for batch in iterator:
+        yield {"value": batch["value"].numpy()}

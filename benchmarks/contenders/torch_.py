@@ -1,0 +1,247 @@
+"""torch DataLoader.  Batches are tensors, seen as NumPy arrays without a copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite.workloads import (
+    BLOCKS,
+    Array,
+    Job,
+    Record,
+    augment,
+    augment_batch,
+    burn,
+    decode,
+    scale,
+)
+
+TITLE = "torch DataLoader"
+REQUIREMENTS = ["torch==2.13.0", "torchdata", "numpy", "opencv-python-headless"]
+VERSIONS = ["torch", "torchdata", "numpy"]
+DEFAULTS = "__getitem__, default collate, no workers"
+WHOLE = "__getitems__ makes the whole batch, no workers"
+WAYS = {
+    "arrays": {"defaults": DEFAULTS, "best": WHOLE},
+    "transform": {"defaults": DEFAULTS, "best": WHOLE},
+    "tokens": {"defaults": DEFAULTS, "best": WHOLE},
+    "jpeg": {"defaults": DEFAULTS, "best": "num_workers=2, persistent_workers, prefetch_factor=2"},
+    "gil": {
+        "defaults": "num_workers=2",
+        "best": "num_workers=2, persistent_workers, prefetch_factor=4",
+    },
+    "transport": {
+        "defaults": "num_workers=1, NumPy records, default collate",
+        "best": "num_workers=1, persistent_workers, __getitems__ makes one tensor",
+    },
+    "resume": {
+        "defaults": "no state: read and throw away up to the position",
+        "best": "torchdata StatefulDataLoader",
+    },
+    "images": {
+        "defaults": DEFAULTS,
+        "best": WHOLE,
+        "workers": "__getitems__, num_workers=2, persistent_workers",
+    },
+}
+CANNOT: dict[str, str] = {}
+
+
+def begin() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # as in each worker; the arrays are small
+
+
+def note() -> str:
+    return ""
+
+
+class Rows:
+    """A map-style dataset: records one at a time."""
+
+    def __init__(self, arrays: dict[str, Array], function: Any = None) -> None:
+        self.arrays, self.function = arrays, function
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def __getitem__(self, index: int) -> Any:
+        record = {name: array[index] for name, array in self.arrays.items()}
+        return self.function(record) if self.function else record
+
+
+class Batches(Rows):
+    """The same, with a whole batch at once."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        import torch
+
+        ix = np.asarray(indices)
+        batch = {name: array[ix] for name, array in self.arrays.items()}
+        made = self.function(batch) if self.function else batch
+        return {name: torch.from_numpy(array) for name, array in made.items()}
+
+
+class Files:
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        return decode(self.paths[index])
+
+
+class Numbers:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return burn(index)
+
+
+class Blocks:
+    def __init__(self, blocks: Array, count: int) -> None:
+        self.blocks, self.count = blocks, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.blocks[index % BLOCKS]}
+
+
+class BlockBatches(Blocks):
+    def __getitems__(self, indices: list[int]) -> Any:
+        import torch
+
+        return {"x": torch.from_numpy(self.blocks)[torch.tensor(indices) % BLOCKS]}
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterator[Record]:
+    from torch.utils.data import DataLoader
+
+    if hasattr(dataset, "__getitems__"):
+        options["collate_fn"] = as_it_is
+    loader = DataLoader(dataset, batch_size=job.batch_size, shuffle=shuffle, **options)
+    for _ in range(job.epochs):
+        for batch in loader:
+            yield {name: tensor.numpy() for name, tensor in batch.items()}
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image"), "label": job.load("label")}
+    return run(job, Batches(data) if job.variant == "best" else Rows(data))
+
+
+def transform(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image"), "label": job.load("label")}
+    return run(job, Batches(data, scale) if job.variant == "best" else Rows(data, scale))
+
+
+class Tokens(Rows):
+    """A row of a read-only memory map has to be copied before it becomes a tensor."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {"tokens": np.array(self.arrays["tokens"][index])}
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    data = {"tokens": job.open("tokens")}
+    return run(job, Batches(data) if job.variant == "best" else Tokens(data))
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    options = {"num_workers": job.workers, "persistent_workers": True, "prefetch_factor": 2}
+    return run(job, Files(job.paths()), **(options if job.variant == "best" else {}))
+
+
+def gil(job: Job) -> Iterator[Record]:
+    options: dict[str, Any] = {"num_workers": job.workers}
+    if job.variant == "best":
+        options |= {"persistent_workers": True, "prefetch_factor": 4}
+    return run(job, Numbers(job.records), **options)
+
+
+def transport(job: Job) -> Iterator[Record]:
+    blocks = np.load(job.data / "blocks.npy")
+    if job.variant == "best":
+        dataset = BlockBatches(blocks, job.records)
+        return run(job, dataset, shuffle=False, num_workers=1, persistent_workers=True)
+    return run(job, Blocks(blocks, job.records), shuffle=False, num_workers=1)
+
+
+def images(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image64"), "label": job.load("label64")}
+    if job.variant == "workers":
+        options = {"num_workers": job.workers, "persistent_workers": True}
+        return run(job, Batches(data, augment_batch), **options)
+    return run(job, Batches(data, augment_batch) if job.variant == "best" else Rows(data, augment))
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def loader(job: Job) -> Any:
+    import torch
+
+    dataset = Batches({"value": np.arange(job.records, dtype=np.int32)})
+    options: dict[str, Any] = {
+        "batch_size": job.batch_size,
+        "shuffle": True,
+        "collate_fn": as_it_is,
+        "generator": torch.Generator().manual_seed(0),
+    }
+    if job.variant == "best":
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return StatefulDataLoader(dataset, **options)
+    return torch.utils.data.DataLoader(dataset, **options)
+
+
+def numpy(batches: Any) -> Iterator[Record]:
+    for batch in batches:
+        yield {"value": batch["value"].numpy()}
+
+
+def stream(job: Job) -> Iterator[Record]:
+    return numpy(loader(job))
+
+
+def save(job: Job, step: int, folder: Path) -> None:
+    import torch
+
+    if job.variant == "best":
+        made = loader(job)
+        batches = iter(made)
+        for _ in range(step):
+            next(batches)
+        torch.save(made.state_dict(), folder / "state.pt")
+    else:
+        (folder / "state.json").write_text(json.dumps({"seed": 0, "step": step}))
+
+
+def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
+    import torch
+
+    made = loader(job)
+    if job.variant == "best":
+        made.load_state_dict(torch.load(folder / "state.pt", weights_only=False))
+        return numpy(made)
+    batches = iter(made)
+    for _ in range(step):
+        next(batches)
+    return numpy(batches)

@@ -1,0 +1,497 @@
+"""loaderx beside what users would pick instead: one run, one machine.
+
+    python benchmarks/run.py [--quick] [--only WORKLOAD ...] [--peers NAME ...] [--envs DIR]
+
+Every measurement is a process of its own.  Rounds go through all contenders in turn, so that a
+machine that gets slower slows all of them.  `docs/benchmarks.md` explains the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import contenders
+from suite import data, report, tree
+from suite.checks import MASK, disagreement
+from suite.environments import (
+    NotInstalledError,
+    environment,
+    interpreter,
+    last_line,
+    name_of,
+    without_places,
+)
+from suite.workloads import WORKLOADS, Workload
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+CHECK_RECORDS = 20_000
+SAMPLE_S = 0.05
+TIMEOUT_S = 150
+
+
+@dataclass
+class Entry:
+    """A contender in one of its variants, on one workload."""
+
+    contender: Any
+    workload: Workload
+    variant: str
+    how: str
+    python: Path | None = None
+    status: str = "ok"
+    reason: str = ""
+    size: int = 0
+    epochs: int = 1
+    epoch_sum: int = 0
+    note: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    peak_mb: float | None = None
+    state_bytes: int | None = None
+    import_s: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    firsts: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return str(self.contender.__name__.rpartition(".")[2])
+
+    @property
+    def own_decoder(self) -> bool:
+        """Does it decode images in its own way, so that pixels differ a little?"""
+        ways = getattr(self.contender, "OWN_DECODER", {})
+        return self.variant in ways.get(self.workload.does, ())
+
+    @property
+    def seconds(self) -> float:
+        """About how long a measurement takes; a contender that explores may ask for more."""
+        longer = getattr(self.contender, "SECONDS", {}).get(self.workload.does, {})
+        return float(longer.get(self.variant, self.workload.seconds))
+
+    def fail(self, status: str, reason: str) -> None:
+        self.status, self.reason = status, without_places(" ".join(reason.split()))
+        if status == "error":
+            print(f"!! {self.label()}: {self.reason}", file=sys.stderr, flush=True)
+
+    def label(self) -> str:
+        return f"{self.workload.name}: {self.contender.TITLE} ({self.variant})"
+
+    def row(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "workload": self.workload.name,
+            "contender": self.key,
+            "title": self.contender.TITLE,
+            "variant": self.variant,
+            "how": self.how,
+            "status": self.status,
+            "reason": self.reason,
+        }
+        if self.status != "ok":
+            return row
+        return row | {
+            "unit": self.workload.unit,
+            "value": median(self.rates),
+            "low": min(self.rates),
+            "high": max(self.rates),
+            "rounds": self.rates,
+            "first_batch_s": median(self.firsts),
+            "cpu_us_per_record": median(self.cpus) if self.cpus else None,
+            "peak_mb": self.peak_mb,
+            "state_bytes": self.state_bytes,
+            "import_s": self.import_s,
+            "records": self.size,
+            "epochs": self.epochs,
+            "note": self.note,
+        }
+
+
+class Suite:
+    """One run: its options, its folders, and what it has found out so far."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.quick: bool = options.quick
+        self.data = Path(options.data).resolve() / ("quick" if self.quick else "full")
+        self.envs = Path(options.envs).resolve()
+        self.lock = threading.Lock()
+        self.references: dict[tuple[str, int], dict[str, Any]] = {}
+        self.states = tempfile.TemporaryDirectory(prefix="bench-states-")
+        self.contenders = chosen_contenders(options)
+
+    # Entries --------------------------------------------------------------------------------------
+
+    def entries(self, workload: Workload, missing: str | None) -> list[Entry]:
+        """What is to be measured, and what cannot be, with its reason."""
+        found = []
+        for contender in self.contenders:
+            ways = contender.WAYS.get(workload.does)
+            if not ways:
+                reason = contender.CANNOT.get(workload.does, "not written")
+                entry = Entry(contender, workload, "-", "")
+                entry.fail("unsupported", reason)
+                found.append(entry)
+                continue
+            for variant, how in ways.items():
+                entry = Entry(contender, workload, variant, how)
+                found.append(entry)
+                if missing:
+                    entry.fail("unavailable", missing)
+                    continue
+                try:
+                    entry.python = interpreter(contender, self.envs)
+                except NotInstalledError as error:
+                    entry.fail("unavailable", f"cannot be installed: {error}")
+        return found
+
+    def records(self, workload: Workload) -> int:
+        count = workload.quick_records if self.quick else workload.records
+        return max(4 * workload.batch_size, count // 8) if self.options.tiny else count
+
+    def sizes(self, workload: Workload) -> list[int]:
+        """Numbers of records to choose from: slow contenders take fewer."""
+        most = self.records(workload)
+        least = min(most, (4 if self.quick else workload.least) * workload.batch_size)
+        return sorted({max(most >> shift, least) for shift in (0, 2, 4, 6)})
+
+    # Processes ------------------------------------------------------------------------------------
+
+    def child(
+        self, entry: Entry, mode: str, sample: bool = False, **more: Any
+    ) -> dict[str, Any] | None:
+        """What a measurement answers, or None after it has failed."""
+        request = {
+            "contender": entry.key,
+            "file": getattr(entry.contender, "FILE", None),
+            "workload": entry.workload.name,
+            "variant": entry.variant,
+            "data": str(self.data),
+            "mode": mode,
+            "records": self.records(entry.workload),
+            "sizes": self.sizes(entry.workload),
+            "seconds": entry.seconds,
+            "check_records": min(CHECK_RECORDS, self.records(entry.workload)),
+            **more,
+        }
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            folder = Path(name)
+            asked, answered = folder / "request.json", folder / "answer.json"
+            asked.write_text(json.dumps(request))
+            outcome = tree.run(
+                [str(entry.python), str(HERE / "child.py"), str(asked), str(answered)],
+                self.environment(folder),
+                folder,
+                TIMEOUT_S * (3 if mode in ("save", "prepare") else 1),
+                SAMPLE_S if sample else None,
+            )
+            if outcome.late:
+                return entry.fail("error", f"{mode}: not ready after {outcome.took_s:.0f} s")
+            if not answered.exists():
+                reason = last_line(outcome.errors) or f"exit code {outcome.code}"
+                return entry.fail("error", f"{mode}: {reason}")
+            answer: dict[str, Any] = json.loads(answered.read_text())
+        if "unsupported" in answer:
+            return entry.fail("unavailable", answer["unsupported"])
+        entry.versions = answer["versions"]
+        entry.import_s = answer["import_s"]
+        entry.note = answer.get("note", entry.note)
+        if sample:
+            entry.peak_mb = outcome.peak_mb
+        if "cpu_before" in answer:
+            work = max(answer["records"], 1)
+            entry.cpus.append((outcome.cpu_s - answer["cpu_before"]) / work * 1e6)
+        return answer
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """That of the caller; our sources first, and compiled files kept with the data."""
+        found = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        path = [str(ROOT / "src"), *filter(None, [found.get("PYTHONPATH")])]
+        return found | {
+            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONPYCACHEPREFIX": str(self.data.parent / "pycache"),
+            "JAX_PLATFORMS": "cpu",
+            "CUDA_VISIBLE_DEVICES": "",
+            "HF_HOME": str(self.data.parent / "hf-home"),
+            "TMPDIR": str(folder),
+        }
+
+    # Checking -------------------------------------------------------------------------------------
+
+    def reference(self, workload: Workload, size: int) -> dict[str, Any]:
+        """What NumPy by hand makes of the first records: every contender must agree with it."""
+        key = (workload.does, size)
+        with self.lock:
+            if key not in self.references:
+                self.references[key] = self.make_reference(workload, size)
+        return self.references[key]
+
+    def make_reference(self, workload: Workload, size: int) -> dict[str, Any]:
+        by_hand = importlib.import_module("contenders.numpy_by_hand")
+        variant = next(iter(by_hand.WAYS[workload.does]))
+        entry = Entry(by_hand, workload, variant, "", Path(sys.executable))
+        answer = self.child(entry, "reference", records=size)
+        if answer is None:
+            raise SystemExit(f"no reference for {workload.name}: {entry.reason}")
+        return answer
+
+    def check(self, entry: Entry) -> None:
+        """Chooses sizes, compares with the reference, and measures memory; nothing is timed."""
+        self.prepare(entry)
+        if entry.status != "ok":
+            return
+        if entry.workload.does == "resume":
+            self.check_resume(entry)
+            return
+        answer = self.child(entry, "check", sample=True)
+        if answer is not None:
+            self.agree(entry, answer)
+
+    def agree(self, entry: Entry, answer: dict[str, Any]) -> None:
+        """Are these the bytes of the reference?"""
+        entry.size, entry.epochs = answer["size"], answer["epochs"]
+        entry.epoch_sum = answer["epoch_sum"]
+        expected = self.reference(entry.workload, entry.size)
+        wrong = disagreement(answer["digest"], expected["digest"], entry.own_decoder)
+        if wrong is None and not entry.own_decoder and entry.epoch_sum != expected["epoch_sum"]:
+            wrong = f"sum {entry.epoch_sum}, expected {expected['epoch_sum']}"
+        if wrong:
+            entry.fail("error", f"CHECKSUM DISAGREES: {wrong}")
+
+    def prepare(self, entry: Entry) -> None:
+        """What a contender writes once in a form of its own, without a clock."""
+        if not hasattr(entry.contender, "prepare"):
+            return
+        stamp = self.data / f"{entry.key}-{entry.workload.does}.json"
+        wanted = {"records": self.largest(entry.workload.does), "version": data.VERSION}
+        if stamp.exists() and json.loads(stamp.read_text()) == wanted:
+            return
+        made = self.child(entry, "prepare", records=wanted["records"])
+        if made is not None:
+            stamp.write_text(json.dumps(wanted))
+
+    def largest(self, does: str) -> int:
+        return max(self.records(one) for one in WORKLOADS.values() if one.does == does)
+
+    def check_resume(self, entry: Entry) -> None:
+        state = self.state_of(entry)
+        state.mkdir(parents=True, exist_ok=True)
+        answer = self.child(entry, "save", state=str(state))
+        if answer is None:
+            return
+        self.agree_on_rest(entry, answer)
+        if entry.status == "ok":
+            self.child(entry, "restore", sample=True, state=str(state))
+            entry.cpus.clear()
+
+    def agree_on_rest(self, entry: Entry, answer: dict[str, Any]) -> None:
+        entry.size, entry.state_bytes = self.records(entry.workload), answer["state_bytes"]
+        if not answer["permutation"]:
+            entry.fail("error", "an epoch is not every record once")
+        elif not answer["exact"]:
+            entry.fail("error", "what follows after restoring is not the rest of the epoch")
+
+    def look(self, group: list[Entry]) -> None:
+        """A quick look at all variants of a contender, in one process."""
+        first = group[0]
+        self.prepare(first)
+        answer = None
+        if first.status == "ok":
+            answer = self.child(first, "several", True, variants=[one.variant for one in group])
+        for entry in group:
+            if answer is None:
+                entry.fail(first.status, first.reason)
+                continue
+            entry.versions, entry.peak_mb = first.versions, first.peak_mb
+            found = answer["each"][entry.variant]
+            if "error" in found:
+                entry.fail("error", found["error"])
+            elif "unsupported" in found:
+                entry.fail("unavailable", found["unsupported"])
+            else:
+                entry.note = found["note"]
+                (self.agree_on_rest if "exact" in found else self.agree)(entry, found)
+                if entry.status == "ok":
+                    self.take(entry, found)
+
+    def state_of(self, entry: Entry) -> Path:
+        return Path(self.states.name) / f"{entry.key}-{entry.variant}"
+
+    # Timing ---------------------------------------------------------------------------------------
+
+    def time(self, entry: Entry) -> None:
+        """One round of one contender."""
+        if entry.workload.does == "resume":
+            answer = self.child(entry, "restore", state=str(self.state_of(entry)))
+        else:
+            answer = self.child(entry, "timed", records=entry.size, epochs=entry.epochs)
+        if answer is not None:
+            self.take(entry, answer)
+
+    def take(self, entry: Entry, answer: dict[str, Any]) -> None:
+        entry.firsts.append(answer["first_s"])
+        if entry.workload.does == "resume":
+            entry.rates.append(answer["first_s"])
+            return
+        if answer["sum"] != entry.epoch_sum * entry.epochs & MASK:
+            entry.fail("error", "CHECKSUM DISAGREES: a timed round made other bytes")
+            return
+        entry.rates.append(answer["rate"])
+
+    def measure(self, workload: Workload, missing: str | None) -> list[Entry]:
+        say(f"{workload.name}: {workload.title}")
+        entries = self.entries(workload, missing)
+        alive = [entry for entry in entries if entry.status == "ok"]
+        if self.quick:
+            self.look_at_all(alive)
+        else:
+            for entry in alive:
+                self.check(entry)
+            for number in range(self.options.rounds):
+                self.round([entry for entry in alive if entry.status == "ok"], number)
+        for entry in entries:
+            if entry.status == "ok":
+                say(f"  {entry.label()}: {report.value(entry.row())}")
+        return entries
+
+    def round(self, entries: list[Entry], number: int) -> None:
+        """All in turn; another one goes first every time."""
+        turn = number % max(1, len(entries))
+        for entry in [*entries[turn:], *entries[:turn]]:
+            self.time(entry)
+
+    def look_at_all(self, entries: list[Entry]) -> None:
+        """Two at a time, since figures of a quick look mean little."""
+        groups: dict[str, list[Entry]] = {}
+        for entry in entries:
+            groups.setdefault(entry.key, []).append(entry)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self.look, groups.values()))
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# The script ---------------------------------------------------------------------------------------
+
+
+def chosen_contenders(options: argparse.Namespace) -> list[Any]:
+    """NumPy by hand is always among them: it is the reference."""
+    modules = [importlib.import_module(f"contenders.{name}") for name in contenders.NAMES]
+    if options.peers is not None:
+        wanted = {"numpy_by_hand", "loaderx_", *options.peers}
+        modules = [
+            module
+            for module in modules
+            if {module.__name__.rpartition(".")[2], name_of(module)} & wanted
+        ]
+    return modules + [from_file(path) for path in options.contender]
+
+
+def from_file(path: Path) -> Any:
+    """A contender of your own."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.__dict__["FILE"] = str(path.resolve())
+    return module
+
+
+def surroundings(suite: Suite) -> dict[str, Any]:
+    """What a reader needs to judge the figures; ``load`` is that of others, before we begin."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return {
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory, 1),
+        "load_before": round(os.getloadavg()[0], 2),
+        "rounds": 1 if suite.quick else suite.options.rounds,
+        "quick": suite.quick,
+    }
+
+
+def draw(suite: Suite, found: Path, picture: Path) -> None:
+    """The plot, in an environment of its own unless Matplotlib is here."""
+    try:
+        if importlib.util.find_spec("matplotlib"):
+            python = Path(sys.executable)
+        else:
+            python = environment("plot", ["matplotlib"], suite.envs)
+        command = [str(python), str(HERE / "suite" / "plot.py"), str(found), str(picture)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            say(f"no plot: {last_line(done.stderr)}")
+    except (NotInstalledError, subprocess.TimeoutExpired) as error:
+        say(f"no plot: {error}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measures loaderx beside its peers.")
+    parser.add_argument("--quick", action="store_true", help="small and rough: does it work?")
+    parser.add_argument("--tiny", action="store_true", help="smaller still, for the tests")
+    parser.add_argument(
+        "--only", nargs="+", choices=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS)
+    )
+    parser.add_argument(
+        "--peers", nargs="*", metavar="NAME", help="beside NumPy and loaderx; none for them alone"
+    )
+    parser.add_argument("--contender", nargs="+", type=Path, default=[], metavar="FILE.py")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--envs", default=ROOT / ".venv-bench", metavar="DIR")
+    parser.add_argument("--data", default=ROOT / ".bench-data", metavar="DIR")
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR")
+    parser.add_argument("--no-plot", action="store_true")
+    options = parser.parse_args()
+    out: Path = options.out or HERE / ("results-quick" if options.quick else "results")
+
+    begun = perf_counter()
+    tree.adopt_orphans()
+    suite = Suite(options)
+    about = surroundings(suite)
+    names = options.only or list(WORKLOADS)
+    missing = data.make(suite.data, names, suite.quick)
+    entries: list[Entry] = []
+    for name in names:
+        say(f"after {(perf_counter() - begun) / 60:.1f} minutes:")
+        entries += suite.measure(WORKLOADS[name], missing.get(name))
+    about["took_min"] = round((perf_counter() - begun) / 60, 1)
+    about["versions"] = {
+        entry.contender.TITLE: entry.versions for entry in entries if entry.versions
+    }
+    result = {"about": about, "rows": [entry.row() for entry in entries]}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "results.md").write_text(report.page(result))
+    if not options.no_plot:
+        draw(suite, out / "results.json", out / "results.png")
+    whole = options.peers is None and not (options.only or options.quick or options.contender)
+    if whole and options.out is None:
+        docs = ROOT / "docs" / "benchmarks.md"
+        docs.write_text(report.into_docs(docs.read_text(), result))
+    suite.states.cleanup()
+    print(report.summary(result))
+    return 1 if any(entry.status == "error" for entry in entries) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The data: made once from fixed seeds, and kept in a folder that git ignores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.workloads import BLOCKS, IMAGE, JPEG_SHAPE, LARGE, WORKLOADS, single_threaded_opencv
+
+VERSION = 1
+"""Raise it when the data change, and old folders are made anew."""
+
+
+def make(folder: Path, names: list[str], quick: bool) -> dict[str, str]:
+    """Makes what these workloads need.  Returns why a workload has no data, if it has none."""
+    needed = {WORKLOADS[name].does: WORKLOADS[name] for name in names}
+    missing: dict[str, str] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for does in needed:
+        kind = "arrays" if does == "transform" else does
+        if kind not in MAKERS:
+            continue
+        largest = max(
+            workload.quick_records if quick else workload.records
+            for workload in WORKLOADS.values()
+            if workload.does in (kind, does)
+        )
+        stamp = folder / f"{kind}.json"
+        wanted = {"version": VERSION, "records": largest}
+        try:
+            if kind == "jpeg":
+                single_threaded_opencv()  # the reference needs it as well
+            if stamp.exists() and json.loads(stamp.read_text()) == wanted:
+                continue
+            MAKERS[kind](folder, largest)
+        except ImportError as error:
+            missing.update(
+                {name: f"no data: {error}" for name in names if WORKLOADS[name].does == does}
+            )
+            continue
+        stamp.write_text(json.dumps(wanted))
+    return missing
+
+
+def arrays(folder: Path, records: int) -> None:
+    rng = np.random.default_rng(0)
+    np.save(folder / "image.npy", rng.integers(0, 256, (records, 28, 28), dtype=np.uint8))
+    np.save(folder / "label.npy", np.arange(records, dtype=np.int32))
+
+
+def tokens(folder: Path, records: int) -> None:
+    out = np.lib.format.open_memmap(
+        folder / "tokens.npy", "w+", dtype=np.int32, shape=(records, 512)
+    )
+    rng = np.random.default_rng(1)
+    for start in range(0, records, 4096):
+        part = out[start : start + 4096]
+        part[...] = rng.integers(0, 50_000, part.shape, dtype=np.int32)
+    out.flush()
+
+
+def images(folder: Path, records: int) -> None:
+    rng = np.random.default_rng(2)
+    shape = (records, IMAGE, IMAGE, 3)
+    np.save(folder / "image64.npy", rng.integers(0, 256, shape, dtype=np.uint8))
+    np.save(folder / "label64.npy", np.arange(records, dtype=np.int32))
+
+
+def transport(folder: Path, records: int) -> None:
+    rng = np.random.default_rng(3)
+    np.save(folder / "blocks.npy", rng.integers(0, 256, (BLOCKS, LARGE), dtype=np.uint8))
+
+
+def jpeg(folder: Path, records: int) -> None:
+    """Colour images with large shapes and some texture: about 60 kB each."""
+    cv2: Any = single_threaded_opencv()
+    rng = np.random.default_rng(4)
+    height, width = JPEG_SHAPE
+    target = folder / "jpeg"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for number in range(records):
+        image = np.zeros((height, width, 3), np.float32)
+        for parts, weight in ((8, 0.6), (40, 0.25), (150, 0.15)):
+            coarse = rng.random((parts, parts, 3), np.float32)
+            image += weight * cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+        pixels = np.clip(image * 255, 0, 255).astype(np.uint8)
+        coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
+        (target / f"{number:05}.jpg").write_bytes(coded.tobytes())
+
+
+MAKERS = {
+    "arrays": arrays,
+    "tokens": tokens,
+    "images": images,
+    "transport": transport,
+    "jpeg": jpeg,
+}

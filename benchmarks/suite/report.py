@@ -1,0 +1,167 @@
+"""The results as Markdown: for each workload a table, and what is not in it and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suite.workloads import WORKLOADS, Workload
+
+Row = dict[str, Any]
+OURS, BY_HAND = "loaderx_", "numpy_by_hand"
+
+
+def page(result: dict[str, Any]) -> str:
+    """The whole page."""
+    about = result["about"]
+    parts = ["# loaderx beside its peers\n", surroundings(about), summary(result)]
+    if about["quick"]:
+        parts.insert(1, "**A quick run: small sizes, one round. Its figures mean nothing.**\n")
+    else:
+        parts.append("![The same as a picture](results.png)\n")
+    for name in dict.fromkeys(row["workload"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["workload"] == name]
+        parts.append(section(WORKLOADS[name], rows))
+    parts.append(versions(about["versions"]))
+    return "\n".join(parts)
+
+
+def surroundings(about: dict[str, Any]) -> str:
+    return (
+        f"{about['when']}; {about['cores']} cores, {about['memory_gb']} GB, {about['system']}, "
+        f"Python {about['python']}; load before the run {about['load_before']}; "
+        f"{about['rounds']} rounds in {about['took_min']} minutes. "
+        "[How it is measured](../../docs/benchmarks.md).\n"
+    )
+
+
+def versions(found: dict[str, dict[str, str]]) -> str:
+    lines = ["## Versions\n"]
+    for title, packages in found.items():
+        listed = ", ".join(f"{name} {number}" for name, number in packages.items())
+        lines.append(f"- {title}: {listed}")
+    return "\n".join(lines) + "\n"
+
+
+def into_docs(text: str, result: dict[str, Any]) -> str:
+    """The page of the docs with the figures of this run."""
+    begin, end = "after a full run -->\n", "\n<!-- end of figures -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    about = result["about"]
+    figures = (
+        f"From a run on {about['cores']} cores ({about['when']}, Python {about['python']}, load "
+        f"{about['load_before']} before it began). [All tables](../benchmarks/results/results.md), "
+        "[as JSON](../benchmarks/results/results.json).\n\n"
+        "![Each loader on each workload](../benchmarks/results/results.png)\n\n"
+    )
+    return f"{before}{begin}\n{figures}{summary(result)}{end}{after}"
+
+
+# Summary ------------------------------------------------------------------------------------------
+
+
+def better(row: Row) -> float:
+    """More is better."""
+    return float(-row["value"] if row["unit"] == "s" else row["value"])
+
+
+def best_of(rows: list[Row], ours: bool) -> Row | None:
+    """The fastest of loaderx, or of its peers; NumPy by hand is neither."""
+    keys = {row["contender"] for row in rows} - {BY_HAND}
+    keys = keys & {OURS} if ours else keys - {OURS}
+    found = [row for row in rows if row["status"] == "ok" and row["contender"] in keys]
+    return max(found, key=better, default=None)
+
+
+def by_hand(rows: list[Row]) -> Row | None:
+    found = [row for row in rows if row["contender"] == BY_HAND and row["status"] == "ok"]
+    return max(found, key=better, default=None)
+
+
+def times_faster(ours: Row, theirs: Row) -> float:
+    if ours["unit"] == "s":
+        return float(theirs["value"] / ours["value"])
+    return float(ours["value"] / theirs["value"])
+
+
+def spread_of_ratio(ours: Row, theirs: Row) -> tuple[float, float]:
+    """Round by round, since the rounds were interleaved."""
+    pairs = zip(ours["rounds"], theirs["rounds"], strict=False)
+    found = [b / a if ours["unit"] == "s" else a / b for a, b in pairs]
+    return min(found), max(found)
+
+
+def summary(result: dict[str, Any]) -> str:
+    """One line for each workload: loaderx against the fastest peer, and against NumPy by hand."""
+    lines = [
+        "| workload | loaderx, best | fastest peer | loaderx / peer (rounds) | NumPy by hand "
+        "| loaderx / by hand |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["workload"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["workload"] == name]
+        ours, theirs, hand = best_of(rows, True), best_of(rows, False), by_hand(rows)
+        cells = [name, value(ours) if ours else "-"]
+        if ours and theirs:
+            low, high = spread_of_ratio(ours, theirs)
+            ratio = times_faster(ours, theirs)
+            cells.append(f"{theirs['title']}, {theirs['variant']}: {value(theirs)}")
+            cells.append(f"**{ratio:.2g}×** ({low:.2g} to {high:.2g})")
+        else:
+            cells += ["-", "-"]
+        cells.append(value(hand) if hand else "-")
+        cells.append(f"{times_faster(ours, hand):.2f}×" if ours and hand else "-")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+# A workload ---------------------------------------------------------------------------------------
+
+
+def section(workload: Workload, rows: list[Row]) -> str:
+    done = sorted((row for row in rows if row["status"] == "ok"), key=better, reverse=True)
+    hand = by_hand(rows)
+    resume = workload.unit == "s"
+    measure = "seconds to the next batch" if resume else "records/s"
+    last = "state" if resume else "first batch"
+    lines = [
+        f"## {workload.name}: {workload.title}\n",
+        f"| loader | variant | {measure} | lowest to highest | by hand = 1 | {last} | CPU per "
+        "record | peak memory | how |",
+        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    for row in done:
+        title = f"**{row['title']}**" if row["contender"] == OURS else row["title"]
+        ratio = f"{times_faster(row, hand):.2g}" if hand else "-"
+        extra = f"{row['state_bytes']:,} B" if resume else milliseconds(row["first_batch_s"])
+        used = row["cpu_us_per_record"]
+        cpu = "-" if resume or used is None else f"{used:.3g} µs"
+        memory = f"{row['peak_mb']:,.0f} MB" if row["peak_mb"] else "-"
+        how = "; ".join(filter(None, (row["how"], row["note"])))
+        spread = f"{number(row['low'])} to {number(row['high'])}"
+        cells = (title, row["variant"], number(row["value"]), spread, ratio, extra, cpu, memory)
+        lines.append("| " + " | ".join((*cells, how)) + " |")
+    others = [row for row in rows if row["status"] != "ok"]
+    if others:
+        lines.append("")
+    for row in others:
+        variant = "" if row["variant"] == "-" else f" ({row['variant']})"
+        word = {"unsupported": "cannot do this", "unavailable": "not available"}
+        said = word.get(row["status"], "**ERROR**")
+        lines.append(f"- {row['title']}{variant}: {said}: {row['reason']}")
+    return "\n".join(lines) + "\n"
+
+
+def number(x: float) -> str:
+    if x >= 1000:
+        digits = len(str(int(x))) - 3
+        return f"{round(x / 10**digits) * 10**digits:,}" if digits > 0 else f"{x:,.0f}"
+    return f"{x:.3g}"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def value(row: Row) -> str:
+    return f"{number(row['value'])} {'s' if row['unit'] == 's' else '/s'}"

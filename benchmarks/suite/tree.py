@@ -1,0 +1,113 @@
+"""A process with all its descendants: their CPU time, their memory, and their end (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, sleep
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``cpu_s`` counts every process of the tree, from start to end."""
+
+    code: int
+    cpu_s: float
+    peak_mb: float | None
+    took_s: float
+    late: bool
+    errors: str
+
+
+def adopt_orphans() -> None:
+    """Whoever outlives its parent becomes our child, so that its time can be counted."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def run(
+    command: list[str],
+    environment: dict[str, str],
+    folder: Path,
+    timeout_s: float,
+    sample_s: float | None = None,
+) -> Outcome:
+    """Runs a command to its end.  With ``sample_s``, its memory is looked at so often."""
+    log = folder / "errors.txt"
+    begun = perf_counter()
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    peak, late = 0.0, False
+    try:
+        while True:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if perf_counter() - begun > timeout_s:
+                late = True
+                os.killpg(process.pid, signal.SIGKILL)
+                _, status, used = os.wait4(process.pid, 0)
+                break
+            if sample_s is not None:
+                peak = max(peak, pss_mb(process.pid))
+            sleep(sample_s or 0.01)
+    except BaseException:  # Ctrl-C: nothing may go on without us
+        clear_up(process.pid)
+        raise
+    took = perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu = used.ru_utime + used.ru_stime + clear_up(process.pid)
+    text = log.read_text(errors="replace")
+    return Outcome(process.returncode, cpu, peak or None, took, late, text)
+
+
+def clear_up(group: int) -> float:
+    """Ends what is left of a process group.  Returns the CPU time that it had used."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    cpu, deadline = 0.0, perf_counter() + 5
+    while perf_counter() < deadline:
+        try:
+            pid, _, used = os.wait4(-group, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid:
+            cpu += used.ru_utime + used.ru_stime
+        else:
+            sleep(0.01)
+    return cpu
+
+
+def descendants(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        for tasks in Path(f"/proc/{one}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, tasks.read_text().split())
+    return found
+
+
+def pss_mb(pid: int) -> float:
+    """The memory of the tree; what n processes share counts for each of them as 1/n."""
+    total = 0
+    for one in descendants(pid):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{one}/smaps_rollup").read_text()
+            total += sum(int(kb) for kb in re.findall(r"^Pss:\s+(\d+) kB", text, re.M))
+    return total / 1e3

@@ -1,0 +1,271 @@
+"""What is measured: the workloads, and the functions on records that every contender uses.
+
+Everything here needs NumPy alone, so that it runs in every contender's environment.  What looks
+random in a transform is a pure function of the record's number (`draws`), so that all
+contenders must make the same bytes, in whatever order they deliver them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``does`` is the name of the function that a contender defines for it."""
+
+    name: str
+    title: str
+    does: str
+    batch_size: int
+    records: int
+    quick_records: int
+    seconds: float = 0.6
+    """About how long one measurement should take."""
+    unit: str = "records/s"
+    least: int = 8
+    """The fewest batches of a stream."""
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "mnist128",
+            "28×28 images in memory, shuffled, batch 128",
+            "arrays",
+            128,
+            60_000,
+            6_000,
+        ),
+        Workload(
+            "mnist1024",
+            "28×28 images in memory, shuffled, batch 1024",
+            "arrays",
+            1024,
+            60_000,
+            16_384,
+            least=4,
+        ),
+        Workload(
+            "transform",
+            "the same, batch 128, each record scaled to float32",
+            "transform",
+            128,
+            60_000,
+            4_096,
+        ),
+        Workload(
+            "tokens",
+            "200,000 rows of 512 int32 tokens in a memory map, shuffled, batch 256",
+            "tokens",
+            256,
+            200_000,
+            8_192,
+        ),
+        Workload(
+            "jpeg",
+            "JPEG files, decode, random resized crop to 224×224, flip, batch 64",
+            "jpeg",
+            64,
+            1_024,
+            256,
+            seconds=1.5,
+            least=4,
+        ),
+        Workload(
+            "gil",
+            "0.5 ms of pure Python per record, 2 workers, batch 32",
+            "gil",
+            32,
+            16_384,
+            512,
+            seconds=1.5,
+        ),
+        Workload(
+            "transport",
+            "8 MB batches (16 records) from one worker to the consumer",
+            "transport",
+            16,
+            16_384,
+            512,
+            seconds=1.5,
+        ),
+        Workload(
+            "resume",
+            "go on at 90 % of a shuffled epoch of 10 million records",
+            "resume",
+            1_000,
+            10_000_000,
+            200_000,
+            unit="s",
+        ),
+        Workload(
+            "images64",
+            "64×64×3 images, random crop to 56×56, flip, normalise, batch 256",
+            "images",
+            256,
+            20_480,
+            2_048,
+            least=4,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One measurement, as its contender sees it."""
+
+    workload: str
+    variant: str
+    data: Path
+    batch_size: int
+    records: int
+    epochs: int
+    workers: int = 2
+
+    def load(self, name: str) -> Array:
+        """The first records of an array of the data, in memory."""
+        return np.load(self.data / f"{name}.npy", mmap_mode="r")[: self.records].copy()
+
+    def open(self, name: str) -> Array:
+        """The first records of an array of the data, mapped."""
+        return np.load(self.data / f"{name}.npy", mmap_mode="r")[: self.records]
+
+    def paths(self) -> list[str]:
+        """The files of the JPEG folder."""
+        return [str(self.data / "jpeg" / f"{number:05}.jpg") for number in range(self.records)]
+
+
+class UnsupportedError(Exception):
+    """What a contender cannot do; the text says why."""
+
+
+# Random numbers that belong to a record -----------------------------------------------------------
+
+CROP, IMAGE = 56, 64
+JPEG_SIZE, JPEG_SHAPE = 224, (450, 500)
+MOST = 1 << 15
+
+
+@cache
+def draws() -> Array:
+    """Numbers in [0, 1), five for each record: one table, the same in every process."""
+    x = np.arange(MOST * 5, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return ((x ^ (x >> np.uint64(31))) >> np.uint64(40)).reshape(MOST, 5) / 2.0**24
+
+
+@cache
+def crops() -> Array:
+    """For 64×64 images: top, left, flipped?"""
+    u = draws()
+    found = np.empty((MOST, 3), np.int32)
+    found[:, :2] = u[:, :2] * (IMAGE - CROP + 1)
+    found[:, 2] = u[:, 2] < 0.5
+    return found
+
+
+@cache
+def boxes() -> Array:
+    """For JPEG files: top, left, height, width, flipped?  Area and aspect as in Inception."""
+    u = draws()
+    height, width = JPEG_SHAPE
+    area = height * width * (0.08 + 0.92 * u[:, 0])
+    aspect = np.exp(np.log(3 / 4) + u[:, 1] * (np.log(4 / 3) - np.log(3 / 4)))
+    found = np.empty((MOST, 5), np.int32)
+    found[:, 2] = np.clip(np.rint(np.sqrt(area / aspect)), 1, height)
+    found[:, 3] = np.clip(np.rint(np.sqrt(area * aspect)), 1, width)
+    found[:, 0] = u[:, 2] * (height - found[:, 2] + 1)
+    found[:, 1] = u[:, 3] * (width - found[:, 3] + 1)
+    found[:, 4] = u[:, 4] < 0.5
+    return found
+
+
+# Functions on records, and the same on batches ----------------------------------------------------
+
+INVERSE = np.float32(1 / 255)
+GAIN = np.float32([1 / 58.4, 1 / 57.1, 1 / 57.4])
+BIAS = np.float32([-2.1, -2.0, -1.8])
+
+
+def scale(record: Record) -> Record:
+    """uint8 to float32 in [0, 1], for a record or a batch."""
+    return {"image": record["image"].astype(np.float32) * INVERSE, "label": record["label"]}
+
+
+def augment(record: Record) -> Record:
+    """Crop, flip and normalise one image."""
+    top, left, flipped = crops()[record["label"]]
+    image = record["image"][top : top + CROP, left : left + CROP]
+    if flipped:
+        image = image[:, ::-1]
+    return {"image": image.astype(np.float32) * GAIN + BIAS, "label": record["label"]}
+
+
+def augment_batch(batch: Record) -> Record:
+    """The same for a whole batch, as fast as we know how in NumPy.
+
+    Cropping one image is a small copy; the arithmetic is done on all pixels at once, in place.
+    """
+    images = batch["image"]
+    cut = np.empty((len(images), CROP, CROP, 3), np.uint8)
+    for row, (top, left, flipped) in enumerate(crops()[batch["label"]].tolist()):
+        image = images[row, top : top + CROP, left : left + CROP]
+        cut[row] = image[:, ::-1] if flipped else image
+    out = cut.astype(np.float32)
+    wide = out.reshape(len(out), CROP, CROP * 3)
+    wide *= np.tile(GAIN, CROP)
+    wide += np.tile(BIAS, CROP)
+    return {"image": out, "label": batch["label"]}
+
+
+def single_threaded_opencv() -> Any:
+    """OpenCV, one thread for an image: the loaders share out the images."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return cv2
+
+
+def decode(path: str) -> Record:
+    """Reads, decodes, crops, resizes and flips one JPEG file."""
+    cv2 = single_threaded_opencv()
+    label = int(path[-9:-4])
+    image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR_RGB)
+    top, left, height, width, flipped = boxes()[label].tolist()
+    image = image[top : top + height, left : left + width]
+    image = cv2.resize(image, (JPEG_SIZE, JPEG_SIZE), interpolation=cv2.INTER_LINEAR)
+    if flipped:
+        image = cv2.flip(image, 1)
+    return {"image": image, "label": np.int32(label)}
+
+
+TURNS = 8_000
+
+
+def burn(number: Any, turns: int = TURNS) -> Record:
+    """Half a millisecond of plain Python, which holds the interpreter's lock."""
+    value = int(number)
+    for _ in range(turns):
+        value = (value * 1103515245 + 12345) & 0x7FFFFFFF
+    return {"value": np.int64(value), "label": np.int32(number)}
+
+
+LARGE = 1 << 19
+BLOCKS = 64
+
+
+def stack(records: list[Record]) -> Record:
+    """A batch of records, stacked with NumPy."""
+    return {name: np.stack([record[name] for record in records]) for name in records[0]}
