@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -25,14 +24,12 @@ from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
-from figures import Bar, Row, row, surroundings, table
+from figures import Bar, Figures, Row, report, row
 
 from loaderx import DataLoader, Dataset
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-
-Figure = Callable[[bool], list[Row]]
 
 
 # A step that sleeps -------------------------------------------------------------------------------
@@ -270,13 +267,6 @@ def data_wait(
 # The script ---------------------------------------------------------------------------------------
 
 
-def measure(name: str, figure: Figure, quick: bool) -> list[Row]:
-    try:
-        return figure(quick)
-    except Exception as error:
-        return [Row(name, "-", "error", f"{type(error).__name__}: {error}")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what it takes to feed devices.")
     parser.add_argument("--quick", action="store_true", help="small and rough: does it still run?")
@@ -289,21 +279,12 @@ def main() -> None:
         print(json.dumps(measure_placing(options.quick)))
         return
     folder = options.data or (FASHION if FASHION.is_dir() else None)
-    figures: dict[str, Figure] = {
+    figures: Figures = {
         "fed": fed,
         "placing": placing,
         "mlp": lambda quick: mlp(quick, folder),
     }
-    about = surroundings(options.quick)
-    rows: list[Row] = []
-    for name in options.only or figures:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += measure(name, figures[name], options.quick)
-    print(table(rows))
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    if options.json is not None:
-        report = {"about": about, "rows": [asdict(one) for one in rows]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    report(figures, options.only, options.quick, options.json)
 
 
 if __name__ == "__main__":

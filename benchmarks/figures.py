@@ -259,13 +259,18 @@ def main(figures: Figures, what: str) -> None:
     parser.add_argument("--only", nargs="+", choices=figures, metavar="NAME", help="these figures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON as well")
     options = parser.parse_args()
-    about = surroundings(options.quick)
+    report(figures, options.only, options.quick, options.json)
+
+
+def report(figures: Figures, only: list[str] | None, quick: bool, file: Path | None) -> None:
+    """Measures, prints a table, and writes the rows to a file if there is one."""
+    about = surroundings(quick)
     rows: list[Row] = []
-    for name in options.only or figures:
+    for name in only or figures:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += measure(figures, name, options.quick)
+        rows += measure(figures, name, quick)
     print(table(rows))
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    if options.json is not None:
-        report = {"about": about, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    if file is not None:
+        written = {"about": about, "rows": [asdict(row) for row in rows]}
+        file.write_text(json.dumps(written, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The figures of streams, each against its bar; read `core.py` first for how they are taken.
+"""The figures of streams, each against its bar; read `figures.py` first for how they are taken.
 
     python benchmarks/streams.py [--quick] [--only NAME ...] [--json FILE]
 
@@ -14,13 +14,9 @@ Without Grain installed, its row is skipped.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -28,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from core import images
-from figures import Bar, Ours, Row, compare, row, skipped, surroundings, table
+from figures import Bar, Figures, Ours, Row, compare, main, row, skipped
 
 from loaderx import Dataset
 from loaderx.sources import Tokens
@@ -168,39 +164,12 @@ def filtered(quick: bool) -> list[Row]:
 
 # The script ---------------------------------------------------------------------------------------
 
-FIGURES: dict[str, Callable[[bool], list[Row]]] = {
+FIGURES: Figures = {
     "pack": pack,
     "tokens": tokens,
     "filter": filtered,
 }
 
 
-def measure(name: str, quick: bool) -> list[Row]:
-    try:
-        return FIGURES[name](quick)
-    except Exception as error:
-        return [Row(name, "-", "error", f"{type(error).__name__}: {error}")]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the figures of streams.")
-    parser.add_argument(
-        "--quick", action="store_true", help="small and rough: is it still working?"
-    )
-    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", help="these figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON as well")
-    options = parser.parse_args()
-    about = surroundings(options.quick)
-    rows: list[Row] = []
-    for name in options.only or FIGURES:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += measure(name, options.quick)
-    print(table(rows))
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
-    if options.json is not None:
-        report = {"about": about, "rows": [asdict(each) for each in rows]}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    main(FIGURES, "what streams do")

@@ -552,9 +552,6 @@ def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
         kept[:] = [batch]
         return batch
 
-    def ragged(batch):
-        return batch[: 1 + int(batch[0]) % 7].repeat(50)
-
     records = Dataset.range(1200).map(lambda x: np.full(1 + x // 4 * 3, x))
     dataset = records.batch(4).map(keep)
     with DataLoader(dataset, engine=Processes(1, prefetch=1)) as loader:

@@ -60,7 +60,6 @@ class Crew:
     """Worker processes that can be given tasks."""
 
     def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
-        self.size = workers
         self.warnings: list[str] = []  # to be given when it suits
         self.warned_s = 0.0
         self.launched = time.monotonic()
