@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,19 @@ def checksum(batch: Any, numpy: Any) -> Any:
 # In the process that starts them ------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C takes effect after the block: no process is half started, and so forgotten."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def run_phase(folder: Path, count: int, steps: int) -> None:
     """Runs one phase; if a process fails, or takes too long, all of them are ended."""
     with socket.socket() as free:
@@ -119,9 +133,10 @@ def run_phase(folder: Path, count: int, steps: int) -> None:
     command = [sys.executable, __file__, "--folder", str(folder), "--steps", str(steps)]
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for rank in range(count):
-            own = [*command, "--worker", str(rank), str(count), str(port)]
-            started.append(subprocess.Popen(own, env=environment, start_new_session=True))
+        with ctrl_c_waits():
+            for rank in range(count):
+                own = [*command, "--worker", str(rank), str(count), str(port)]
+                started.append(subprocess.Popen(own, env=environment, start_new_session=True))
         until = time.monotonic() + PATIENCE_S
         while any(process.poll() is None for process in started):
             if any(process.poll() for process in started):

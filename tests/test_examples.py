@@ -91,8 +91,9 @@ def test_multi_host(tmp_path):
     assert "each process loaded 192 records" in text
 
 
-def test_ctrl_c_ends_all_processes_of_multi_host(tmp_path):
-    """No child outlives the process that started it."""
+@pytest.mark.parametrize("wait_for", [1, 2])
+def test_ctrl_c_ends_all_processes_of_multi_host(wait_for, tmp_path):
+    """No child outlives the process that started it, also when it was just being started."""
     process = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "multi_host.py"), "--processes", "2", "--steps", "100000",
          "--folder", str(tmp_path)],
@@ -101,14 +102,15 @@ def test_ctrl_c_ends_all_processes_of_multi_host(tmp_path):
     )  # fmt: skip
     try:
         until = time.monotonic() + 60
-        while len(children := children_of(process.pid)) < 2:
+        while len(children_of(process.pid)) < wait_for:
             assert process.poll() is None
             assert time.monotonic() < until
-            time.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) != 0
-        assert not [child for child in children if Path(f"/proc/{child}").exists()]
+        assert not with_argument(str(tmp_path))
     finally:
+        for pid in with_argument(str(tmp_path)):
+            os.kill(pid, signal.SIGKILL)
         kill_group(process)
 
 
@@ -153,3 +155,15 @@ def test_the_language_model_trains_stops_and_goes_on(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "same losses\n"
+
+
+def with_argument(argument):
+    """The processes that were started with this argument, and are not ended."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if argument.encode() in line.read_bytes().split(b"\0"):
+                found.append(int(line.parent.name))
+        except OSError:
+            continue
+    return found
