@@ -21,25 +21,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
-from loaderx.jax import prefetch as prefetching
 from loaderx.jax.placement import Placement
-from loaderx.jax.prefetch import PlacedRun, PlacedWorkshop
 from loaderx.memory import Pool, aligned
 from processes import environment
 
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
-
-
-@pytest.fixture(params=["here", "in a thread"], autouse=True)
-def placing(request, monkeypatch):
-    """Every test runs with batches placed by the caller, and by the thread that may do it."""
-    in_thread = request.param == "in a thread"
-    monkeypatch.setattr(PlacedWorkshop, "in_background", in_thread, raising=False)
-    monkeypatch.setattr(PlacedRun, "_look", lambda *_: None)
-    start, started = PlacedRun._start, []
-    monkeypatch.setattr(PlacedRun, "_start", lambda run: (started.append(1), start(run))[1])
-    yield
-    assert bool(started) <= in_thread
 
 
 def rows(*spec: Any, shape: tuple[int, ...] = (8,), names: tuple[str, ...] = ("data",)) -> Any:
@@ -235,54 +221,6 @@ def test_a_failure_waits_for_its_step():
     iterator.close()
     iterator.close()
     assert int(next(iterator)[0, 0]) == 27
-
-
-class Clock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize(
-    ("placing_s", "rest_s", "depth", "moves"),
-    [
-        (50e-6, 5e-3, 2, True),  # one percent of every step
-        (50e-6, 5e-3, 0, False),  # nothing is placed ahead: a thread would win nothing
-        (10e-6, 5e-3, 2, False),  # too little to matter
-        (50e-6, 5e-4, 2, False),  # too close together
-        (5e-3, 1e-3, 2, False),  # the consumer does little else
-    ],
-)
-def test_placing_moves_to_a_thread_where_it_matters(
-    placing_s, rest_s, depth, moves, placing, monkeypatch
-):
-    monkeypatch.undo()
-    clock = Clock()
-    monkeypatch.setattr(prefetching, "perf_counter", clock)
-
-    class Slow(Placement):
-        def place(self, batch: Any) -> Any:
-            clock.now += placing_s
-            return super().place(batch)
-
-    monkeypatch.setattr("loaderx.jax.placement.Placement", Slow)
-    dataset = Dataset.range(1000).batch(2).repeat()
-    loader = DataLoader(dataset, sharding=jax.devices()[0], engine="inline", device_prefetch=depth)
-    with loader:
-        iterator = iter(loader)  # held, so that nobody sends its thread home
-        for number, batch in zip(range(60), iterator):
-            clock.now += rest_s
-            assert batch.tolist() == [2 * number, 2 * number + 1]
-        names = [thread.name for thread in threading.enumerate()]
-        assert ("loaderx-placer" in names) == moves
-        if moves:  # and the next run begins there
-            another = iter(loader)
-            assert next(another).tolist() == [0, 1]
-            assert another._run._placer is not None
 
 
 def test_ctrl_c_while_loading_ahead_loses_nothing():

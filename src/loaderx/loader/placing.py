@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
 
 
-class Habit:
-    """What one run finds out about placing holds for the next."""
-
-    in_background = False
-
-
 class Placing:
     """How the batches of one loader get onto devices."""
 
@@ -33,7 +27,6 @@ class Placing:
         self._placement = placement
         self._depth = depth
         self._narrow = placement.narrow()
-        self._habit = Habit()
         self.shard = shard
         self.spans_processes = placement.spans_processes
 
@@ -72,7 +65,7 @@ class Placing:
 
         if self._narrow is not None:
             work = NarrowedWork(work, self._narrow)
-        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth, self._habit)
+        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth)
 
     def place_run(self, run: Run) -> Run:
         """A run of batches that are cut in this process, placed: those of streams."""
@@ -80,7 +73,7 @@ class Placing:
 
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
-        return PlacedRun(run, self._placement, self._depth, self._habit)
+        return PlacedRun(run, self._placement, self._depth)
 
 
 def _row_counts(node: Node) -> list[tuple[int, str, bool]]:

@@ -19,6 +19,7 @@ from loaderx.memory import Layout
 from loaderx.order.permutation import permute
 from loaderx.plan.job import Job
 from loaderx.plan.records import (
+    Chosen,
     Run,
     Stacked,
     as_records,
@@ -84,6 +85,13 @@ class Chunk:
         keys = None if self.keys is None else self.keys[index]
         places = self.places if keep_places else self.places[index]
         return self._with(_picked(self.run, index, job), keys, places, self.origins[index])
+
+    def pick_later(self, index: Positions) -> Chunk:
+        """The same records as `pick` gives, where they lie."""
+        assert isinstance(self.run, Stacked)
+        keys = None if self.keys is None else self.keys[index]
+        run = Chosen(self.run.tree, index)
+        return self._with(run, keys, self.places[index], self.origins[index])
 
     def windows(self, window: int) -> Iterator[tuple[int, int, int]]:
         """Window number, and the records in it, for each window that has any."""
@@ -190,6 +198,7 @@ class Filter(UnitStage):
         super().__init__(stage)
         self.function, self.wants, self.meter = function, stacked, meter
         self.borrows = False  # is it given views of the source, which must not go further?
+        self.lends = False  # may it say which rows of them it keeps, and leave the copying?
 
     def read(self, chunk: Chunk, job: Job) -> Chunk:
         count = len(chunk)
@@ -208,7 +217,13 @@ class Filter(UnitStage):
         assert self.meter is not None
         before = chunk.meters.get(self.meter, (0, 0))
         chunk.meters[self.meter] = (before[0] + count, before[1] + len(kept))
+        if self.lends and len(kept):
+            return chunk.pick_later(kept)
         return chunk if len(kept) == count and not self.borrows else chunk.pick(kept, job)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """In another process, rows are worth copying, and nothing else."""
+        return {**self.__dict__, "lends": False}
 
     def _mask(self, tree: Any, count: int, fail: Any) -> Array:
         try:

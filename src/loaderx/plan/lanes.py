@@ -19,8 +19,7 @@ from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
-from loaderx.plan.pieces import Piece, fit_together, interleaved, joined_keys
-from loaderx.plan.records import Stacked
+from loaderx.plan.pieces import Piece, interleaved, joined_keys
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -372,9 +371,9 @@ class ChunkReader(Reader):
     def _chunk(self, pieces: list[Piece]) -> Chunk:
         names = [piece.name(i) for piece in pieces for i in range(piece.count) if piece.names]
         count = sum(piece.count for piece in pieces)
-        run: Any = [record for piece in pieces for record in piece.as_records()]
-        if len(pieces) == 1 and fit_together(pieces) and pieces[0].structure is not None:
-            run = Stacked(pieces[0].structure.build(pieces[0].leaves or []), count)
+        run = pieces[0].as_run()
+        if len(pieces) > 1:
+            run = [record for piece in pieces for record in piece.as_records()]
 
         def identify(number: int) -> tuple[int | None, str]:
             return number, names[number] if names else f"row {number} of window {self.number}"

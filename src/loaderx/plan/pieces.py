@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.memory import Layout, Lend
-from loaderx.plan.records import Stacked, as_records
+from loaderx.plan.records import Run, Stacked, as_records
 from loaderx.plan.units import Loose
 from loaderx.rng import Keys
 from loaderx.stages.stacking import NO_PADDING, Padding, stack
@@ -17,9 +17,12 @@ from loaderx.tree import Array, Structure, Tree, flatten
 
 
 class Piece:
-    """A run of rows: stacked leaves, or single records (with names, for messages)."""
+    """A run of rows: stacked leaves, or single records (with names, for messages).
 
-    __slots__ = ("count", "keys", "leaves", "names", "records", "structure")
+    Of the leaves all rows are meant, or those that ``chosen`` says.
+    """
+
+    __slots__ = ("chosen", "count", "keys", "leaves", "names", "records", "structure")
 
     def __init__(
         self,
@@ -29,8 +32,9 @@ class Piece:
         structure: Structure | None,
         records: list[Any] | None = None,
         names: list[str] | None = None,
+        chosen: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self.count, self.keys = count, keys
+        self.count, self.keys, self.chosen = count, keys, chosen
         self.leaves, self.structure = leaves, structure
         self.records, self.names = records, names
 
@@ -41,12 +45,17 @@ class Piece:
             records = output.records
             return cls(len(records), output.keys, None, None, records, output.names)
         leaves, structure = flatten(output["rows"])
-        return cls(len(leaves[0]), output["keys"], leaves, structure)
+        chosen = output["chosen"]
+        count = len(leaves[0]) if chosen is None else len(chosen)
+        return cls(count, output["keys"], leaves, structure, chosen=chosen)
 
     def cut(self, start: int, stop: int) -> Piece:
         if start == 0 and stop == self.count:
             return self
         keys = None if self.keys is None else self.keys[start:stop]
+        if self.chosen is not None:
+            chosen = self.chosen[start:stop]
+            return Piece(stop - start, keys, self.leaves, self.structure, chosen=chosen)
         if self.leaves is not None:
             leaves = [leaf[start:stop] for leaf in self.leaves]
             return Piece(stop - start, keys, leaves, self.structure)
@@ -55,10 +64,28 @@ class Piece:
         return Piece(stop - start, keys, None, None, self.records[start:stop], names)
 
     def as_records(self) -> list[Any]:
+        return as_records(self.as_run())
+
+    def as_run(self) -> Run:
+        """The rows as stages take them."""
         if self.records is not None:
             return self.records
         assert self.structure is not None
-        return as_records(Stacked(self.structure.build(self.leaves or []), self.count))
+        assert self.leaves is not None
+        leaves = self.leaves
+        if self.chosen is not None:
+            leaves = [leaf[self.chosen] for leaf in leaves]
+        return Stacked(self.structure.build(leaves), self.count)
+
+    def write(self, targets: Sequence[Array], start: int) -> None:
+        """Copies the rows into arrays, from a row on."""
+        assert self.leaves is not None
+        stop, chosen = start + self.count, self.chosen
+        for target, leaf in zip(targets, self.leaves, strict=True):
+            if chosen is None:
+                target[start:stop] = leaf
+            else:
+                leaf.take(chosen, 0, target[start:stop], "clip")
 
     def name(self, number: int) -> str:
         return f"row {number} of its unit" if self.names is None else self.names[number]
@@ -108,10 +135,8 @@ def as_batch(pieces: Sequence[Piece], lend: Lend, padding: Padding = NO_PADDING)
     targets = lend(Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves]))
     start = 0
     for piece in pieces:
-        stop = start + piece.count
-        for target, leaf in zip(targets, piece.leaves or [], strict=True):
-            target[start:stop] = leaf
-        start = stop
+        piece.write(targets, start)
+        start += piece.count
     return first.structure.build(targets)
 
 
@@ -129,7 +154,7 @@ def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Piece]], count:
         leaves = [np.empty((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves]
         for _, places, piece in parts:
             for target, leaf in zip(leaves, piece.leaves or [], strict=True):
-                target[places] = leaf
+                target[places] = leaf if piece.chosen is None else leaf[piece.chosen]
         return Piece(count, keys, leaves, first.structure)
     records: list[Any] = [None] * count
     names = [""] * count

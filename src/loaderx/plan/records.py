@@ -39,6 +39,16 @@ class Stacked:
         self.count = count
 
 
+class Chosen(Stacked):
+    """Some rows of arrays that belong to the source: where they lie, not yet copied."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, tree: Tree, rows: Positions) -> None:
+        super().__init__(tree, len(rows))
+        self.rows = rows
+
+
 Run = Stacked | list[Any]
 
 

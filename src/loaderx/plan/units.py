@@ -16,7 +16,7 @@ from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.order.epochs import child
 from loaderx.plan.chunks import Chunk, Filter, Guard, UnitStage, run_stages
 from loaderx.plan.job import Job
-from loaderx.plan.records import ReadSource, RecordOperator, Run, Stacked, as_records
+from loaderx.plan.records import Chosen, ReadSource, RecordOperator, Run, Stacked, as_records
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import ArraySource
 from loaderx.stages.stacking import Padding, stack
@@ -42,6 +42,11 @@ class Finish:
     def __init__(self, *, stacked: bool, padding: Padding) -> None:
         self.stacked, self.padding = stacked, padding
 
+    @property
+    def takes_views(self) -> bool:
+        """Does it take rows where they lie, if all are of one shape?"""
+        return self.stacked and not self.padding.lengths
+
     def output(self, chunk: Chunk, job: Job) -> Any:
         """A dict of arrays, or `Loose`."""
         meters = np.array(
@@ -51,7 +56,7 @@ class Finish:
         if not self.stacked or not len(chunk):
             return Loose(as_records(chunk.run) if len(chunk) else [], keys, meters)
         tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
-        if tree is None or self.padding.lengths:
+        if tree is None or not self.takes_views:
             records = as_records(chunk.run)
             try:
                 tree = stack(records, job.lend, chunk.name, self.padding)
@@ -61,7 +66,8 @@ class Finish:
         leaves, _ = flatten(tree)
         if not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
             return Loose(as_records(chunk.run), keys, meters)
-        return {"rows": tree, "keys": keys, "meters": meters}
+        rows = chunk.run.rows if isinstance(chunk.run, Chosen) else None
+        return {"rows": tree, "chosen": rows, "keys": keys, "meters": meters}
 
 
 class UnitPlan:
@@ -95,6 +101,7 @@ class UnitPlan:
         if not isinstance(operator, ReadSource) or not isinstance(operator.source, ArraySource):
             return None
         first.borrows = True
+        first.lends = len(self.stages) == 1 and self.finish.takes_views
         return operator.source.window
 
     @property
