@@ -2,8 +2,7 @@
 
 Every device takes its part of the arrays that this process has loaded: all of the batch on one
 process, a slice of it where a sharding spans processes.  The global array is made of these parts
-without any communication.  `jax.make_array_from_callback` does that in half the time of
-`jax.device_put`, which first makes an operation of it.
+without any communication (`jax.make_array_from_callback`; see `spots`).
 
 Nothing is copied on CPU if it need not be: the arrays that loaderx makes are aligned, JAX then
 looks at the same memory, and that memory is not used again while a `jax.Array` looks at it.
@@ -20,8 +19,9 @@ from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.rows import as_sharding, check_divides, shard_for
+from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
-from loaderx.tree import Array, Structure, Tree, flatten
+from loaderx.tree import Structure, Tree, flatten
 
 
 class Placement:
@@ -38,7 +38,7 @@ class Placement:
             )
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
-        self._known: dict[Structure, list[Sharding | None]] = {}
+        self._known: dict[Structure, list[Spot | None]] = {}
         self.x64 = bool(jax.config.jax_enable_x64)
 
     def shard(self, sizes: Sequence[tuple[int, str, bool]]) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class Placement:
         """Checks the leaves of a batch before there is one."""
         leaves, structure = flatten(spec)
         paths = structure.paths()
-        for leaf, target, path in zip(leaves, self._targets(structure), paths, strict=True):
+        for leaf, target, path in zip(leaves, spread(self._prefix, structure), paths, strict=True):
             if target is not None:
                 _check_dtype(leaf.dtype, path)
 
@@ -72,46 +72,36 @@ class Placement:
     def place(self, batch: Tree) -> Tree:
         """The batch on its devices.  Transfers go on in the background."""
         leaves, structure = flatten(batch)
-        targets = self._known.get(structure) or self._targets(structure)
+        spots = self._known.get(structure) or self._targets(structure)
         try:
-            return structure.build(map(self._place, leaves, targets))
+            return structure.build(
+                [
+                    leaf if spot is None else spot.place(leaf)
+                    for leaf, spot in zip(leaves, spots, strict=True)
+                ]
+            )
         except Exception:
-            self._blame(leaves, targets, structure.paths())
+            self._blame(leaves, spots, structure.paths())
             raise
 
-    def _place(self, leaf: Any, target: Sharding | None) -> Any:
-        if target is None:
-            return leaf
-        if not isinstance(leaf, np.ndarray):  # a number, or an array on a device already
-            return jax.device_put(leaf, target)
-        number, count = self._slice
-        if count == 1:
-            return jax.make_array_from_callback(leaf.shape, target, leaf.__getitem__)
-        if leaf.ndim == 0:
-            raise ValueError("it is a single number, and has no rows to spread over processes.")
-        first, total = number * len(leaf), count * len(leaf)
-
-        def part(index: tuple[slice, ...]) -> Array:
-            begin, end, _ = index[0].indices(total)
-            own: Array = leaf[(slice(begin - first, end - first), *index[1:])]
-            return own
-
-        return jax.make_array_from_callback((total, *leaf.shape[1:]), target, part)
-
-    def _targets(self, structure: Structure) -> list[Sharding | None]:
-        found = self._known[structure] = spread(self._prefix, structure)
+    def _targets(self, structure: Structure) -> list[Spot | None]:
+        targets = spread(self._prefix, structure)
+        found: list[Spot | None] = [
+            None if target is None else Spot(target, self._slice) for target in targets
+        ]
+        self._known[structure] = found
         return found
 
-    def _blame(self, leaves: list[Any], targets: list[Sharding | None], paths: list[str]) -> None:
+    def _blame(self, leaves: list[Any], spots: list[Spot | None], paths: list[str]) -> None:
         """Raises what a reader can use, if it can be told which leaf it was."""
-        for leaf, target, path in zip(leaves, targets, paths, strict=True):
-            if target is None:
+        for leaf, spot, path in zip(leaves, spots, paths, strict=True):
+            if spot is None:
                 continue
             if isinstance(leaf, np.ndarray):
                 _check_dtype(leaf.dtype, path)
             try:  # `device_put` has the better words
-                whole = target.is_fully_addressable
-                jax.device_put(leaf, target) if whole else self._place(leaf, target)
+                whole = spot.sharding.is_fully_addressable
+                jax.device_put(leaf, spot.sharding) if whole else spot.place(leaf)
             except Exception as cause:
                 shape = getattr(leaf, "shape", None)
                 raise ArgumentError(

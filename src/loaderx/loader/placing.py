@@ -15,6 +15,8 @@ from loaderx.chain.base import Node
 from loaderx.engines.base import Engine, Run, Work, Workshop
 from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
 from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
+from loaderx.stages.narrowing import has_wide
+from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 class Placing:
     """How the batches of one loader get onto devices."""
 
-    def __init__(self, placement: Placement, depth: int, shard: tuple[int, int]) -> None:
+    def __init__(
+        self, placement: Placement, depth: int, shard: tuple[int, int], spec: Tree | None
+    ) -> None:
         self._placement = placement
         self._depth = depth
-        self._narrow = placement.narrow()
+        self._narrow = placement.narrow() if has_wide(spec) else None
         self.shard = shard
         self.spans_processes = placement.spans_processes
 
@@ -57,7 +61,7 @@ class Placing:
                 "a sharding over several processes needs to know the size of the batches, and "
                 "nothing in this chain tells it."
             )
-        return Placing(placement, depth, placement.shard(counts))
+        return Placing(placement, depth, placement.shard(counts), node.spec)
 
     def workshop(self, engine: Engine, work: Work) -> Workshop:
         """The engine's workshop, with batches placed as they leave it."""

@@ -96,6 +96,11 @@ def _names(prefix: dict[Any, Any]) -> str:
     return ", ".join(map(repr, prefix)) or "no keys"
 
 
+def has_wide(spec: Tree | None) -> bool:
+    """Could batches of this description have leaves to be made narrow?"""
+    return spec is None or any(leaf.dtype in _NARROW for leaf in flatten(spec)[0])
+
+
 class Narrow:
     """Narrows the leaves that ``chosen``, a prefix of booleans, says."""
 

@@ -1,0 +1,89 @@
+"""One leaf of the batches, and the devices that its parts go to.
+
+`jax.make_array_from_callback` places an array in half the time of `jax.device_put`, which first
+makes an operation of it.  Most of what is left are questions that have the same answer for every
+batch: which device holds which rows, what the array will look like.  So they are asked once for a
+shape, and the next arrays of that shape go straight to the function with which both of them end.
+That one is not public: where it is missing, or fails, the public one is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from loaderx.tree import Array
+
+try:
+    from jax._src.interpreters.pxla import batched_device_put
+except ImportError:  # another version of jax
+    put: Any = None
+else:
+    put = batched_device_put
+
+
+class _Known(NamedTuple):
+    """What is the same for all arrays of a shape."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    aval: Any
+    devices: list[Any]
+    parts: list[Any]
+
+
+class Spot:
+    """Where one leaf goes; this process has slice ``i`` of ``n`` of its rows."""
+
+    def __init__(self, sharding: Sharding, slice_: tuple[int, int]) -> None:
+        self.sharding = sharding
+        self._slice = slice_
+        self._known: _Known | None = None
+
+    def place(self, leaf: Any) -> Any:
+        """The leaf as a global array.  Its transfer goes on in the background."""
+        known = self._known
+        if (
+            known is not None
+            and type(leaf) is np.ndarray
+            and leaf.shape == known.shape
+            and leaf.dtype == known.dtype
+        ):
+            try:
+                parts = [leaf[index] for index in known.parts]
+                return put(known.aval, self.sharding, parts, known.devices)
+            except Exception:
+                self._known = None
+        if not isinstance(leaf, np.ndarray):  # a number, or an array on a device already
+            return jax.device_put(leaf, self.sharding)
+        number, count = self._slice
+        if leaf.ndim == 0 and count > 1:
+            raise ValueError("it is a single number, and has no rows to spread over processes.")
+        shape = leaf.shape if count == 1 else (count * len(leaf), *leaf.shape[1:])
+        first, total = (0, 0) if count == 1 else (number * len(leaf), shape[0])
+
+        def own(index: tuple[slice, ...]) -> tuple[slice, ...]:
+            """The part of this process's rows that lies there in the global array."""
+            if count == 1:
+                return index
+            begin, end, _ = index[0].indices(total)
+            return (slice(begin - first, end - first), *index[1:])
+
+        def part(index: tuple[slice, ...]) -> Array:
+            found: Array = leaf[own(index)]
+            return found
+
+        placed = jax.make_array_from_callback(shape, self.sharding, part)
+        if put is not None and placed.dtype == leaf.dtype:
+            where = self.sharding.addressable_devices_indices_map(shape)
+            self._known = _Known(
+                leaf.shape,
+                leaf.dtype,
+                placed.aval,
+                list(where),
+                [own(index) for index in where.values()],
+            )
+        return placed
