@@ -43,20 +43,29 @@ class Spot:
         self._slice = slice_
         self._known: _Known | None = None
 
-    def place(self, leaf: Any) -> Any:
-        """The leaf as a global array.  Its transfer goes on in the background."""
+    def place_again(self, leaf: Any) -> Any:
+        """The leaf as a global array, if one like it has been placed before; else None."""
         known = self._known
         if (
-            known is not None
-            and type(leaf) is np.ndarray
-            and leaf.shape == known.shape
-            and leaf.dtype == known.dtype
+            known is None
+            or type(leaf) is not np.ndarray
+            or leaf.shape != known.shape
+            or leaf.dtype != known.dtype
         ):
-            try:
-                parts = [leaf[index] for index in known.parts]
-                return put(known.aval, self.sharding, parts, known.devices)
-            except Exception:
-                self._known = None
+            return None
+        try:
+            parts = [leaf[index] for index in known.parts]
+            return put(known.aval, self.sharding, parts, known.devices)
+        except Exception:  # not for this version of jax: the public function will do
+            self._known = None
+            return None
+
+    def place(self, leaf: Any) -> Any:
+        """The leaf as a global array.  Its transfer goes on in the background."""
+        placed = self.place_again(leaf)
+        return self._place_first(leaf) if placed is None else placed
+
+    def _place_first(self, leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray):  # a number, or an array on a device already
             return jax.device_put(leaf, self.sharding)
         number, count = self._slice
