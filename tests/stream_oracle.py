@@ -31,7 +31,7 @@ def elements(dataset: Any) -> Iterator[Any]:
         for batch, _ in _batches(node, 0, seed):
             yield batch
     else:
-        for record, _ in _lane(node, 0, 0, 1, seed):
+        for record, _ in _lane(node, 0, 0, 1, seed, streams.only_masks(node)):
             yield record
 
 
@@ -53,7 +53,8 @@ def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]
 
 
 def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
-    lanes = [_lane(node.input, epoch, lane, node.lanes, seed) for lane in range(node.lanes)]
+    masked = streams.only_masks(node.input)
+    lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
         rows: list[Row] = []
         for lane in lanes:
@@ -74,8 +75,10 @@ def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, lis
         yield batch, keys
 
 
-def _lane(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
-    """The rows of one lane."""
+def _lane(
+    node: Node, epoch: int, lane: int, lanes: int, seed: int, masked: bool = False
+) -> Iterator[Row]:
+    """The rows of one lane; ``masked``: of a stream that only masks."""
     above: list[Node] = []
     while node.is_stream and not isinstance(
         node, (joined.Mixed, streams.FromIterable, stages.Sliced)
@@ -84,7 +87,7 @@ def _lane(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
             above.insert(0, node)
         node = node.inputs[0]
     for e, inner in _passes(above, epoch):
-        yield from _one_pass(node, inner, above, e, lane, lanes, seed)
+        yield from _one_pass(node, inner, above, e, lane, lanes, seed, masked)
 
 
 def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
@@ -104,12 +107,13 @@ def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
 
 
 def _one_pass(
-    node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int
-) -> Iterator[Row]:
+    node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int,
+    masked: bool,
+) -> Iterator[Row]:  # fmt: skip
     above = [stage for stage in above if not isinstance(stage, stages.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
-        size = streams.unit_rows(node, windows, lanes)
+        size = streams.unit_rows(node, windows, lanes, masked=masked)
         for number in itertools.count():
             first = (lane + number * lanes) * size
             if node.length is not None and first >= node.length:

@@ -14,7 +14,7 @@ import numpy as np
 
 from loaderx.chain.base import Node, digest
 from loaderx.chain.joined import Mixed
-from loaderx.chain.stages import Batched, Single, Sliced, WindowShuffled
+from loaderx.chain.stages import Batched, Repeated, Seeded, Single, Sliced, WindowShuffled
 from loaderx.errors import ChainError
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import Function
@@ -22,6 +22,7 @@ from loaderx.stages.options import Bucketing, Packing
 from loaderx.tree import Tree, flatten
 
 UNIT_ROWS = 1024
+MASKED_UNIT_ROWS = 8192  # where nothing is done to records but masking them
 UNKNOWN_UNIT_ROWS = 256  # where nobody knows how large a record is
 UNIT_BYTES = 8 << 20
 
@@ -165,14 +166,18 @@ class FromIterable(Node):
         return "iterable"
 
 
-def unit_rows(node: Node, windows: list[int], lanes: int) -> int:
-    """Records in a unit of a dataset that is read by index: the largest window, or a fair share."""
+def unit_rows(node: Node, windows: list[int], lanes: int, *, masked: bool) -> int:
+    """Records in a unit of a dataset that is read by index: the largest window, or a fair share.
+
+    ``masked``: see `only_masks`.
+    """
     if windows:
         return max(windows)
+    most = MASKED_UNIT_ROWS if masked else UNIT_ROWS
     rows: int = UNKNOWN_UNIT_ROWS
     if node.spec is not None:
         nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
-        rows = min(UNIT_ROWS, max(16, UNIT_BYTES // max(1, nbytes)))
+        rows = min(most, max(16, UNIT_BYTES // max(1, nbytes)))
     if node.length is not None:
         rows = min(rows, max(1, node.length // (4 * lanes)))
     return 1 << (rows.bit_length() - 1)
@@ -234,7 +239,7 @@ def check_lanes(node: Node, lanes: int) -> None:
                 "of (shard, count) that reads one of them."
             )
     for leaf, windows in unit_leaves(node):
-        rows = unit_rows(leaf, windows, lanes)
+        rows = unit_rows(leaf, windows, lanes, masked=only_masks(node))
         units = lanes if leaf.length is None else -(-leaf.length // rows)
         if units < lanes:
             raise ChainError(
@@ -251,9 +256,23 @@ def stream_batch(node: Node) -> Batched | None:
     return None
 
 
+def only_masks(node: Node) -> bool:
+    """Is all that a stream does to the records of one dataset to leave some of them out?"""
+    batch = stream_batch(node)
+    node, found = node if batch is None else batch.input, False
+    while node.is_stream:
+        if isinstance(node, Filtered) and node.stacked:
+            found = True
+        elif not isinstance(node, (Repeated, Seeded)):
+            return False
+        node = node.inputs[0]
+    return found
+
+
 def unit_mark(node: Node) -> str:
     """What a state says about the units that its positions count."""
     batch = stream_batch(node)
     lanes = 1 if batch is None else batch.lanes
-    sizes = [unit_rows(leaf, windows, lanes) for leaf, windows in unit_leaves(node)]
+    masked = only_masks(node)
+    sizes = [unit_rows(leaf, windows, lanes, masked=masked) for leaf, windows in unit_leaves(node)]
     return f"units {','.join(map(str, sizes)) or 'none'}"

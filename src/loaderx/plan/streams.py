@@ -48,6 +48,7 @@ class StreamPlan:
         host, hosts = shard
         self.hosts = hosts
         self.own = range(self.lanes * host // hosts, self.lanes * (host + 1) // hosts)
+        self.masked = streams.only_masks(node)
         self.leaves: list[units.UnitPlan] = []
         self.meters: list[tuple[str, str]] = []
         self.keyed = any(
@@ -176,7 +177,7 @@ class Builder:
             self.compiler.of_records(node, stacked=wish),
             above,
             finish,
-            rows=streams.unit_rows(node, windows, plan.lanes),
+            rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
             length=node.length,
             longest=max(lengths, default=0),
             passes=passes,

@@ -53,6 +53,13 @@ class Finish:
             [[meter, *counts] for meter, counts in sorted(chunk.meters.items())], np.int64
         ).reshape(-1, 3)
         keys = chunk.keys
+        if isinstance(chunk.run, Chosen):
+            return {
+                "rows": chunk.run.tree,
+                "chosen": chunk.run.rows,
+                "keys": keys,
+                "meters": meters,
+            }
         if not self.stacked or not len(chunk):
             return Loose(as_records(chunk.run) if len(chunk) else [], keys, meters)
         tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
@@ -66,8 +73,7 @@ class Finish:
         leaves, _ = flatten(tree)
         if not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
             return Loose(as_records(chunk.run), keys, meters)
-        rows = chunk.run.rows if isinstance(chunk.run, Chosen) else None
-        return {"rows": tree, "chosen": rows, "keys": keys, "meters": meters}
+        return {"rows": tree, "chosen": None, "keys": keys, "meters": meters}
 
 
 class UnitPlan:
@@ -91,6 +97,7 @@ class UnitPlan:
         self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
         self.window = self._borrowed()
+        self._epoch: tuple[int, Keys] | None = None  # the last one that was asked for
 
     def _borrowed(self) -> Callable[[int, int], Any] | None:
         """Reads a unit as views of the source: where a mask picks rows from it, that is enough."""
@@ -132,6 +139,12 @@ class UnitPlan:
 
     def epoch(self, number: int) -> Keys:
         """The epoch key of a pass."""
+        known = self._epoch
+        if known is None or known[0] != number:
+            known = self._epoch = (number, self._epoch_of(number))
+        return known[1]
+
+    def _epoch_of(self, number: int) -> Keys:
         path = []
         for count, _ in reversed(self.passes):
             number, inside = divmod(number, count)
@@ -146,29 +159,32 @@ class UnitPlan:
         first = unit * self.rows
         stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
         epoch = self.epoch(pass_number)
-        found = self.operator.resolve(epoch, np.arange(first, stop))
-        read = self._read(found, job)
+        views = None if self.window is None else self.window(first, stop)
+
+        def find() -> Any:
+            return self.operator.resolve(epoch, np.arange(first, stop))
+
+        found = None if views is not None and not self.keyed else find()
+        if views is not None:
+            run: Run = Stacked(views, stop - first)
+            kept = np.arange(stop - first)
+        else:
+            run, kept = self._read(found, job)
         chunk = Chunk(
-            read[0],
-            self.operator.keys(found)[read[1]] if self.keyed else None,
-            read[1],
-            read[1],
+            run,
+            self.operator.keys(found)[kept] if self.keyed else None,
+            kept,
+            kept,
             epoch=epoch,
             first=first,
-            identify=lambda number: self.operator.index(found, number),
+            identify=lambda row: self.operator.index(find() if found is None else found, row),
             meters={},
         )
         return self.finish.output(run_stages(self.stages, chunk, job), job)
 
     def _read(self, rows: Any, job: Job) -> tuple[Run, Positions]:
-        everything = np.arange(len(rows))
-        if self.window is not None:
-            first = int(rows.index[0])
-            views = self.window(first, first + len(rows))
-            if views is not None:
-                return Stacked(views, len(rows)), everything
         try:
-            return job.read(self.operator, rows), everything
+            return job.read(self.operator, rows), np.arange(len(rows))
         except RecordError as error:
             guard = next((stage for stage in self.stages if isinstance(stage, Guard)), None)
             if guard is None or not guard.drops(error):
