@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOREIGN = {"jax.md"}  # pages that use libraries with threads and descriptors of their own
+FOREIGN = {
+    "README.md",
+    "jax.md",
+}  # these use libraries with threads of their own
 MARKED = [
     pytest.param(page, marks=[pytest.mark.foreign] if page.name in FOREIGN else [], id=page.name)
     for page in PAGES

@@ -302,6 +302,66 @@ def test_auto_stays_inline_for_cheap_batches():
     assert "less than handing it over would" in loader.stats().reason
 
 
+class TimedWorkshop:
+    """Stands for engines whose costs are known, on a clock that is moved by hand."""
+
+    found = no_processes = None
+    reason = ""
+    max_workers = 1
+
+    def __init__(self, made_s: float, handed_s: float) -> None:
+        self.now, self.made_s, self.handed_s, self.work = 0.0, made_s, handed_s, self
+        self.thread_safe, self.tried = True, 0
+
+    def __call__(self, step, lend):
+        self.now += self.made_s
+        return step
+
+    def stream(self, steps, lend):
+        for step in steps:
+            yield self(step, lend)
+
+    def open_found(self, found, steps):
+        self.tried += 1
+        return TimedRun(self, iter(steps))
+
+
+class TimedRun:
+    """A thread that is always ahead."""
+
+    def __init__(self, workshop, steps):
+        self.workshop, self.steps = workshop, steps
+
+    def next(self):
+        self.workshop.now += self.workshop.handed_s
+        return next(self.steps)
+
+    def drain(self):
+        self.steps = iter(())
+
+    def dismiss(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
+)
+def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, found, monkeypatch):
+    """The consumer is slow until the first trial begins, which is not why it gets faster."""
+    from loaderx.engines import trials
+
+    workshop = TimedWorkshop(made_s, handed_s)
+    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    chooser = trials.Chooser(workshop, range(2000))
+    seen = []
+    for step in chooser.elements():
+        seen.append(step)
+        workshop.now += 3e-3 if workshop.tried else 6e-3
+    assert seen == list(range(2000))
+    assert workshop.tried >= 2
+    assert workshop.found == found
+
+
 def test_steps_under_way_are_bounded():
     started, taken, most = [], 0, 0
     lock = threading.Lock()

@@ -4,7 +4,8 @@ It starts inline and measures W, the time to make a batch, and P, the time betwe
 are handed out (so P - W is what the consumer does in between).  It stays inline if W is under 150
 µs or under 3 % of P: nothing could be won.  Otherwise it tries threads, one, two, four and so on.
 The best that n workers could do is a batch every max(P - W, W / n); they are tried if that would
-shorten P by 3 %, and kept if at least half of it came true.  A trial that is clearly losing is cut
+shorten P by 3 %, and kept if at least half of it came true.  If far more than that came true, the
+consumer was still warming up: inline is measured again.  A trial that is clearly losing is cut
 short.  Since a batch depends on its step alone, changing engines between two steps changes nothing
 in the data, and what a trial has begun is delivered, not thrown away.
 
@@ -40,6 +41,7 @@ ENOUGH = 4  # batches per measurement, at least; three times as many for a small
 ENOUGH_S = 0.03
 SHORT_S = 0.002  # a trial that has won nothing by now is cut short
 LONG_S = 0.2  # slow batches show sooner what they cost
+DOUBTS = 3  # doubtful trials after which inline is measured again at once
 CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
@@ -60,6 +62,7 @@ class Chooser:
         self._best: Found | None = None
         self._best_s = 0.0
         self._lost = 0  # trials that won nothing
+        self._doubtful = 0  # trials that won what they cannot have won
 
     def elements(self) -> Generator[Any, None, None]:
         if self._workshop.found is not None and self._can_start():  # an earlier run has found it
@@ -74,9 +77,12 @@ class Chooser:
                 if self._best is not None:
                     yield from self._follow()
                     return
-                # A trial costs more than a look: the next one comes after 5 s, 20 s, 80 s, ...
-                self._lost += 1
-                again = max(16, int(CHECK_AGAIN_S * 4 ** (self._lost - 1) / self._period_s))
+                if 0 < self._doubtful <= DOUBTS:
+                    again = 4 * ENOUGH
+                else:
+                    # A trial costs more than a look: the next one comes after 5 s, 20 s, 80 s, ...
+                    self._lost += 1
+                    again = max(16, int(CHECK_AGAIN_S * 4 ** (self._lost - 1) / self._period_s))
             steps = range(self._position, min(self._position + again, self._stop))
             yield from self._work.stream(steps, self._lend)
             self._position = steps.stop
@@ -240,7 +246,10 @@ class Chooser:
         self._switch(engine)
         enough = ENOUGH if possible > 0.2 * self._best_s else 3 * ENOUGH
         period = yield from self._measure_run(self._best_s, enough, engine[1])
-        if self._best_s - period >= possible / 2:
+        won = self._best_s - period
+        if possible < LARGE_SHARE * self._best_s and won > 2 * possible:
+            self._doubtful += 1  # the consumer became faster, and not by our doing
+        elif won >= possible / 2:
             self._best, self._best_s = engine, period
 
     def _switch(self, engine: Found | None) -> None:
