@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from loaderx import (
 )
 from loaderx.engines import Auto, Inline, Processes, Threads
 from oracle import assert_same
-from plain import jitter
+from plain import jitter, wait_for
 
 
 class EngineContract:
@@ -40,6 +41,19 @@ class EngineContract:
     def test_the_stream_is_the_inline_stream(self):
         dataset = arrays(50).shuffle(1).random_map(jitter).batch(4).repeat(3)
         assert_same(self.loader(dataset), dataset)
+
+    def test_ready_is_false_while_somebody_else_makes_the_next(self, tmp_path):
+        gate = tmp_path / "gate"
+        iterator = iter(self.loader(arrays(12).map(partial(wait_for, gate, 2)).batch(2)))
+        assert next(iterator)["x"].tolist() == [0, 1]
+        run = iterator._run
+        assert run.ready() == (run.describe()[0] == "inline")
+        gate.touch()
+        until = time.monotonic() + 60
+        while not run.ready():
+            assert time.monotonic() < until
+        assert next(iterator)["x"].tolist() == [2, 3]
+        iterator.close()
 
     def test_a_failure_comes_at_its_own_step(self):
         def fail(record):

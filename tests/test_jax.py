@@ -22,6 +22,7 @@ import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
 from loaderx.jax.placement import Placement
+from loaderx.jax.prefetch import PlacedRun
 from loaderx.memory import Pool, aligned
 from processes import environment
 
@@ -221,6 +222,34 @@ def test_a_failure_waits_for_its_step():
     iterator.close()
     iterator.close()
     assert int(next(iterator)[0, 0]) == 27
+
+
+def test_what_is_ahead_does_not_wait_for_what_is_not_made_yet():
+    class Run:
+        """Gives numbers; waiting for one would be a failure."""
+
+        is_ready, given = True, 0
+
+        def ready(self) -> bool:
+            return self.is_ready
+
+        def next(self) -> Any:
+            assert self.is_ready
+            self.given += 1
+            return np.arange(self.given, self.given + 4, dtype=np.int32)
+
+        def close(self) -> None:
+            pass
+
+    run = Run()
+    placed = PlacedRun(run, Placement(jax.devices()[0]), 2)
+    assert [int(placed.next()[0]) for _ in range(3)] == [1, 2, 3]
+    assert run.given == 5  # two ahead
+    run.is_ready = False
+    assert [int(placed.next()[0]) for _ in range(2)] == [4, 5]
+    run.is_ready = True
+    assert [int(placed.next()[0]) for _ in range(3)] == [6, 7, 8]
+    assert run.given == 10
 
 
 def test_ctrl_c_while_loading_ahead_loses_nothing():

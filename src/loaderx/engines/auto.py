@@ -85,6 +85,10 @@ class AutoRun:
         self._elements = self._chooser.elements()
         self.next = self._elements.__next__
 
+    def ready(self) -> bool:
+        run = self._chooser.run
+        return run is None or bool(run.ready())
+
     def close(self) -> None:
         with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
             self._elements.close()

@@ -53,6 +53,9 @@ class Run(Protocol):
     def next(self) -> Callable[[], Any]:
         """Gives the next element; StopIteration after the last."""
 
+    def ready(self) -> bool:
+        """False if ``next`` would have to wait for somebody else."""
+
     def close(self) -> None: ...
 
     def describe(self) -> tuple[str, str]:

@@ -157,6 +157,9 @@ class ThreadsRun:
                 self.close()
         return task.value
 
+    def ready(self) -> bool:
+        return not self._pending or not self._pending[0].done.locked()
+
     def _first(self) -> _Task:
         """Hands out steps as far as the window goes, and gives the first that is under way."""
         crew, pending = self._crew or self._start(), self._pending

@@ -3,7 +3,8 @@
 A placed run stands between an engine's run and the iterator.  Whenever a batch is asked for it also
 asks for the next ones, until ``depth`` of them are on their way to the devices; a transfer takes
 its time while the user's step runs.  It grows by one batch per step: so the first batch comes as
-soon as it can, and an engine that measures sees its usual rhythm.
+soon as it can, and an engine that measures sees its usual rhythm.  A batch that is not made yet is
+not waited for as long as there is one ahead.
 
 All of this happens in the caller's thread.  A thread that places batches was tried, and made steps
 slower: it wakes up when a batch is taken, just when the caller dispatches the next step, and both
@@ -54,7 +55,7 @@ class PlacedRun:
     def next(self) -> Any:
         with self._lock:
             for _ in range(2 if self._started else 1):  # one to hand out, one to grow by
-                if len(self._ahead) <= self._depth and not self._ended:
+                if self._has_room():
                     self._pull()
             self._started = True
             if not self._ahead:
@@ -63,6 +64,15 @@ class PlacedRun:
         if type(element) is _Failure:
             raise element.error
         return element
+
+    def ready(self) -> bool:
+        return bool(self._ahead) or self._run.ready()
+
+    def _has_room(self) -> bool:
+        """Is there room ahead, and something to fill it with?  What is at hand does not wait."""
+        if self._ended or len(self._ahead) > self._depth:
+            return False
+        return not self._ahead or self._run.ready()
 
     def _pull(self) -> None:
         """Takes and places one more; an error is kept for its step, and ends the run."""

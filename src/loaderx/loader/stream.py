@@ -158,6 +158,9 @@ class StreamRun:
             self._positions.append((self._reading.state(), self.rows))
             return self._noted(made.tree)
 
+    def ready(self) -> bool:
+        return True  # it is cut here, from units that are made ahead
+
     def _noted(self, batch: Any) -> Noted:
         reading, noted = self._reading, self._supply.noted
         for each in noted:

@@ -148,6 +148,20 @@ class ProcessesRun:
                 raise self._deadly(task)
             return crew.element(task)
 
+    def ready(self) -> bool:
+        with self._lock:
+            shift = self._shift
+            if shift is None or shift.crew is None or not shift.crew.is_ours:
+                return True
+            crew, pending = shift.crew, shift.pending
+            if not pending or pending[0].is_done or self._is_closing:
+                return True
+            try:
+                crew.attend(0)
+            except Exception:
+                return True  # `next` will say what is wrong
+            return pending[0].is_done
+
     def _begin(self) -> _Shift:
         self._shift = shift = _Shift(self._workshop, self._workshop.crew())
         weakref.finalize(self, shift.end).atexit = False
