@@ -377,3 +377,45 @@ def test_the_epoch_of_batches_that_cross_a_finite_repeat():
     iterator = iter(DataLoader(arrays(5).repeat(3).batch(4), engine="inline"))
     iterator.seek(3)
     assert iterator.epoch == 2
+
+
+def test_epochs_are_counted_on_where_batches_cross_their_borders():
+    iterator = iter(DataLoader(arrays(100).repeat(3).batch(7)))
+    seen = []
+    for step in range(44):
+        iterator.seek(step)
+        seen.append(iterator.epoch)
+    assert seen == sorted(seen)
+    assert [seen.index(epoch) for epoch in range(4)] == [0, 15, 29, 43]
+
+
+def test_going_on_in_another_chain_says_what_comes_again():
+    iterator = iter(DataLoader(arrays(100).batch(10)))
+    iterator.seek(3)
+    state = {**iterator.get_state(), "step": np.int64(3)}
+    other = iter(DataLoader(arrays(100).batch(20)))
+    with pytest.warns(LoaderxWarning, match="at step 1 .*; 10 records before it come again"):
+        other.set_state(state, strict=False)
+    assert next(other)["x"].tolist() == list(range(20, 40))
+    exact = iter(DataLoader(arrays(100).batch(15)))
+    with pytest.warns(LoaderxWarning, match=r"Going on at step 2 \(it was step 3\)\.$"):
+        exact.set_state(state, strict=False)
+
+
+def test_new_weights_of_a_mix_by_index_are_warned_about():
+    parts = [arrays(100).repeat(), arrays(60).repeat()]
+    iterator = iter(DataLoader(Dataset.mix(parts, weights=[3, 1]).batch(8)))
+    iterator.seek(5)
+    other = iter(DataLoader(Dataset.mix(parts, weights=[1, 1]).batch(8)))
+    with pytest.warns(LoaderxWarning, match="some of their records come again"):
+        other.set_state(iterator.get_state(), strict=False)
+
+
+def test_a_state_of_another_epoch_names_the_way():
+    loader = DataLoader(arrays(100).batch(10))
+    state = loader.epoch(2).get_state()
+    with pytest.raises(StateError, match=r"go on with loader.epoch\(2\)"):
+        iter(loader).set_state(state)
+    again = loader.epoch(2)
+    again.set_state(state)
+    assert again.step == 20

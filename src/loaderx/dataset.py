@@ -64,12 +64,24 @@ class Dataset(Generic[T]):
     __slots__ = ("__weakref__", "_node")
     _node: Node
 
-    def __init__(self, path: str | os.PathLike[str], data: str, label: str, **more: str) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        data: str | None = None,
+        label: str | None = None,
+        **more: str,
+    ) -> None:
         """Arrays of an ``.npz``, or of a folder of ``.npy``, as records ``{"data", "label"}``.
 
         ``data`` and ``label`` are the names in the file; ``more`` adds leaves, as ``leaf="name in
         the file"``.
         """
+        if data is None or label is None:
+            raise ArgumentTypeError(
+                "Dataset(path, data, label) opens two arrays of a file by their names. Other ways "
+                "to begin: Dataset.from_arrays(...), from_source(...), from_file(path), "
+                "from_iterable(function)."
+            )
         names = {"data": data, "label": label, **more}
         for leaf, name in names.items():
             if not isinstance(name, str):
@@ -325,7 +337,11 @@ class Dataset(Generic[T]):
 
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
         """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
-        epochs = None if num_epochs is None else check_int("num_epochs", num_epochs, least=1)
+        epochs = None if num_epochs is None else check_int("num_epochs", num_epochs)
+        if epochs is not None and epochs < 1:
+            raise ArgumentError(
+                f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
+            )
         return Dataset._of(stages.Repeated(self._node, epochs))
 
     def take(self, n: int) -> Dataset[T]:
@@ -620,7 +636,7 @@ def _open_arrays(path: Any, keys: Any) -> dict[str, Any]:
 
 
 def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
-    if isinstance(datasets, Dataset) or not isinstance(datasets, Iterable):
+    if isinstance(datasets, (Dataset, Mapping)) or not isinstance(datasets, Iterable):
         raise ArgumentTypeError(f"{kind} needs a list of datasets, got {type(datasets).__name__}.")
     nodes = []
     for number, dataset in enumerate(datasets):

@@ -47,7 +47,7 @@ class AutoWorkshop:
         self.work = work
         self.max_workers = max_workers
         self.found: Found | None = None  # None: inline, or nothing has been measured yet
-        self.reason = "nothing has been measured yet"
+        self.reason = "there was too little to measure yet"
         self.no_processes = why_not()
         self._prefetch = prefetch
         self._processes: ProcessesWorkshop | None = None

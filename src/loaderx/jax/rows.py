@@ -32,7 +32,9 @@ def as_sharding(value: Any, path: str = "") -> Sharding | None:
     elif isinstance(value, jax.sharding.Mesh):
         hint = " Write NamedSharding(mesh, PartitionSpec('data')) to split rows over an axis."
     elif isinstance(value, str):
-        hint = f" Write jax.devices({value!r})[0]."
+        hint = " Write jax.devices()[0], or NamedSharding(mesh, PartitionSpec('data'))."
+        if value in ("cpu", "cuda", "gpu", "rocm", "tpu"):
+            hint = f" Write jax.devices({value!r})[0]."
     raise ArgumentTypeError(
         f"`sharding`{where} must be a jax Device or Sharding, or None to stay NumPy; "
         f"got {value!r} ({type(value).__name__}).{hint}"

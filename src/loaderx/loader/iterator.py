@@ -130,8 +130,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def epoch(self) -> int:
         """The epoch that the next step belongs to."""
         length = self._base.length
-        whole = 0 if length is None else self._position // length
-        return whole or epoch_of(self._base, self._position)
+        if not length:
+            return epoch_of(self._base, self._position)
+        whole, inside = divmod(self._position, length)
+        return whole * (epoch_of(self._base, length - 1) + 1) + epoch_of(self._base, inside)
 
     def seek(self, step: int) -> None:
         """Goes to a step; the next element handed out is that one."""
@@ -158,7 +160,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
                 f"the state is at step {step}, but this stream has steps {self._steps.start} to "
-                f"{self._steps.stop}. Was it saved in another epoch, or with more of them?"
+                f"{self._steps.stop}. Was it saved with more epochs, or in loader.epoch(e)? Then go on "
+                f"with loader.epoch({step // (self._base.length or 1)}).set_state(...)."
             )
         self.seek(step)
 

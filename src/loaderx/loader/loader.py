@@ -32,8 +32,24 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _ENDLESS = 1 << 62
-_UNSET: Any = object()
 _ENGINES = ("auto", "inline", "threads", "processes")
+
+
+class _Default:
+    """The default of an argument, if it matters whether it was given."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+_SHUFFLE: Any = _Default(True)
+_NUM_EPOCHS: Any = _Default(1)
+_SEED: Any = _Default(0)
+_TRANSFORM: Any = _Default(None)
+_DROP_REMAINDER: Any = _Default(False)
 
 
 class DataLoader(Generic[T]):
@@ -103,11 +119,11 @@ class DataLoader(Generic[T]):
         dataset: Any,
         *,
         batch_size: int | None = None,
-        shuffle: bool = _UNSET,
-        num_epochs: int | None = _UNSET,
-        seed: int = _UNSET,
-        transform: Callable[[Any], Any] | None = _UNSET,
-        drop_remainder: bool = _UNSET,
+        shuffle: bool = _SHUFFLE,
+        num_epochs: int | None = _NUM_EPOCHS,
+        seed: int = _SEED,
+        transform: Callable[[Any], Any] | None = _TRANSFORM,
+        drop_remainder: bool = _DROP_REMAINDER,
         engine: str | Engine = "auto",
         num_workers: int | None = None,
         prefetch: int | None = None,
@@ -122,13 +138,17 @@ class DataLoader(Generic[T]):
             "transform": transform,
             "drop_remainder": drop_remainder,
         }
-        given = {name: value for name, value in short.items() if value is not _UNSET}
+        given = [name for name, value in short.items() if type(value) is not _Default]
         chain = Dataset.from_source(dataset)
         if batch_size is not None:
-            chain = _short_form(chain, batch_size, **given)
+            values = {
+                name: value.value if type(value) is _Default else value
+                for name, value in short.items()
+            }
+            chain = _short_form(chain, batch_size, **values)
         elif given:
             raise ArgumentTypeError(
-                f"`{next(iter(given))}` needs `batch_size`; without it the dataset says "
+                f"`{given[0]}` needs `batch_size`; without it the dataset says "
                 "everything: write it as a stage, such as .shuffle(seed=0)."
             )
         self.dataset: Dataset[Any] = chain
@@ -214,7 +234,10 @@ class DataLoader(Generic[T]):
         return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
 
     def close(self) -> None:
-        """Stops every iterator of this loader, and its workers.  Closing twice is fine."""
+        """Stops every iterator of this loader, and its workers.
+
+        It is a pause, not an end: iterators keep their positions, and ``next`` starts anew.
+        """
         for iterator in list(self._iterators):
             iterator.close()
         if self._workshop is not None:
@@ -253,11 +276,11 @@ def _short_form(
     dataset: Dataset[Any],
     batch_size: int,
     *,
-    shuffle: bool = True,
-    num_epochs: int | None = 1,
-    seed: int = 0,
-    transform: Callable[[Any], Any] | None = None,
-    drop_remainder: bool = False,
+    shuffle: bool,
+    num_epochs: int | None,
+    seed: int,
+    transform: Callable[[Any], Any] | None,
+    drop_remainder: bool,
 ) -> Dataset[Any]:
     check_int("batch_size", batch_size, least=1)
     check_seed(seed)

@@ -7,6 +7,7 @@ records, for a chain whose batch size has changed.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -51,8 +52,8 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
         )
     moved = _same_record(state, base)
     warnings.warn(
-        f"the state belongs to another chain: {problem} Going on at step {moved} "
-        f"(it was step {step}).",
+        f"the state belongs to another chain: {problem} Going on at step {moved} (it was step "
+        f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}",
         LoaderxWarning,
         stacklevel=4,
     )
@@ -66,25 +67,38 @@ def _parse(state: Any) -> tuple[int, list[str]]:
         raise StateError(
             f"the state has version {state['version']!r}, this loaderx reads {STATE_VERSION}."
         )
-    step = state["step"]
     for name in ("step", "epoch", "record"):
         value = state.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
             raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
     if not isinstance(state["chain"], (list, tuple)):
         raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
-    return step, [str(stage) for stage in state["chain"]]
+    return operator.index(state["step"]), [str(stage) for stage in state["chain"]]
 
 
 def _same_record(state: dict[str, Any], base: Node) -> int:
     """The step at the record that the state names, in a chain that may be cut another way."""
-    epoch, record = state.get("epoch", 0), state.get("record", 0)
+    epoch, record = _record_of(state)
     size = (base.batch_size if base.batched else 1) or 1
     if base.length is None:
         return int(record // size)
     rows = rows_before(base, base.length)
     epoch, record = epoch + record // rows, record % rows  # it may have counted on and on
     return int(epoch * base.length + min(record // size, base.length))
+
+
+def _record_of(state: dict[str, Any]) -> tuple[int, int]:
+    return operator.index(state.get("epoch", 0)), operator.index(state.get("record", 0))
+
+
+def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
+    """Batches are whole: how many records before the state's come once more?"""
+    epoch, record = _record_of(state)
+    if base.length is not None:
+        rounds, step = divmod(step, base.length)
+        record += (epoch - rounds) * rows_before(base, base.length)
+    again = record - rows_before(base, step)
+    return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
 
 def _difference(saved: list[str], here: list[str]) -> str | None:
@@ -96,6 +110,17 @@ def _difference(saved: list[str], here: list[str]) -> str | None:
     if len(here) > len(saved):
         return f"it had no stage {here[len(saved)]!r}."
     return None
+
+
+def _about_mixes(saved: list[str], here: list[str]) -> str:
+    """With other weights, record n of a mix is another one."""
+    old, new = ([mark for mark in chain if mark.startswith("mix(")] for chain in (saved, here))
+    if old == new or not (old and new):
+        return ""
+    return (
+        " A mix that is read by index has one position for all of its datasets: with other weights "
+        "some of their records come again, and others are left out."
+    )
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
@@ -140,7 +165,10 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
     if not isinstance(lanes, dict) or not isinstance(above, (list, tuple)):
-        raise StateError("the state has no lanes: it belongs to a dataset that is no stream.")
+        raise StateError(
+            "the state has no lanes: it belongs to a dataset that is no stream, and has no "
+            f"position for one. {_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
+        )
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
     if problem is None:

@@ -20,8 +20,14 @@ class ObjectSource:
 
     def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
         if not (hasattr(obj, "__len__") and hasattr(obj, "__getitem__")):
+            hint = ""
+            if callable(obj) or hasattr(obj, "__iter__"):
+                hint = (
+                    " What can only be read from its beginning goes into "
+                    "Dataset.from_iterable(function), where the function gives a new iterator."
+                )
             raise ArgumentTypeError(
-                f"a source needs __len__ and __getitem__; {type(obj).__name__} has not both."
+                f"a source needs __len__ and __getitem__; {type(obj).__name__} has not both.{hint}"
             )
         if isinstance(obj, (str, bytes)):
             raise ArgumentTypeError(
