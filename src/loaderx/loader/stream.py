@@ -297,8 +297,8 @@ class StreamIterator(LoaderIterator[T]):
             raise ArgumentError(
                 f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
             )
-        before = (self._position, self._saved, self._fresh)
         self._stop()
+        before = (self._position, self._saved, self._fresh)
         self._position = found.step
         self._saved, self._fresh = (found.counters, found.positions), found.is_other
         try:
