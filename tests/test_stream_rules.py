@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
 import sys
 import warnings
+import weakref
 
 import cloudpickle
 import numpy as np
@@ -479,6 +481,35 @@ def test_an_iterable_with_a_state_is_not_read_again():
     assert made[-1].read == 10
 
 
+class Kept(Stateful):
+    """As Hugging Face's are: what was loaded is where every pass begins from then on."""
+
+    begin = 0
+
+    def __iter__(self):
+        self.at = self.begin
+        return super().__iter__()
+
+    def load_state_dict(self, state):
+        self.begin = state["at"]
+
+
+@pytest.mark.parametrize("make", [Stateful, Kept])
+def test_an_object_with_a_state_begins_where_it_was_given(make):
+    """Whoever reads it for the second time loads the state that it had before the first."""
+    dataset = Dataset.from_iterable(make()).repeat(2).batch(4)
+    expected = list(DataLoader(Dataset.from_iterable(make).repeat(2).batch(4)))
+    iterator = iter(DataLoader(dataset))
+    for step in range(len(expected) + 1):
+        iterator.seek(0)
+        assert_same([next(iterator) for _ in range(step)], expected[:step])
+        iterator.set_state(iterator.get_state())
+        iterator.set_state(json.loads(json.dumps(iterator.get_state())))
+        assert_same(list(iterator), expected[step:])
+    head(DataLoader(dataset), 1)
+    assert_same(list(DataLoader(dataset)), expected)
+
+
 def test_an_iterable_that_is_shorter_now():
     length = 20
     dataset = Dataset.from_iterable(lambda: range(length)).batch(5)
@@ -799,6 +830,21 @@ def test_records_of_a_stream_are_the_users_own():
     for record in Dataset.from_arrays(x=data).filter(lambda r: True):
         record["x"][...] = 0
     assert data.sum() == 66
+
+
+@pytest.mark.parametrize("stages", [lambda d: d, lambda d: Dataset.mix([d, d]).shuffle(window=4)])
+def test_a_dropped_iterator_is_gone_at_once(stages):
+    """What it runs ends with it; nothing waits for the garbage collector."""
+    iterator = iter(DataLoader(stages(arrays(60).filter(odd).repeat()).batch(4), engine="inline"))
+    next(iterator)
+    reading = weakref.ref(iterator._batches._reading)
+    gc.collect()
+    gc.disable()
+    try:
+        del iterator
+        assert reading() is None
+    finally:
+        gc.enable()
 
 
 def test_ctrl_c_ends_a_stream():
