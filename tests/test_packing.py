@@ -245,12 +245,31 @@ def test_bad_arguments(arguments, error, message):
             {"max_segments": 2},
             "`pack` adds a leaf 't_positions', but records have one already",
         ),
+        (
+            [{"t": np.arange(3, dtype=np.uint16)}],
+            {"pad_value": -1},
+            '`pad_value` is -1, and leaf "t" is uint16, which has no such value. Give another one',
+        ),
+        (documents([3]), {"max_segments": 2, "pad_value": 0.5}, "`pad_value` is 0.5, and leaf"),
+        (
+            [{"t": np.arange(3, dtype=np.uint8)}],
+            {"bos": 256},
+            '`bos` is 256, and leaf "t" is uint8',
+        ),
+        ([{"t": np.arange(3)}], {"bos": "<s>"}, "`bos` is '<s>', and leaf \"t\" is int64"),
     ],
 )
 def test_bad_records(records, arguments, message):
     dataset = Dataset.from_source(records).pack(**{"lengths": {"t": 10}, **arguments})
     with pytest.raises(RecordError, match=message):
         list(dataset)
+
+
+def test_strings_once_per_segment():
+    records = [{"t": [1] * n, "name": "n" * n, "tags": ["x", str(n)]} for n in (3, 2, 4)]
+    batch = next(iter(Dataset.from_source(records).pack({"t": 5}, max_segments=2).batch(2)))
+    assert batch["name"].tolist() == [["nnn", "nn"], ["nnnn", ""]]
+    assert batch["tags"].tolist() == [[["x", "3"], ["x", "2"]], [["x", "4"], ["", ""]]]
 
 
 def test_records_of_length_zero_take_no_segment():
