@@ -150,6 +150,13 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
             "the same rows all the same."
         )
+    elif saved[-1] != here[-1]:
+        before, now = (mark.removeprefix("units ") for mark in (saved[-1], here[-1]))
+        raise StateError(
+            f"the state counts in units of {before} records, and this chain in units of {now}: the "
+            "same numbers would be other rows, so strict=False is of no use. Units are as long as "
+            "the largest window; without windows, lanes and the length of a small dataset decide."
+        )
     else:
         warnings.warn(
             f"the state belongs to another chain: {problem} Going on at the same rows.",
