@@ -25,6 +25,7 @@ from loaderx import (
     LoaderxError,
     LoaderxWarning,
     RecordError,
+    StackError,
     StateError,
     merge_states,
 )
@@ -103,9 +104,10 @@ STREAM = Dataset.range(100).filter(even)
             r"2 hosts cannot share 1 lane of a stream.*Write batch\(4, lanes=2\)",
         ),
         (
-            lambda: DataLoader(STREAM.repeat().batch(12, lanes=4), shard=(0, 3)),
+            lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 3)),
             ChainError,
-            "3 hosts cannot share 4 lanes of a stream: the number of hosts must divide the lanes",
+            r"3 hosts cannot share 4 lanes of a stream: the number of hosts must divide the lanes. "
+            r"Write batch\(18, lanes=3\)",
         ),
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2), shard=(0, 2)),
@@ -299,6 +301,38 @@ def test_padding_and_collating():
     assert [int(x) for x in collated] == [380, 1180, 890]
 
 
+def everything(record):
+    return True
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_padding_where_units_meet(engine):
+    """A batch of several units is padded as a batch of one; a misfit is the fault of its batch."""
+    records = [{"a": {"t": [i] * (i % 3)}, "n": i} for i in range(40)]
+    records[33] = {"a": {"t": list(range(9))}, "n": 33}
+    records[:4] = [{"a": {"t": []}, "n": i} for i in range(4)]  # nobody knows what it is empty of
+    for dataset in (
+        Dataset.from_source(records).filter(everything),
+        Dataset.from_source(records[:5]).filter(everything).repeat(8),
+        Dataset.mix([Dataset.from_source(records).filter(everything)] * 2, [1, 2]),
+    ):
+        batched = dataset.batch(6, pad_to={"a.t": 4}, pad_value=7)
+        iterator = iter(DataLoader(batched, engine=engine, num_workers=1))
+        plain = iter(dataset)
+        while rows := head(plain, 6):
+            if any(len(row["a"]["t"]) > 4 for row in rows):
+                with pytest.raises(
+                    StackError, match=r'cannot pad leaf "a.t" to 4: record 33 .*has len'
+                ):
+                    next(iterator)
+                break
+            batch = next(iterator)
+            texts = [row["a"]["t"] for row in rows]
+            assert batch["n"].tolist() == [row["n"] for row in rows]
+            assert batch["a"]["t"].tolist() == [(text + [7] * 4)[:4] for text in texts]
+            assert batch["a"]["t_length"].tolist() == list(map(len, texts))
+
+
 def test_pad_remainder():
     masked = Dataset.from_arrays(x=np.arange(5)).filter(lambda r: True).batch(4, pad_remainder=True)
     assert [b["mask"].tolist() for b in masked] == [[True] * 4, [True, False, False, False]]
@@ -332,6 +366,19 @@ def test_on_error_leaves_records_out():
 
     read = Dataset.from_source(Broken()).filter(lambda x: True).on_error("replace")
     assert numbers(read) == [0, 1, 3, 4, 5]
+
+
+def test_on_error_after_a_take_or_skip_counts_what_fails():
+    def picky(x):
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    stream = Dataset.range(12).filter(everything)
+    assert numbers(stream.take(6).map(picky).on_error("replace")) == [0, 1, 2, 4, 5]
+    assert numbers(stream.skip(6).map(picky).on_error("replace")) == [6, 7, 8, 9, 10, 11]
+    batches = stream.take(6).map(picky).batch(4).on_error("replace")
+    assert [b.tolist() for b in DataLoader(batches)] == [[0, 1, 2, 4], [5]]
 
 
 def test_reprs():
@@ -674,6 +721,24 @@ def test_states_that_do_not_fit():
         # What was refused leaves the iterator where it was.
         assert_same([next(iterator)], [next(expected)])
         assert iterator.step == (steps := steps + 1)
+
+
+def test_other_units_are_refused_even_if_not_strict():
+    """Their numbers mean other rows: going on would leave records out, or read them twice."""
+    dataset = Dataset.range(1000).filter(even)
+    state = state_of(dataset.shuffle(window=8).batch(4), 20)
+    for other in (
+        dataset.shuffle(window=16).batch(4),
+        Dataset.range(3000).filter(even).shuffle(window=4).batch(4),
+    ):
+        iterator = iter(DataLoader(other))
+        with pytest.raises(StateError, match=r"in units of 8 records, and this chain .* of (16|4)"):
+            iterator.set_state(state, strict=False)
+        assert iterator.step == 0
+    longer = iter(DataLoader(Dataset.range(3000).filter(even).shuffle(window=8).batch(4)))
+    with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
+        longer.set_state(state, strict=False)
+    assert sorted(next(longer).tolist()) == [160, 162, 164, 166]
 
 
 def test_a_renamed_function_only_warns():

@@ -103,8 +103,9 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if batch.lanes % hosts:
         raise ChainError(
             f"{hosts} hosts cannot share {batch.lanes} lane{'s' if batch.lanes > 1 else ''} of a "
-            f"stream: the number of hosts must divide the lanes. Write batch({batch.size}, "
-            f"lanes={hosts}), or a multiple of {hosts} to be free to use more hosts later."
+            "stream: the number of hosts must divide the lanes. Write "
+            f"batch({-(-batch.size // hosts) * hosts}, lanes={hosts}), or a multiple of {hosts} to "
+            "be free to use more hosts later."
         )
     if batch.input.ends and not _is_bounded(node, batch):
         raise ChainError(

@@ -114,6 +114,8 @@ class Builder:
                 return repeated
             case stages.Sliced():
                 pushed, rest = _split(above)
+                if any(isinstance(stage, chunks.Guard) for stage in pushed):
+                    pushed, rest = [], [*above]  # what fails has been counted
                 last = finish if not rest else self.plan.loose
                 below = self.records(node.input, pushed, passes, last)
                 begin, count = node.start, node.count
@@ -339,7 +341,7 @@ class Reading:
             self._cut = cutting.CutRecords(readers)
         else:
             self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
-        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), "repeat", first, stop)
+        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), ".repeat()", first, stop)
         self._top.start(())
 
     def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
