@@ -295,7 +295,7 @@ def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_val
         made = None
     if made is None or (dtype.kind in "iu" and not np.array_equal(made, value)):
         raise StackError(
-            f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. Give "
-            "another one (a dict has one for each leaf), or cast the leaf in .map()."
+            f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. "
+            "Give another one (a dict has one for each leaf), or cast the leaf in .map()."
         )
     return made
