@@ -265,6 +265,23 @@ def test_bad_records(records, arguments, message):
         list(dataset)
 
 
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "concat"])
+def test_split_loses_nothing_of_any_leaf(strategy):
+    """A record has as many pieces as its longest leaf needs, whichever that is."""
+    sizes = [(5, 2), (2, 9), (0, 11), (9, 0), (4, 3), (13, 13), (0, 0)]
+    records = [{"t": 100 * i + np.arange(n), "u": -100 * i - np.arange(m)}
+               for i, (n, m) in enumerate(sizes, 1)]  # fmt: skip
+    whole = strategy == "concat"
+    dataset = Dataset.from_source(records).pack(
+        {"t": 4, "u": 5}, strategy=strategy, overflow="split", whole_documents=whole
+    )
+    rows = list(dataset)
+    assert_same(rows, list(stream_oracle.elements(dataset)))
+    for leaf in ("t", "u"):
+        found = [x for row in rows for x in row[leaf][row[f"{leaf}_segment_ids"] > 0].tolist()]
+        assert sorted(found) == sorted(x for record in records for x in record[leaf].tolist())
+
+
 def test_strings_once_per_segment():
     records = [{"t": [1] * n, "name": "n" * n, "tags": ["x", str(n)]} for n in (3, 2, 4)]
     batch = next(iter(Dataset.from_source(records).pack({"t": 5}, max_segments=2).batch(2)))

@@ -149,7 +149,7 @@ def _fitted(
         return _Segments(record, begin, np.minimum(end, limits[:, None]))
     if options.overflow == "drop":
         return _Segments(record, begin, end).pick(~too_long)
-    pieces = -(-end // limits[:, None]).max(axis=0)
+    pieces = (-(-end // limits[:, None])).max(axis=0)
     which = np.repeat(np.arange(len(record)), pieces)
     piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     begin = np.minimum(piece * limits[:, None], end[:, which])
