@@ -333,6 +333,16 @@ def test_padding_where_units_meet(engine):
             assert batch["a"]["t_length"].tolist() == list(map(len, texts))
 
 
+def test_records_without_leaves():
+    for dataset in (
+        Dataset.range(5).filter(everything).map(lambda x: {}),
+        Dataset.range(5).filter(everything).map(lambda run: {}, batched=True),
+        Dataset.from_iterable(lambda: [{}] * 5),
+    ):
+        assert list(dataset.batch(2)) == list(Dataset.range(5).map(lambda x: {}).batch(2))
+        assert list(dataset.shuffle(window=2)) == [{}] * 5
+
+
 def test_pad_remainder():
     masked = Dataset.from_arrays(x=np.arange(5)).filter(lambda r: True).batch(4, pad_remainder=True)
     assert [b["mask"].tolist() for b in masked] == [[True] * 4, [True, False, False, False]]
