@@ -782,8 +782,16 @@ def test_merging_states():
     moved = {**parts[0], "lanes": {"0": [0, [9, 9]]}}
     with pytest.raises(StateError, match="lane 0 is in two states, at different positions"):
         merge_states([parts[0], moved])
-    with pytest.raises(ArgumentError, match="needs a list of the states of all hosts"):
-        merge_states([])
+    for wrong in ([], None, parts[0]):
+        with pytest.raises(ArgumentError, match="needs a list of the states of all hosts"):
+            merge_states(wrong)
+    for wrong in ([1, 2], {"a": [0, 1]}):
+        with pytest.raises(StateError, match="this is no state of a loader"):
+            merge_states([parts[0], {**parts[1], "lanes": wrong}])
+    bare = {key: value for key, value in parts[1].items() if key != "lanes"}
+    for both in ([parts[0], bare], [bare, parts[0]]):
+        with pytest.raises(StateError, match="only one of them has lanes"):
+            merge_states(both)
     with pytest.raises(StateError, match="this is no state of a loader"):
         merge_states([{}])
 

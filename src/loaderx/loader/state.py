@@ -71,7 +71,9 @@ def _parse(state: Any) -> tuple[int, list[str]]:
         value = state.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
-    if not isinstance(state["chain"], (list, tuple)):
+    lanes = state.get("lanes", {})
+    fits = isinstance(lanes, dict) and all(str(lane).isdecimal() for lane in lanes)
+    if not fits or not isinstance(state["chain"], (list, tuple)):
         raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
     return step, [str(stage) for stage in state["chain"]]
 
@@ -139,7 +141,7 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     """The position from which the lanes of this host go on."""
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
-    if not isinstance(lanes, dict) or not isinstance(above, (list, tuple)):
+    if lanes is None or not isinstance(above, (list, tuple)):
         raise StateError("the state has no lanes: it belongs to a dataset that is no stream.")
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
@@ -189,7 +191,8 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     >>> next(one).tolist()
     [4, 6, 12, 14]
     """
-    parts = [] if isinstance(states, Mapping) else list(states)
+    is_list = isinstance(states, Iterable) and not isinstance(states, Mapping)
+    parts = list(states) if is_list else []
     if not parts:
         raise ArgumentError("merge_states needs a list of the states of all hosts.")
     first, *others = parts
@@ -204,6 +207,8 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 f"{other_step}. Save all hosts after the same step."
             )
         problem = _difference(chain, other_chain)
+        if problem is None and ("lanes" in first) != ("lanes" in other):
+            problem = "only one of them has lanes."
         if problem is not None:
             raise StateError(f"state {number} belongs to another chain than state 0: {problem}")
         for key in first.keys() | other.keys():
