@@ -88,13 +88,17 @@ def test_bad_records():
         list(Dataset.from_source(texts([1])).bucket([8], 2, leaves="u"))
     with pytest.raises(RecordError, match="record 0 has no leaf with a length to go by"):
         list(Dataset.from_source([{"x": 1}]).bucket([8], 2))
+    with pytest.raises(RecordError, match='record 1 has no leaf "t", as others have'):
+        list(Dataset.from_source([{"t": [1]}, {"u": [1]}]).bucket([8], 2))
+    with pytest.raises(RecordError, match='in record 1 leaf "t" is a single value, with no length'):
+        list(Dataset.from_source([{"t": [1]}, {"t": 1}]).bucket([8], 2))
 
 
 def test_hosts_are_refused():
     dataset = Dataset.from_source(texts([1, 2])).bucket([8], 2, leaves="t")
     with pytest.raises(ChainError, match="several hosts cannot share the batches of .bucket"):
         DataLoader(dataset.take(3), shard=(0, 2))
-    with pytest.raises(ChainError, match="batch after batch"):
+    with pytest.raises(ChainError, match="batch after batch.*Leave one of the two out"):
         dataset.batch(2)
     with pytest.raises(ChainError, match="unbatch of a stream"):
         dataset.unbatch()

@@ -245,12 +245,48 @@ def test_bad_arguments(arguments, error, message):
             {"max_segments": 2},
             "`pack` adds a leaf 't_positions', but records have one already",
         ),
+        (
+            [{"t": np.arange(3, dtype=np.uint16)}],
+            {"pad_value": -1},
+            '`pad_value` is -1, and leaf "t" is uint16, which has no such value. Give another one',
+        ),
+        (documents([3]), {"max_segments": 2, "pad_value": 0.5}, "`pad_value` is 0.5, and leaf"),
+        (
+            [{"t": np.arange(3, dtype=np.uint8)}],
+            {"bos": 256},
+            '`bos` is 256, and leaf "t" is uint8',
+        ),
+        ([{"t": np.arange(3)}], {"bos": "<s>"}, "`bos` is '<s>', and leaf \"t\" is int64"),
     ],
 )
 def test_bad_records(records, arguments, message):
     dataset = Dataset.from_source(records).pack(**{"lengths": {"t": 10}, **arguments})
     with pytest.raises(RecordError, match=message):
         list(dataset)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "concat"])
+def test_split_loses_nothing_of_any_leaf(strategy):
+    """A record has as many pieces as its longest leaf needs, whichever that is."""
+    sizes = [(5, 2), (2, 9), (0, 11), (9, 0), (4, 3), (13, 13), (0, 0)]
+    records = [{"t": 100 * i + np.arange(n), "u": -100 * i - np.arange(m)}
+               for i, (n, m) in enumerate(sizes, 1)]  # fmt: skip
+    whole = strategy == "concat"
+    dataset = Dataset.from_source(records).pack(
+        {"t": 4, "u": 5}, strategy=strategy, overflow="split", whole_documents=whole
+    )
+    rows = list(dataset)
+    assert_same(rows, list(stream_oracle.elements(dataset)))
+    for leaf in ("t", "u"):
+        found = [x for row in rows for x in row[leaf][row[f"{leaf}_segment_ids"] > 0].tolist()]
+        assert sorted(found) == sorted(x for record in records for x in record[leaf].tolist())
+
+
+def test_strings_once_per_segment():
+    records = [{"t": [1] * n, "name": "n" * n, "tags": ["x", str(n)]} for n in (3, 2, 4)]
+    batch = next(iter(Dataset.from_source(records).pack({"t": 5}, max_segments=2).batch(2)))
+    assert batch["name"].tolist() == [["nnn", "nn"], ["nnnn", ""]]
+    assert batch["tags"].tolist() == [[["x", "3"], ["x", "2"]], [["x", "4"], ["", ""]]]
 
 
 def test_records_of_length_zero_take_no_segment():

@@ -414,7 +414,7 @@ def test_new_weights_of_a_mix_by_index_are_warned_about():
 def test_a_state_of_another_epoch_names_the_way():
     loader = DataLoader(arrays(100).batch(10))
     state = loader.epoch(2).get_state()
-    with pytest.raises(StateError, match=r"go on with loader.epoch\(2\)"):
+    with pytest.raises(StateError, match=r"Go on with loader.epoch\(2\)"):
         iter(loader).set_state(state)
     again = loader.epoch(2)
     again.set_state(state)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
 import sys
 import warnings
+import weakref
 
 import cloudpickle
 import numpy as np
@@ -23,6 +25,7 @@ from loaderx import (
     LoaderxError,
     LoaderxWarning,
     RecordError,
+    StackError,
     StateError,
     merge_states,
 )
@@ -101,9 +104,10 @@ STREAM = Dataset.range(100).filter(even)
             r"2 hosts cannot share 1 lane of a stream.*Write batch\(4, lanes=2\)",
         ),
         (
-            lambda: DataLoader(STREAM.repeat().batch(12, lanes=4), shard=(0, 3)),
+            lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 3)),
             ChainError,
-            "3 hosts cannot share 4 lanes of a stream: the number of hosts must divide the lanes",
+            r"3 hosts cannot share 4 lanes of a stream: the number of hosts must divide the lanes. "
+            r"Write batch\(18, lanes=3\)",
         ),
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2), shard=(0, 2)),
@@ -297,6 +301,48 @@ def test_padding_and_collating():
     assert [int(x) for x in collated] == [380, 1180, 890]
 
 
+def everything(record):
+    return True
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_padding_where_units_meet(engine):
+    """A batch of several units is padded as a batch of one; a misfit is the fault of its batch."""
+    records = [{"a": {"t": [i] * (i % 3)}, "n": i} for i in range(40)]
+    records[33] = {"a": {"t": list(range(9))}, "n": 33}
+    records[:4] = [{"a": {"t": []}, "n": i} for i in range(4)]  # nobody knows what it is empty of
+    for dataset in (
+        Dataset.from_source(records).filter(everything),
+        Dataset.from_source(records[:5]).filter(everything).repeat(8),
+        Dataset.mix([Dataset.from_source(records).filter(everything)] * 2, [1, 2]),
+    ):
+        batched = dataset.batch(6, pad_to={"a.t": 4}, pad_value=7)
+        iterator = iter(DataLoader(batched, engine=engine, num_workers=1))
+        plain = iter(dataset)
+        while rows := head(plain, 6):
+            if any(len(row["a"]["t"]) > 4 for row in rows):
+                with pytest.raises(
+                    StackError, match=r'cannot pad leaf "a.t" to 4: record 33 .*has len'
+                ):
+                    next(iterator)
+                break
+            batch = next(iterator)
+            texts = [row["a"]["t"] for row in rows]
+            assert batch["n"].tolist() == [row["n"] for row in rows]
+            assert batch["a"]["t"].tolist() == [(text + [7] * 4)[:4] for text in texts]
+            assert batch["a"]["t_length"].tolist() == list(map(len, texts))
+
+
+def test_records_without_leaves():
+    for dataset in (
+        Dataset.range(5).filter(everything).map(lambda x: {}),
+        Dataset.range(5).filter(everything).map(lambda run: {}, batched=True),
+        Dataset.from_iterable(lambda: [{}] * 5),
+    ):
+        assert list(dataset.batch(2)) == list(Dataset.range(5).map(lambda x: {}).batch(2))
+        assert list(dataset.shuffle(window=2)) == [{}] * 5
+
+
 def test_pad_remainder():
     masked = Dataset.from_arrays(x=np.arange(5)).filter(lambda r: True).batch(4, pad_remainder=True)
     assert [b["mask"].tolist() for b in masked] == [[True] * 4, [True, False, False, False]]
@@ -330,6 +376,19 @@ def test_on_error_leaves_records_out():
 
     read = Dataset.from_source(Broken()).filter(lambda x: True).on_error("replace")
     assert numbers(read) == [0, 1, 3, 4, 5]
+
+
+def test_on_error_after_a_take_or_skip_counts_what_fails():
+    def picky(x):
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    stream = Dataset.range(12).filter(everything)
+    assert numbers(stream.take(6).map(picky).on_error("replace")) == [0, 1, 2, 4, 5]
+    assert numbers(stream.skip(6).map(picky).on_error("replace")) == [6, 7, 8, 9, 10, 11]
+    batches = stream.take(6).map(picky).batch(4).on_error("replace")
+    assert [b.tolist() for b in DataLoader(batches)] == [[0, 1, 2, 4], [5]]
 
 
 def test_reprs():
@@ -477,6 +536,35 @@ def test_an_iterable_with_a_state_is_not_read_again():
     fresh.set_state(iterator.get_state())
     assert [b.tolist() for b in fresh] == [[20, 21, 22, 23, 24], [25, 26, 27, 28, 29]]
     assert made[-1].read == 10
+
+
+class Kept(Stateful):
+    """As Hugging Face's are: what was loaded is where every pass begins from then on."""
+
+    begin = 0
+
+    def __iter__(self):
+        self.at = self.begin
+        return super().__iter__()
+
+    def load_state_dict(self, state):
+        self.begin = state["at"]
+
+
+@pytest.mark.parametrize("make", [Stateful, Kept])
+def test_an_object_with_a_state_begins_where_it_was_given(make):
+    """Whoever reads it for the second time loads the state that it had before the first."""
+    dataset = Dataset.from_iterable(make()).repeat(2).batch(4)
+    expected = list(DataLoader(Dataset.from_iterable(make).repeat(2).batch(4)))
+    iterator = iter(DataLoader(dataset))
+    for step in range(len(expected) + 1):
+        iterator.seek(0)
+        assert_same([next(iterator) for _ in range(step)], expected[:step])
+        iterator.set_state(iterator.get_state())
+        iterator.set_state(json.loads(json.dumps(iterator.get_state())))
+        assert_same(list(iterator), expected[step:])
+    head(DataLoader(dataset), 1)
+    assert_same(list(DataLoader(dataset)), expected)
 
 
 def test_an_iterable_that_is_shorter_now():
@@ -636,11 +724,31 @@ def test_states_that_do_not_fit():
         iterator.set_state(iter(DataLoader(arrays(9).batch(3))).get_state())
     with pytest.raises(StateError, match="belongs to a stream, and this dataset is none"):
         iter(DataLoader(arrays(9).batch(3))).set_state(state)
+    expected, steps = iter(endless()), 0
     for wrong in ([1], [0, [1, -1]], [0, [1, True]], "x", None):
         with pytest.raises(StateError, match="does not fit this chain|a whole number is expected"):
             iterator.set_state({**state, "lanes": dict.fromkeys("0123", wrong)})
-    assert iterator.step == 0
-    assert_same(head(iterator, 2), head(endless(), 2))
+        # What was refused leaves the iterator where it was.
+        assert_same([next(iterator)], [next(expected)])
+        assert iterator.step == (steps := steps + 1)
+
+
+def test_other_units_are_refused_even_if_not_strict():
+    """Their numbers mean other rows: going on would leave records out, or read them twice."""
+    dataset = Dataset.range(1000).filter(even)
+    state = state_of(dataset.shuffle(window=8).batch(4), 20)
+    for other in (
+        dataset.shuffle(window=16).batch(4),
+        Dataset.range(3000).filter(even).shuffle(window=4).batch(4),
+    ):
+        iterator = iter(DataLoader(other))
+        with pytest.raises(StateError, match=r"in units of 8 records, and this chain .* of (16|4)"):
+            iterator.set_state(state, strict=False)
+        assert iterator.step == 0
+    longer = iter(DataLoader(Dataset.range(3000).filter(even).shuffle(window=8).batch(4)))
+    with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
+        longer.set_state(state, strict=False)
+    assert sorted(next(longer).tolist()) == [160, 162, 164, 166]
 
 
 def test_a_renamed_function_only_warns():
@@ -674,8 +782,16 @@ def test_merging_states():
     moved = {**parts[0], "lanes": {"0": [0, [9, 9]]}}
     with pytest.raises(StateError, match="lane 0 is in two states, at different positions"):
         merge_states([parts[0], moved])
-    with pytest.raises(ArgumentError, match="needs a list of the states of all hosts"):
-        merge_states([])
+    for wrong in ([], None, parts[0]):
+        with pytest.raises(ArgumentError, match="needs a list of the states of all hosts"):
+            merge_states(wrong)
+    for wrong in ([1, 2], {"a": [0, 1]}):
+        with pytest.raises(StateError, match="this is no state of a loader"):
+            merge_states([parts[0], {**parts[1], "lanes": wrong}])
+    bare = {key: value for key, value in parts[1].items() if key != "lanes"}
+    for both in ([parts[0], bare], [bare, parts[0]]):
+        with pytest.raises(StateError, match="only one of them has lanes"):
+            merge_states(both)
     with pytest.raises(StateError, match="this is no state of a loader"):
         merge_states([{}])
 
@@ -797,6 +913,21 @@ def test_records_of_a_stream_are_the_users_own():
     for record in Dataset.from_arrays(x=data).filter(lambda r: True):
         record["x"][...] = 0
     assert data.sum() == 66
+
+
+@pytest.mark.parametrize("stages", [lambda d: d, lambda d: Dataset.mix([d, d]).shuffle(window=4)])
+def test_a_dropped_iterator_is_gone_at_once(stages):
+    """What it runs ends with it; nothing waits for the garbage collector."""
+    iterator = iter(DataLoader(stages(arrays(60).filter(odd).repeat()).batch(4), engine="inline"))
+    next(iterator)
+    reading = weakref.ref(iterator._batches._reading)
+    gc.collect()
+    gc.disable()
+    try:
+        del iterator
+        assert reading() is None
+    finally:
+        gc.enable()
 
 
 def test_ctrl_c_ends_a_stream():

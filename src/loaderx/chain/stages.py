@@ -378,10 +378,10 @@ class Batched(Single):
                 "dataset can be cut for any number of hosts as it is: leave `lanes` out."
             )
         if self.input.batched:
-            raise ChainError(
-                "batch after batch: the elements are batches already. "
-                "Write .unbatch() before .batch(...) to cut them anew."
-            )
+            advice = "Write .unbatch() before .batch(...) to cut them anew."
+            if self.input.is_stream:
+                advice = "Leave one of the two out."
+            raise ChainError(f"batch after batch: the elements are batches already. {advice}")
         if self.length == 0:
             raise ArgumentError(
                 f"batch({self.size}, drop_remainder=True) over {self.input.length} records leaves "

@@ -160,7 +160,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
                 f"the state is at step {step}, but this stream has steps {self._steps.start} to "
-                f"{self._steps.stop}. Was it saved with more epochs, or in loader.epoch(e)? Then go "
+                f"{self._steps.stop}. Was it saved with more epochs, or in loader.epoch(e)? Go "
                 f"on with loader.epoch({step // (self._base.length or 1)}).set_state(...)."
             )
         self.seek(step)

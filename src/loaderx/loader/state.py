@@ -71,7 +71,9 @@ def _parse(state: Any) -> tuple[int, list[str]]:
         value = state.get(name, 0)
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
             raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
-    if not isinstance(state["chain"], (list, tuple)):
+    lanes = state.get("lanes", {})
+    fits = isinstance(lanes, dict) and all(str(lane).isdecimal() for lane in lanes)
+    if not fits or not isinstance(state["chain"], (list, tuple)):
         raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
     return operator.index(state["step"]), [str(stage) for stage in state["chain"]]
 
@@ -164,7 +166,7 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     """The position from which the lanes of this host go on."""
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
-    if not isinstance(lanes, dict) or not isinstance(above, (list, tuple)):
+    if lanes is None or not isinstance(above, (list, tuple)):
         raise StateError(
             "the state has no lanes: it belongs to a dataset that is no stream, and has no "
             f"position for one. {_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
@@ -177,6 +179,13 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
         raise StateError(
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
             "the same rows all the same."
+        )
+    elif saved[-1] != here[-1]:
+        before, now = (mark.removeprefix("units ") for mark in (saved[-1], here[-1]))
+        raise StateError(
+            f"the state counts in units of {before} records, and this chain in units of {now}: the "
+            "same numbers would be other rows, so strict=False is of no use. Units are as long as "
+            "the largest window; without windows, lanes and the length of a small dataset decide."
         )
     else:
         warnings.warn(
@@ -210,7 +219,8 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     >>> next(one).tolist()
     [4, 6, 12, 14]
     """
-    parts = [] if isinstance(states, Mapping) else list(states)
+    is_list = isinstance(states, Iterable) and not isinstance(states, Mapping)
+    parts = list(states) if is_list else []
     if not parts:
         raise ArgumentError("merge_states needs a list of the states of all hosts.")
     first, *others = parts
@@ -225,6 +235,8 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 f"{other_step}. Save all hosts after the same step."
             )
         problem = _difference(chain, other_chain)
+        if problem is None and ("lanes" in first) != ("lanes" in other):
+            problem = "only one of them has lanes."
         if problem is not None:
             raise StateError(f"state {number} belongs to another chain than state 0: {problem}")
         for key in first.keys() | other.keys():

@@ -103,8 +103,9 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if batch.lanes % hosts:
         raise ChainError(
             f"{hosts} hosts cannot share {batch.lanes} lane{'s' if batch.lanes > 1 else ''} of a "
-            f"stream: the number of hosts must divide the lanes. Write batch({batch.size}, "
-            f"lanes={hosts}), or a multiple of {hosts} to be free to use more hosts later."
+            "stream: the number of hosts must divide the lanes. Write "
+            f"batch({-(-batch.size // hosts) * hosts}, lanes={hosts}), or a multiple of {hosts} to "
+            "be free to use more hosts later."
         )
     if batch.input.ends and not _is_bounded(node, batch):
         raise ChainError(
@@ -300,8 +301,8 @@ class StreamIterator(LoaderIterator[T]):
             raise ArgumentError(
                 f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
             )
-        before = (self._position, self._saved, self._fresh)
         self._stop()
+        before = (self._position, self._saved, self._fresh)
         self._position = found.step
         self._saved, self._fresh = (found.counters, found.positions), found.is_other
         try:

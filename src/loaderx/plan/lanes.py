@@ -101,7 +101,7 @@ class UnitReader(Reader):
             if self.unit >= self.units:
                 return 0
             output = self.feed.get(self.inside, self.base + self.unit)
-            self.piece = Piece.of(output)
+            self.piece = Piece.of(output, self.plan.finish.padding)
             self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1
             if self.patience is not None and self.barren > self.patience:
@@ -364,7 +364,7 @@ class ChunkReader(Reader):
         self.number += 1
         job = self.make_job()
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
-        self.piece = Piece.of(output)
+        self.piece = Piece.of(output, self.finish.padding)
         self.note(output)
         return True
 

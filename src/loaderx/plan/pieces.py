@@ -12,17 +12,17 @@ from loaderx.memory import Layout, Lend
 from loaderx.plan.records import Run, Stacked, as_records
 from loaderx.plan.units import Loose
 from loaderx.rng import Keys
-from loaderx.stages.stacking import NO_PADDING, Padding, stack
+from loaderx.stages.stacking import NO_PADDING, Padding, stack, unpadded
 from loaderx.tree import Array, Structure, Tree, flatten
 
 
 class Piece:
     """A run of rows: stacked leaves, or single records (with names, for messages).
 
-    Of the leaves all rows are meant, or those that ``chosen`` says.
+    Of the leaves all rows are meant, or those that ``chosen`` says; they may be padded already.
     """
 
-    __slots__ = ("chosen", "count", "keys", "leaves", "names", "records", "structure")
+    __slots__ = ("chosen", "count", "keys", "leaves", "names", "padding", "records", "structure")
 
     def __init__(
         self,
@@ -33,13 +33,15 @@ class Piece:
         records: list[Any] | None = None,
         names: list[str] | None = None,
         chosen: npt.NDArray[np.int64] | None = None,
+        padding: Padding = NO_PADDING,
     ) -> None:
         self.count, self.keys, self.chosen = count, keys, chosen
+        self.padding = padding
         self.leaves, self.structure = leaves, structure
         self.records, self.names = records, names
 
     @classmethod
-    def of(cls, output: Any) -> Piece:
+    def of(cls, output: Any, padding: Padding = NO_PADDING) -> Piece:
         """The rows of a unit's output."""
         if isinstance(output, Loose):
             records = output.records
@@ -47,7 +49,7 @@ class Piece:
         leaves, structure = flatten(output["rows"])
         chosen = output["chosen"]
         count = len(leaves[0]) if chosen is None else len(chosen)
-        return cls(count, output["keys"], leaves, structure, chosen=chosen)
+        return cls(count, output["keys"], leaves, structure, chosen=chosen, padding=padding)
 
     def cut(self, start: int, stop: int) -> Piece:
         if start == 0 and stop == self.count:
@@ -58,13 +60,17 @@ class Piece:
             return Piece(stop - start, keys, self.leaves, self.structure, chosen=chosen)
         if self.leaves is not None:
             leaves = [leaf[start:stop] for leaf in self.leaves]
-            return Piece(stop - start, keys, leaves, self.structure)
+            return Piece(stop - start, keys, leaves, self.structure, padding=self.padding)
         assert self.records is not None
         names = None if self.names is None else self.names[start:stop]
         return Piece(stop - start, keys, None, None, self.records[start:stop], names)
 
     def as_records(self) -> list[Any]:
-        return as_records(self.as_run())
+        """The rows one by one, as they were before any padding."""
+        records = as_records(self.as_run())
+        if self.padding.lengths:
+            return [unpadded(record, self.padding) for record in records]
+        return records
 
     def as_run(self) -> Run:
         """The rows as stages take them."""
@@ -125,9 +131,7 @@ def as_batch(pieces: Sequence[Piece], lend: Lend, padding: Padding = NO_PADDING)
             names += piece.names or [
                 f"row {len(names) + number} of the batch" for number in range(piece.count)
             ]
-        # What a unit stacked has been padded there already.
-        loose = all(piece.records is not None for piece in pieces)
-        return stack(records, lend, names.__getitem__, padding if loose else NO_PADDING)
+        return stack(records, lend, names.__getitem__, padding)
     first = pieces[0]
     assert first.leaves is not None
     assert first.structure is not None
@@ -155,7 +159,7 @@ def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Piece]], count:
         for _, places, piece in parts:
             for target, leaf in zip(leaves, piece.leaves or [], strict=True):
                 target[places] = leaf if piece.chosen is None else leaf[piece.chosen]
-        return Piece(count, keys, leaves, first.structure)
+        return Piece(count, keys, leaves, first.structure, padding=first.padding)
     records: list[Any] = [None] * count
     names = [""] * count
     for component, places, piece in parts:

@@ -441,6 +441,8 @@ def as_records(run: Run) -> list[Any]:
     if isinstance(run, list):
         return run
     leaves, structure = flatten(run.tree)
+    if not leaves:
+        return [run.tree] * run.count
     return [structure.build(row) for row in zip(*leaves, strict=True)]
 
 

@@ -115,6 +115,8 @@ class Builder:
                 return repeated
             case stages.Sliced():
                 pushed, rest = _split(above)
+                if any(isinstance(stage, chunks.Guard) for stage in pushed):
+                    pushed, rest = [], [*above]  # what fails has been counted
                 last = finish if not rest else self.plan.loose
                 below = self.records(node.input, pushed, passes, last)
                 begin, count = node.start, node.count
@@ -189,7 +191,7 @@ class Builder:
         def make(reading: Reading, lane: int) -> lanes.Reader:
             inside = lane - plan.own.start
             return lanes.UnitReader(
-                leaf, reading.feeds[number], lane, plan.lanes, inside, reading.note
+                leaf, reading.feeds[number], lane, plan.lanes, inside, reading.notes.note
             )
 
         return make
@@ -252,8 +254,9 @@ class Builder:
         ordinals = [ordinal for _, ordinal in passes]
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
+            notes = reading.notes
             return lanes.ChunkReader(
-                below(reading, lane), above, finish, window, ordinals, reading.job, reading.note
+                below(reading, lane), above, finish, window, ordinals, notes.job, notes.note
             )
 
         return chunked
@@ -269,6 +272,59 @@ def _split(
     return list(above), []
 
 
+class Notes:
+    """What readers have to tell while they read.
+
+    It does not know the reading: so an iterator that is dropped is gone at once, and all it runs.
+    """
+
+    def __init__(self, plan: StreamPlan, pool: Pool) -> None:
+        self._plan, self._pool = plan, pool
+        self.jobs: list[TimedJob] = []  # since the last batch
+        self._counts = [[0, 0] for _ in plan.meters]
+        self._warned: set[int] = set()
+
+    def job(self) -> Job:
+        """A job for a stage that runs here."""
+        self.jobs.append(TimedJob(self._pool.lend))
+        return self.jobs[-1]
+
+    def note(self, output: Any) -> None:
+        meters = output.meters if isinstance(output, units.Loose) else output["meters"]
+        for meter, before, after in meters.tolist():
+            counts = self._counts[meter]
+            counts[0] += before
+            counts[1] += after
+            if meter not in self._warned:
+                self._judge(meter, *counts)
+
+    def _judge(self, meter: int, before: int, after: int) -> None:
+        kind, stage = self._plan.meters[meter]
+        if kind == "filter" and before >= FEW_RECORDS and after * 100 < before:
+            self._warn(
+                meter,
+                f"{stage} let {after:,} of {before:,} records through ({after / before:.2%}): "
+                "almost all that is read is thrown away. Choose the records beforehand, with "
+                "ds[indices], if you can.",
+            )
+        elif kind == "pack" and after * 4 < before * 3 and before >= FEW_ROWS * self._row(stage):
+            self._warn(
+                meter,
+                f"{stage}: the rows are only {after / before:.0%} full. Too few records are left "
+                "in each window to fill rows with; give a larger `window`.",
+            )
+
+    def _row(self, stage: str) -> int:
+        for below in self._plan.node.below():
+            if isinstance(below, streams.PackedRecords) and below.stage == stage:
+                return sum(below.options.lengths.values())
+        return 1
+
+    def _warn(self, meter: int, text: str) -> None:
+        self._warned.add(meter)
+        warnings.warn(text, LoaderxWarning, stacklevel=2)
+
+
 class Reading:
     """One reading of a stream: the feeds, the lanes, the batches, and what is above them."""
 
@@ -277,9 +333,7 @@ class Reading:
         self.replaced = 0
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
-        self._jobs: list[TimedJob] = []
-        self._counts = [[0, 0] for _ in plan.meters]
-        self._warned: set[int] = set()
+        self.notes = Notes(plan, self._pool)
         self.feeds = [Feed(supply, number, len(plan.own)) for number in range(len(plan.leaves))]
         readers = [plan.make_lane(self, lane) for lane in plan.own]
         if plan.bucket is not None:
@@ -288,7 +342,7 @@ class Reading:
             self._cut = cutting.CutRecords(readers)
         else:
             self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
-        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), "repeat", first, stop)
+        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), ".repeat()", first, stop)
         self._top.start(())
 
     def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
@@ -312,9 +366,9 @@ class Reading:
     def next(self) -> cutting.Made | None:
         """The next batch; None at the end."""
         made = self._top.next()
-        for job in self._jobs:
+        for job in self.notes.jobs:
             self.add(job.replaced, job.times)
-        self._jobs.clear()
+        self.notes.jobs.clear()
         return made
 
     def add(self, replaced: int, times: dict[str, float]) -> None:
@@ -322,11 +376,6 @@ class Reading:
         self.replaced += replaced
         for stage, seconds in times.items():
             self.times[stage] = self.times.get(stage, 0.0) + seconds
-
-    def job(self) -> Job:
-        """A job for a stage that runs here."""
-        self._jobs.append(TimedJob(self._pool.lend))
-        return self._jobs[-1]
 
     @property
     def epoch(self) -> int:
@@ -338,43 +387,6 @@ class Reading:
 
     def restore(self, counters: Sequence[int], positions: Sequence[Any], *, fresh: bool) -> None:
         self._top.restore((), iter(counters), positions, fresh=fresh)
-
-    # What the meters show ---------------------------------------------------------------------
-
-    def note(self, output: Any) -> None:
-        meters = output.meters if isinstance(output, units.Loose) else output["meters"]
-        for meter, before, after in meters.tolist():
-            counts = self._counts[meter]
-            counts[0] += before
-            counts[1] += after
-            if meter not in self._warned:
-                self._judge(meter, *counts)
-
-    def _judge(self, meter: int, before: int, after: int) -> None:
-        kind, stage = self.plan.meters[meter]
-        if kind == "filter" and before >= FEW_RECORDS and after * 100 < before:
-            self._warn(
-                meter,
-                f"{stage} let {after:,} of {before:,} records through ({after / before:.2%}): "
-                "almost all that is read is thrown away. Choose the records beforehand, with "
-                "ds[indices], if you can.",
-            )
-        elif kind == "pack" and after * 4 < before * 3 and before >= FEW_ROWS * self._row(stage):
-            self._warn(
-                meter,
-                f"{stage}: the rows are only {after / before:.0%} full. Too few records are left "
-                "in each window to fill rows with; give a larger `window`.",
-            )
-
-    def _row(self, stage: str) -> int:
-        for below in self.plan.node.below():
-            if isinstance(below, streams.PackedRecords) and below.stage == stage:
-                return sum(below.options.lengths.values())
-        return 1
-
-    def _warn(self, meter: int, text: str) -> None:
-        self._warned.add(meter)
-        warnings.warn(text, LoaderxWarning, stacklevel=2)
 
 
 class InlineSupply(Supply):

@@ -71,7 +71,7 @@ class Finish:
                 names = [chunk.name(number) for number in range(len(records))]
                 return Loose(records, keys, meters, names)
         leaves, _ = flatten(tree)
-        if not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
+        if not leaves or not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
             return Loose(as_records(chunk.run), keys, meters)
         return {"rows": tree, "chosen": None, "keys": keys, "meters": meters}
 

@@ -29,6 +29,7 @@ class IterableSource:
         self.is_factory = callable(made) and not isinstance(made, Iterable)
         self.name = name_of(made) if self.is_factory else type(made).__name__
         self.shards = self.is_factory and _takes_two(made)
+        self._was_read, self._begin = False, None
         if not self.is_factory:
             if isinstance(made, Iterator):
                 raise ArgumentTypeError(
@@ -57,6 +58,15 @@ class IterableSource:
                 f"returned {made!r} ({type(made).__name__})."
             )
         return made
+
+    def beginning(self, save: Any) -> Any:
+        """The state in which an object that is read again was given; None if it is in it."""
+        if self.is_factory:
+            return None  # it was made just now
+        if not self._was_read:
+            self._was_read, self._begin = True, copy.deepcopy(save())
+            return None
+        return self._begin
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
@@ -89,8 +99,11 @@ class OpenIterable:
             return
         iterable = source.make(part, parts)
         keeper, self._save, load = _state_methods(iterable)
-        if load is not None and own is not None:
-            load(copy.deepcopy(own))
+        if keeper is not None:
+            begin = source.beginning(self._save)
+            state = begin if own is None else own
+            if state is not None:
+                load(copy.deepcopy(state))
         self._records = iter(iterable)
         if keeper is None:
             keeper, self._save, load = _state_methods(self._records)

@@ -69,11 +69,15 @@ def ragged_leaves(record: Any, options: Bucketing, name: Name) -> list[str]:
 
 def _bucket_of(record: Any, paths: list[str], options: Bucketing, name: Name, number: int) -> int:
     leaves, structure = flatten(record)
-    length = max(
-        len(as_array(leaf))
-        for path, leaf in zip(structure.paths(), leaves, strict=True)
-        if path in paths
-    )
+    found = dict(zip(structure.paths(), leaves, strict=True))
+    length = 0
+    for path in paths:
+        if path not in found:
+            raise StackError(f'{name(number)} has no leaf "{path}", as others have.')
+        leaf = as_array(found[path])
+        if not leaf.ndim:
+            raise StackError(f'in {name(number)} leaf "{path}" is a single value, with no length.')
+        length = max(length, len(leaf))
     for which, boundary in enumerate(options.boundaries):
         if length <= boundary:
             return which

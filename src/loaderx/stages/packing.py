@@ -22,7 +22,7 @@ import numpy.typing as npt
 from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
 from loaderx.stages.options import Packing
-from loaderx.stages.stacking import add_leaf, columns_of
+from loaderx.stages.stacking import add_leaf, columns_of, filler
 from loaderx.tree import Array, Structure, Tree, as_array, flatten
 
 Counts = npt.NDArray[np.int64]
@@ -149,7 +149,7 @@ def _fitted(
         return _Segments(record, begin, np.minimum(end, limits[:, None]))
     if options.overflow == "drop":
         return _Segments(record, begin, end).pick(~too_long)
-    pieces = -(-end // limits[:, None]).max(axis=0)
+    pieces = (-(-end // limits[:, None])).max(axis=0)
     which = np.repeat(np.arange(len(record)), pieces)
     piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     begin = np.minimum(piece * limits[:, None], end[:, which])
@@ -370,8 +370,11 @@ class _Parts:
         options: Packing,
     ) -> None:
         rest, dtype = target.shape[2:], target.dtype
-        padding = np.full((self.length, *rest), options.padding(path), dtype)
-        first = np.full((1, *rest), options.first_token(path), dtype) if self.heads else None
+        padding = np.full((self.length, *rest), filler(dtype, options.padding(path), path), dtype)
+        first = None
+        if self.heads:
+            token = filler(dtype, options.first_token(path), path, "bos")
+            first = np.full((1, *rest), token, dtype)
         parts: list[Array] = []
         where = zip(
             segments.record.tolist(),
@@ -426,6 +429,6 @@ def _per_segment(
         )
     assert options.max_segments is not None
     shape = (grid.count, options.max_segments, *values[0].shape)
-    out = np.full(shape, options.padding(path), values[0].dtype)
-    out[grid.rows, grid.number] = np.array(values, values[0].dtype)
+    out = np.full(shape, filler(values[0].dtype, options.padding(path), path), values[0].dtype)
+    out[grid.rows, grid.number] = np.stack(values)
     return out

@@ -59,8 +59,11 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
     ]
     targets = lend(Layout.of(*[((len(records), *piece.shape), piece.dtype) for piece in pieces]))
     for piece, path, target in zip(pieces, paths, targets, strict=True):
+        value = (
+            None if piece.lengths is None else filler(piece.dtype, padding.value_for(path), path)
+        )
         try:
-            piece.write(target, padding.value_for(path))
+            piece.write(target, value)
         except TypeError as error:  # some row would have to be cast
             raise _misfit(piece.values, path, name) from error
     batch = structure.build(targets)
@@ -224,6 +227,22 @@ def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
     return batch
 
 
+def unpadded(record: Any, padding: Padding) -> Any:
+    """A row of a padded batch as the record that it was."""
+    for path in padding.lengths:
+        record = _unpadded(record, path)
+    return record
+
+
+def _unpadded(record: Any, path: str) -> Any:
+    key, _, rest = path.partition(".")
+    if rest:
+        return {**record, key: _unpadded(record[key], rest)}
+    length = record[f"{key}_length"]
+    found = {name: leaf for name, leaf in record.items() if name != f"{key}_length"}
+    return {**found, key: found[key][:length]}
+
+
 def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
     """The batch with one more leaf, at a dotted path of dict keys."""
     key, _, rest = path.partition(".")
@@ -263,3 +282,20 @@ def _filler(dtype: np.dtype[Any], value: Any) -> Any:
     if dtype.kind in "OUS":
         return value if value else ""
     return np.asarray(value).astype(dtype)
+
+
+def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_value") -> Any:
+    """A value for places without data, of the leaf's own dtype."""
+    if dtype.kind in "OUS":
+        return _filler(dtype, value)
+    try:
+        with np.errstate(invalid="ignore"):
+            made = np.asarray(value).astype(dtype)
+    except (TypeError, ValueError):
+        made = None
+    if made is None or (dtype.kind in "iu" and not np.array_equal(made, value)):
+        raise StackError(
+            f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. "
+            "Give another one (a dict has one for each leaf), or cast the leaf in .map()."
+        )
+    return made
