@@ -347,6 +347,28 @@ def test_wide_numbers_become_what_jax_holds():
         assert {name: leaf.dtype for name, leaf in batch.items()} == wide
 
 
+def test_what_counts_is_the_setting_when_the_loader_was_made():
+    dataset = Dataset.from_arrays(x=np.arange(32) + 2**40).batch(4)
+    with jax.enable_x64(True):
+        wide = iter(DataLoader(dataset, sharding=rows("data", shape=(4,))))
+        next(wide)
+    for step in range(1, 4):  # not so in the caller's thread any more
+        batch = next(wide)["x"]
+        assert batch.dtype == batch.addressable_data(0).dtype == np.asarray(batch).dtype == np.int64
+        assert np.asarray(batch).tolist() == [2**40 + 4 * step + n for n in range(4)]
+    narrow = iter(DataLoader(dataset.map(lambda b: b["x"] - 2**40), sharding=jax.devices()[0]))
+    with jax.enable_x64(True):
+        assert [next(narrow).dtype for _ in range(3)] == [np.int32] * 3
+
+
+def test_placing_is_no_implicit_transfer():
+    shifted = np.empty(80 * 16 + 1, np.uint8)[1:].view(np.float32).reshape(80, 4)  # not aligned
+    batches = Dataset.from_arrays(x=shifted).batch(16).map(lambda batch: {"x": shifted[:16]})
+    for sharding in (jax.devices()[1], rows("data")):
+        with DataLoader(batches, sharding=sharding) as loader, jax.transfer_guard("disallow"):
+            assert len(list(loader)) == 5
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads"])
 def test_an_integer_that_does_not_fit_is_an_error(engine):
     dataset = Dataset.from_arrays(id=np.array([1, 2, 2**40, 3])).batch(2)

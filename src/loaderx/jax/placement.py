@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
@@ -22,6 +23,11 @@ from loaderx.jax.rows import as_sharding, check_divides, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
+
+try:
+    from jax import enable_x64
+except ImportError:  # an older jax
+    from jax.experimental import enable_x64
 
 
 class Placement:
@@ -71,7 +77,15 @@ class Placement:
         return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
 
     def place(self, batch: Tree) -> Tree:
-        """The batch on its devices.  Transfers go on in the background."""
+        """The batch on its devices.  Transfers go on in the background.
+
+        The caller may have changed ``jax_enable_x64`` since the loader was made, or have forbidden
+        implicit transfers, which these are not.
+        """
+        with enable_x64(self.x64), transfer_guard_host_to_device("allow"):
+            return self._place(batch)
+
+    def _place(self, batch: Tree) -> Tree:
         if type(batch) is dict:
             spots = self._flat.get(tuple(batch))
             if spots is not None:  # no need to look at the tree again
@@ -83,9 +97,9 @@ class Placement:
                     placed[name] = found
                 else:
                     return placed
-        return self._place(batch)
+        return self._place_tree(batch)
 
-    def _place(self, batch: Tree) -> Tree:
+    def _place_tree(self, batch: Tree) -> Tree:
         leaves, structure = flatten(batch)
         spots = self._known.get(structure) or self._targets(structure)
         try:
