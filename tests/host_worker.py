@@ -131,6 +131,12 @@ def trees(folder: Path) -> None:
     assert np.array_equal(placed["y"], expected["y"][index * size : (index + 1) * size])
     assert placed["y"].dtype == np.int64  # NumPy leaves stay as they are
 
+    def derived(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": jax.numpy.asarray(batch["x"]), "y": batch["y"].tolist()}
+
+    with DataLoader(dataset.map(derived), sharding=rows, engine="inline") as loader:
+        compare(next(iter(loader)), expected)  # own rows, whatever holds them
+
     @jax.jit
     def total(batch: Any) -> Any:
         return batch["y"].sum()

@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
+from loaderx.jax import spots
 from loaderx.jax.placement import Placement
 from loaderx.memory import Pool, aligned
 from processes import environment
@@ -128,6 +129,39 @@ def test_nothing_is_copied_where_the_memory_is_aligned():
     spread_out = Placement(rows("data")).place(batch)
     first = spread_out["x"].addressable_shards[1].data
     assert first.unsafe_buffer_pointer() == batch["x"].ctypes.data + 128 * 64 * 4
+
+
+@pytest.mark.parametrize("broken", ["missing", "raising"])
+@pytest.mark.parametrize("name", shardings())
+def test_without_the_private_function_the_arrays_are_the_same(name, broken, monkeypatch):
+    called = []
+
+    def fails(*arguments: Any) -> Any:
+        called.append(1)
+        raise TypeError("other arguments in this version of jax")
+
+    dataset, sharding = table().shuffle(seed=1).batch(16), shardings()[name]
+    expected = list(DataLoader(dataset, sharding=sharding))
+    monkeypatch.setattr(spots, "put", None if broken == "missing" else fails)
+    got = list(DataLoader(dataset, sharding=sharding))
+    for one, other in zip(got, expected, strict=True):
+        same(one, {leaf: np.asarray(array) for leaf, array in other.items()})
+        for leaf, array in other.items():
+            assert (one[leaf].aval, one[leaf].sharding) == (array.aval, array.sharding)
+            assert one[leaf].committed == array.committed
+    assert len(called) == (2 if broken == "raising" else 0)  # once for each leaf: not tried again
+
+
+def test_leaves_that_are_no_arrays():
+    leaves = {"row": [1, 2, 3, 4], "mean": np.float16(0.5), "number": 3, "there": jnp.ones(4)}
+    batches = Dataset.range(8).batch(4).map(lambda batch: leaves)
+    for batch in DataLoader(batches, sharding=rows()):
+        for name, leaf in leaves.items():
+            assert isinstance(batch[name], jax.Array)
+            assert batch[name].sharding == rows()
+            assert np.array_equal(np.asarray(batch[name]), leaf)
+    assert batch["row"].dtype == jnp.int32
+    assert batch["mean"].dtype == jnp.float16
 
 
 # Held arrays never change ------------------------------------------------------------------------
@@ -382,6 +416,12 @@ def test_an_integer_that_does_not_fit_is_an_error(engine):
         "int32 unless jax_enable_x64 is set. Set it, or change the numbers in .map(), or leave "
         "them on the host (None in place of a sharding)."
     )
+    largest = dataset.map(lambda batch: {"id": batch["id"].max()})  # a number, no array
+    with DataLoader(largest, sharding=jax.devices()[0], engine=engine) as loader:
+        iterator = iter(loader)
+        assert next(iterator)["id"].item() == 2
+        with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does not"):
+            next(iterator)
     both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
     where = {"a": None, "b": jax.devices()[0]}
     with DataLoader(both, sharding=where, engine=engine) as loader:

@@ -113,7 +113,7 @@ class Narrow:
         wide = [
             number
             for number, leaf in enumerate(leaves)
-            if isinstance(leaf, np.ndarray) and leaf.dtype in _NARROW
+            if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype in _NARROW
         ]
         if not wide:
             return batch
