@@ -123,11 +123,12 @@ def trees(folder: Path) -> None:
         placed = next(iter(loader))
     compare(placed, expected)
     assert placed["y"].is_fully_replicated
-    with DataLoader(dataset, sharding={"x": rows, "y": None}) as loader:
-        placed = next(iter(loader))
-    compare({"x": placed["x"]}, {"x": expected["x"]})
     index, count = shard_of(rows, BATCH)
     size = BATCH // count
+    with DataLoader(dataset, sharding={"x": rows, "y": None}) as loader:
+        placed = next(iter(loader))
+        assert loader.stats().bytes == size * (3 * 4 + 8)  # its own, of arrays global or not
+    compare({"x": placed["x"]}, {"x": expected["x"]})
     assert np.array_equal(placed["y"], expected["y"][index * size : (index + 1) * size])
     assert placed["y"].dtype == np.int64  # NumPy leaves stay as they are
 

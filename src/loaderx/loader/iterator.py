@@ -85,7 +85,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return rows // hosts
 
     def _note(self, noted: Noted) -> Any:
-        self._counters.note(noted.value, noted.replaced, noted.times)
+        self._counters.note(noted.value, self._work.hosts, noted.replaced, noted.times)
         return noted.value
 
     def _stop(self) -> None:
