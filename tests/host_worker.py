@@ -152,6 +152,8 @@ def mistakes(folder: Path) -> None:
     refused(ArgumentError, "cannot be spread evenly", numbers(99).batch(15), rows)
     refused(ChainError, "the last batch of batch(16) is short", numbers(24).batch(BATCH), rows)
     refused(ChainError, "needs a .batch(...)", numbers(24), rows)
+    buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [32, BATCH])
+    refused(ChainError, "cannot share the batches of .bucket(...)", buckets, rows)
     own = NamedSharding(Mesh(np.array(jax.devices())[:2], ("data",)), PartitionSpec("data"))
     if jax.process_index():
         refused(ArgumentError, "has no device", numbers(32).batch(BATCH), own)

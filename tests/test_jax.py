@@ -502,6 +502,19 @@ def test_mistakes_are_told_when_the_loader_is_made():
     assert say.endswith("Write drop_remainder=True or pad_remainder=True.")
     DataLoader(table(24).batch(16), sharding=rows("data"))  # 8 are left: they fit
     DataLoader(table(20).batch(16).take(1), sharding=rows("data"))
+    evens = Dataset.range(100).filter(lambda x: x % 2 == 0)
+    say = complaint(lx.ArgumentError, evens.batch(16), rows("data"))
+    assert say.startswith("the last batch of batch(16) has what is left of a stream, which may be")
+    assert say.endswith("Write drop_remainder=True or pad_remainder=True.")
+    for fits in (evens.batch(16, drop_remainder=True), evens.batch(16).take(2)):
+        DataLoader(fits, sharding=rows("data"))
+    DataLoader(evens.batch(16), sharding=rows())
+    buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [16, 12])
+    say = complaint(lx.ArgumentError, buckets, rows("data"))
+    assert say.startswith("bucket(16x4, 12x9) makes batches of 12 records, which cannot be spread")
+    abstract = NamedSharding(rows().mesh.abstract_mesh, PartitionSpec("data"))
+    say = complaint(lx.ArgumentTypeError, table().batch(16), abstract)
+    assert say.endswith("An AbstractMesh has no devices: give the NamedSharding a Mesh.")
     say = complaint(lx.ArgumentTypeError, table().batch(16), PartitionSpec("data"))
     assert "write NamedSharding(mesh, spec)" in say
     say = complaint(lx.ArgumentTypeError, table().batch(16), {"x": "cpu", "label": device})
@@ -519,6 +532,9 @@ def test_mistakes_are_told_when_the_loader_is_made():
     text = Dataset.from_arrays(name=np.array(["a", "b"]), x=np.zeros(2)).batch(2)
     say = complaint(lx.StackError, text, device)
     assert say.startswith('leaf "name" holds <U1, which no device can. Leave it on the host (None')
+    for other in (">f4", "V4", [("a", "i4")], np.longdouble):
+        say = complaint(lx.StackError, Dataset.from_arrays(x=np.zeros(4, other)).batch(2), device)
+        assert f'leaf "x" holds {np.dtype(other)}, which no device can.' in say
 
 
 def test_what_only_the_first_batch_can_tell():

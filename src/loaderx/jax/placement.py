@@ -48,17 +48,18 @@ class Placement:
         self._flat: dict[tuple[Any, ...], list[Spot]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
 
-    def shard(self, sizes: Sequence[tuple[int, str, bool]]) -> tuple[int, int]:
+    def shard(self, sizes: Sequence[tuple[int | None, str, bool]]) -> tuple[int, int]:
         """The slice of each batch that this process loads.
 
         ``sizes`` are the numbers of records that batches can have: each with its stage, and whether
-        only the last batch has so few.
+        only the last batch has so few (None: any number).
         """
         for rows, stage, last in sizes:
             for sharding in self._shardings:
                 check_divides(sharding, rows, stage, last=last)
         if self.spans_processes:
-            found = {shard_for(self._shardings, rows) for rows, _, last in sizes if not last}
+            whole = {rows for rows, _, last in sizes if rows is not None and not last}
+            found = {shard_for(self._shardings, rows) for rows in whole}
             self._slice = found.pop() if len(found) == 1 else (0, 1)
         return self._slice
 
@@ -143,13 +144,16 @@ class Placement:
                 ) from cause
 
 
+_FOREIGN = (np.void, np.longdouble, np.clongdouble)
+
+
 def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
-    if dtype.kind not in "OSUMm":
+    if dtype.kind not in "OSUMm" and dtype.isnative and dtype.type not in _FOREIGN:
         return
     what = "text or other Python objects" if dtype.kind == "O" else str(dtype)
     raise StackError(
         f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
-        "place in a tree of shardings), or drop it in .map()."
+        "place in a tree of shardings), or change or drop it in .map()."
     )
 
 

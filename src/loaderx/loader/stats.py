@@ -23,9 +23,7 @@ class Counters:
         self.is_cold: bool | None = None
         self.engine, self.reason = "none yet", "no batch has been asked for"
 
-    def note(
-        self, element: Any, hosts: int, replaced: int, times: dict[str, float] | None
-    ) -> None:
+    def note(self, element: Any, hosts: int, replaced: int, times: dict[str, float] | None) -> None:
         self.replaced += replaced
         if times is None:
             return

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
-from loaderx.chain.streams import Bucketed, stream_batch, unit_mark
+from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
 from loaderx.loader.iterator import LoaderIterator
@@ -93,11 +93,7 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if hosts == 1:
         return
     batch = stream_batch(node)
-    if any(isinstance(below, Bucketed) for below in node.below()):
-        raise ChainError(
-            "several hosts cannot share the batches of .bucket(...): the next one may have another "
-            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
-        )
+    check_no_buckets(node)
     if batch is None:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     if batch.lanes % hosts:
