@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections import deque
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ import loaderx as lx
 from loaderx import DataLoader, Dataset
 from loaderx.jax import spots
 from loaderx.jax.placement import Placement
+from loaderx.jax.prefetch import PlacedRun
 from loaderx.memory import Pool, aligned
 from processes import environment
 
@@ -323,6 +325,24 @@ def test_closing_while_another_thread_waits_ends_its_wait():
     assert not taker.is_alive()
     assert len(outcome) == 1
     iterator.close()
+
+
+def test_closing_just_before_a_batch_is_handed_out_ends_the_run():
+    class Emptied(deque):  # another thread's close comes between the last look and the taking
+        def popleft(self) -> Any:
+            self.clear()
+            return super().popleft()
+
+    workshop = lx.engines.Inline().workshop(_Ones())
+    run = PlacedRun(workshop.open(range(4)), Placement(jax.devices()[0]), 2)
+    run._ahead = Emptied()
+    with pytest.raises(StopIteration):
+        run.next()
+
+
+class _Ones:
+    def stream(self, steps: range, lend: Any) -> Any:
+        return iter([np.ones(2, np.float32) for _ in steps])
 
 
 def test_narrowing_travels_to_worker_processes_without_jax():

@@ -57,9 +57,10 @@ class PlacedRun:
                 if len(self._ahead) <= self._depth and not self._ended:
                     self._pull()
             self._started = True
-            if not self._ahead:
-                raise StopIteration
-            element = self._ahead.popleft()
+            try:
+                element = self._ahead.popleft()
+            except IndexError:  # the end; or another thread has closed the run
+                raise StopIteration from None
         if type(element) is _Failure:
             raise element.error
         return element
