@@ -630,6 +630,17 @@ def filtered():
     return dataset.filter(lambda r: r["x"] % 3 != 0).repeat().batch(8, lanes=2)
 
 
+def test_a_stream_far_ahead_knows_its_position():
+    with DataLoader(filtered(), sharding=jax.devices()[0], device_prefetch=300) as loader:
+        iterator = iter(loader)
+        for _ in range(600):
+            next(iterator)
+        state, expected = iterator.get_state(), next(iterator)["x"].tolist()
+    plain = iter(DataLoader(filtered()))
+    plain.set_state(state)
+    assert next(plain)["x"].tolist() == expected
+
+
 def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():
     expected = [batch["x"].tolist() for batch in itertools.islice(filtered(), 40)]
     sharding = NamedSharding(Mesh(jax.devices(), "data"), PartitionSpec("data"))

@@ -71,10 +71,12 @@ class Placing:
     def place_run(self, run: Run) -> Run:
         """A run of batches that are cut in this process, placed: those of streams."""
         from loaderx.jax.prefetch import PlacedRun
+        from loaderx.loader.stream import REMEMBERED
 
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
-        return PlacedRun(run, self._placement, self._depth)
+        # The positions of all that are ahead must be known; and one may be on its way to the user.
+        return PlacedRun(run, self._placement, min(self._depth, REMEMBERED - 2))
 
 
 def _row_counts(node: Node) -> list[tuple[int | None, str, bool]]:
