@@ -276,22 +276,40 @@ class _Interrupted(Counting):
         raise KeyboardInterrupt
 
 
-def test_two_threads_share_an_iterator():
-    loader = DataLoader(table(400).batch(4), sharding=jax.devices()[0], engine="threads")
-    iterator, seen, lock = iter(loader), [], threading.Lock()
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("kind", ["by index", "a stream"])
+def test_threads_share_an_iterator(kind, placed, engine):
+    """They begin and end at once, with the interpreter going from one to the other all the time."""
+    dataset = table(40)
+    if kind == "a stream":
+        dataset = dataset.filter(lambda record: True)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(25):
+            sharding = jax.devices()[0] if placed else None
+            with DataLoader(dataset.batch(4), sharding=sharding, engine=engine) as loader:
+                assert shared(iter(loader), 3) == list(range(0, 80, 8))
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def shared(iterator: Any, count: int) -> list[int]:
+    """What several threads get of one iterator."""
+    together, seen = threading.Barrier(count), []
 
     def take() -> None:
+        together.wait()
         for batch in iterator:
-            with lock:
-                seen.append(int(batch["label"][0, 0]))
+            seen.append(int(batch["label"][0, 0]))
 
-    takers = [threading.Thread(target=take) for _ in range(2)]
+    takers = [threading.Thread(target=take) for _ in range(count)]
     for taker in takers:
         taker.start()
     for taker in takers:
         taker.join()
-    loader.close()
-    assert sorted(seen) == list(range(0, 800, 8))
+    return sorted(seen)
 
 
 def test_closing_while_another_thread_waits_ends_its_wait():

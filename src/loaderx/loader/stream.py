@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -129,7 +128,6 @@ class StreamRun:
     def __init__(self, reading: Reading, supply: EngineSupply, step: int, stop: int) -> None:
         self._reading, self._supply = reading, supply
         self._step, self._stop = step, stop
-        self._lock = threading.Lock()  # two threads may share an iterator
         self._first = step
         self._positions: deque[tuple[Position, int]] = deque(
             [(reading.state(), 0)], maxlen=REMEMBERED
@@ -137,22 +135,21 @@ class StreamRun:
         self.rows = 0
 
     def next(self) -> Any:
-        with self._lock:
-            if self._step >= self._stop:
-                raise StopIteration
-            try:
-                made = self._reading.next()
-            except RecordError as error:
-                error.step = self._step
-                raise
-            if made is None:
-                raise StopIteration
-            self._step += 1
-            self.rows += made.count
-            if len(self._positions) == REMEMBERED:
-                self._first += 1
-            self._positions.append((self._reading.state(), self.rows))
-            return self._noted(made.tree)
+        if self._step >= self._stop:
+            raise StopIteration
+        try:
+            made = self._reading.next()
+        except RecordError as error:
+            error.step = self._step
+            raise
+        if made is None:
+            raise StopIteration
+        self._step += 1
+        self.rows += made.count
+        if len(self._positions) == REMEMBERED:
+            self._first += 1
+        self._positions.append((self._reading.state(), self.rows))
+        return self._noted(made.tree)
 
     def _noted(self, batch: Any) -> Noted:
         reading, noted = self._reading, self._supply.noted
