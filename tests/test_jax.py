@@ -23,7 +23,7 @@ import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
 from loaderx.jax import spots
-from loaderx.jax.placement import Placement
+from loaderx.jax.placement import Placement, enable_x64
 from loaderx.jax.prefetch import PlacedRun
 from loaderx.memory import Pool, aligned
 from processes import environment
@@ -414,14 +414,14 @@ def test_wide_numbers_become_what_jax_holds():
     assert {name: str(leaf.dtype) for name, leaf in batch.items()} == {
         "i": "int32", "u": "uint32", "f": "float32", "c": "complex64", "b": "int8",
     }  # fmt: skip
-    with jax.enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
+    with enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
         batch = next(iter(loader))
         assert {name: leaf.dtype for name, leaf in batch.items()} == wide
 
 
 def test_what_counts_is_the_setting_when_the_loader_was_made():
     dataset = Dataset.from_arrays(x=np.arange(32) + 2**40).batch(4)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         wide = iter(DataLoader(dataset, sharding=rows("data", shape=(4,))))
         next(wide)
     for step in range(1, 4):  # not so in the caller's thread any more
@@ -429,7 +429,7 @@ def test_what_counts_is_the_setting_when_the_loader_was_made():
         assert batch.dtype == batch.addressable_data(0).dtype == np.asarray(batch).dtype == np.int64
         assert np.asarray(batch).tolist() == [2**40 + 4 * step + n for n in range(4)]
     narrow = iter(DataLoader(dataset.map(lambda b: b["x"] - 2**40), sharding=jax.devices()[0]))
-    with jax.enable_x64(True):
+    with enable_x64(True):
         assert [next(narrow).dtype for _ in range(3)] == [np.int32] * 3
 
 
@@ -555,6 +555,12 @@ def test_mistakes_are_told_when_the_loader_is_made():
     assert say.endswith("An AbstractMesh has no devices: give the NamedSharding a Mesh.")
     say = complaint(lx.ArgumentTypeError, table().batch(16), PartitionSpec("data"))
     assert "write NamedSharding(mesh, spec)" in say
+
+    class Spec(tuple):  # what a PartitionSpec is in older versions of jax
+        __slots__ = ()
+
+    say = complaint(lx.ArgumentTypeError, table().batch(16), Spec(["data"]))
+    assert say.startswith("`sharding` must be a jax Device or Sharding")
     say = complaint(lx.ArgumentTypeError, table().batch(16), {"x": "cpu", "label": device})
     assert '`sharding` at "x" must be a jax Device or Sharding' in say
     assert "jax.devices('cpu')[0]" in say
