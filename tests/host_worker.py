@@ -123,13 +123,20 @@ def trees(folder: Path) -> None:
         placed = next(iter(loader))
     compare(placed, expected)
     assert placed["y"].is_fully_replicated
-    with DataLoader(dataset, sharding={"x": rows, "y": None}) as loader:
-        placed = next(iter(loader))
-    compare({"x": placed["x"]}, {"x": expected["x"]})
     index, count = shard_of(rows, BATCH)
     size = BATCH // count
+    with DataLoader(dataset, sharding={"x": rows, "y": None}) as loader:
+        placed = next(iter(loader))
+        assert loader.stats().bytes == size * (3 * 4 + 8)  # its own, of arrays global or not
+    compare({"x": placed["x"]}, {"x": expected["x"]})
     assert np.array_equal(placed["y"], expected["y"][index * size : (index + 1) * size])
     assert placed["y"].dtype == np.int64  # NumPy leaves stay as they are
+
+    def derived(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": jax.numpy.asarray(batch["x"]), "y": batch["y"].tolist()}
+
+    with DataLoader(dataset.map(derived), sharding=rows, engine="inline") as loader:
+        compare(next(iter(loader)), expected)  # own rows, whatever holds them
 
     @jax.jit
     def total(batch: Any) -> Any:
@@ -145,6 +152,8 @@ def mistakes(folder: Path) -> None:
     refused(ArgumentError, "cannot be spread evenly", numbers(99).batch(15), rows)
     refused(ChainError, "the last batch of batch(16) is short", numbers(24).batch(BATCH), rows)
     refused(ChainError, "needs a .batch(...)", numbers(24), rows)
+    buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [32, BATCH])
+    refused(ChainError, "cannot share the batches of .bucket(...)", buckets, rows)
     own = NamedSharding(Mesh(np.array(jax.devices())[:2], ("data",)), PartitionSpec("data"))
     if jax.process_index():
         refused(ArgumentError, "has no device", numbers(32).batch(BATCH), own)

@@ -93,6 +93,10 @@ def test_broken_checkpoints(tmp_path):
     (tmp_path / "part-1-of-2.json").write_text("{")
     with pytest.raises(StateError, match="part-1-of-2.json is damaged"):
         asyncio.run(both(iterator.load(tmp_path)))
+    (tmp_path / "part-0-of-1 copy.json").touch()
+    with pytest.raises(StateError, match="missing or left over: part-0-of-1 copy.json"):
+        asyncio.run(both(iterator.load(tmp_path)))
+    (tmp_path / "part-0-of-1 copy.json").unlink()
     (tmp_path / "part-1-of-2.json").unlink()
     with pytest.raises(StateError, match="missing or left over: part-1-of-2.json"):
         asyncio.run(both(iterator.load(tmp_path)))

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections import deque
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 import chains
 import loaderx as lx
 from loaderx import DataLoader, Dataset
-from loaderx.jax.placement import Placement
+from loaderx.jax import spots
+from loaderx.jax.placement import Placement, enable_x64
 from loaderx.jax.prefetch import PlacedRun
 from loaderx.memory import Pool, aligned
 from processes import environment
@@ -129,6 +131,39 @@ def test_nothing_is_copied_where_the_memory_is_aligned():
     spread_out = Placement(rows("data")).place(batch)
     first = spread_out["x"].addressable_shards[1].data
     assert first.unsafe_buffer_pointer() == batch["x"].ctypes.data + 128 * 64 * 4
+
+
+@pytest.mark.parametrize("broken", ["missing", "raising"])
+@pytest.mark.parametrize("name", shardings())
+def test_without_the_private_function_the_arrays_are_the_same(name, broken, monkeypatch):
+    called = []
+
+    def fails(*arguments: Any) -> Any:
+        called.append(1)
+        raise TypeError("other arguments in this version of jax")
+
+    dataset, sharding = table().shuffle(seed=1).batch(16), shardings()[name]
+    expected = list(DataLoader(dataset, sharding=sharding))
+    monkeypatch.setattr(spots, "put", None if broken == "missing" else fails)
+    got = list(DataLoader(dataset, sharding=sharding))
+    for one, other in zip(got, expected, strict=True):
+        same(one, {leaf: np.asarray(array) for leaf, array in other.items()})
+        for leaf, array in other.items():
+            assert (one[leaf].aval, one[leaf].sharding) == (array.aval, array.sharding)
+            assert one[leaf].committed == array.committed
+    assert len(called) == (2 if broken == "raising" else 0)  # once for each leaf: not tried again
+
+
+def test_leaves_that_are_no_arrays():
+    leaves = {"row": [1, 2, 3, 4], "mean": np.float16(0.5), "number": 3, "there": jnp.ones(4)}
+    batches = Dataset.range(8).batch(4).map(lambda batch: leaves)
+    for batch in DataLoader(batches, sharding=rows()):
+        for name, leaf in leaves.items():
+            assert isinstance(batch[name], jax.Array)
+            assert batch[name].sharding == rows()
+            assert np.array_equal(np.asarray(batch[name]), leaf)
+    assert batch["row"].dtype == jnp.int32
+    assert batch["mean"].dtype == jnp.float16
 
 
 # Held arrays never change ------------------------------------------------------------------------
@@ -269,22 +304,40 @@ class _Interrupted(Counting):
         raise KeyboardInterrupt
 
 
-def test_two_threads_share_an_iterator():
-    loader = DataLoader(table(400).batch(4), sharding=jax.devices()[0], engine="threads")
-    iterator, seen, lock = iter(loader), [], threading.Lock()
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("kind", ["by index", "a stream"])
+def test_threads_share_an_iterator(kind, placed, engine):
+    """They begin and end at once, with the interpreter going from one to the other all the time."""
+    dataset = table(40)
+    if kind == "a stream":
+        dataset = dataset.filter(lambda record: True)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(25):
+            sharding = jax.devices()[0] if placed else None
+            with DataLoader(dataset.batch(4), sharding=sharding, engine=engine) as loader:
+                assert shared(iter(loader), 3) == list(range(0, 80, 8))
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def shared(iterator: Any, count: int) -> list[int]:
+    """What several threads get of one iterator."""
+    together, seen = threading.Barrier(count), []
 
     def take() -> None:
+        together.wait()
         for batch in iterator:
-            with lock:
-                seen.append(int(batch["label"][0, 0]))
+            seen.append(int(batch["label"][0, 0]))
 
-    takers = [threading.Thread(target=take) for _ in range(2)]
+    takers = [threading.Thread(target=take) for _ in range(count)]
     for taker in takers:
         taker.start()
     for taker in takers:
         taker.join()
-    loader.close()
-    assert sorted(seen) == list(range(0, 800, 8))
+    return sorted(seen)
 
 
 def test_closing_while_another_thread_waits_ends_its_wait():
@@ -318,6 +371,24 @@ def test_closing_while_another_thread_waits_ends_its_wait():
     assert not taker.is_alive()
     assert len(outcome) == 1
     iterator.close()
+
+
+def test_closing_just_before_a_batch_is_handed_out_ends_the_run():
+    class Emptied(deque):  # another thread's close comes between the last look and the taking
+        def popleft(self) -> Any:
+            self.clear()
+            return super().popleft()
+
+    workshop = lx.engines.Inline().workshop(_Ones())
+    run = PlacedRun(workshop.open(range(4)), Placement(jax.devices()[0]), 2)
+    run._ahead = Emptied()
+    with pytest.raises(StopIteration):
+        run.next()
+
+
+class _Ones:
+    def stream(self, steps: range, lend: Any) -> Any:
+        return iter([np.ones(2, np.float32) for _ in steps])
 
 
 def test_narrowing_travels_to_worker_processes_without_jax():
@@ -371,9 +442,31 @@ def test_wide_numbers_become_what_jax_holds():
     assert {name: str(leaf.dtype) for name, leaf in batch.items()} == {
         "i": "int32", "u": "uint32", "f": "float32", "c": "complex64", "b": "int8",
     }  # fmt: skip
-    with jax.enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
+    with enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
         batch = next(iter(loader))
         assert {name: leaf.dtype for name, leaf in batch.items()} == wide
+
+
+def test_what_counts_is_the_setting_when_the_loader_was_made():
+    dataset = Dataset.from_arrays(x=np.arange(32) + 2**40).batch(4)
+    with enable_x64(True):
+        wide = iter(DataLoader(dataset, sharding=rows("data", shape=(4,))))
+        next(wide)
+    for step in range(1, 4):  # not so in the caller's thread any more
+        batch = next(wide)["x"]
+        assert batch.dtype == batch.addressable_data(0).dtype == np.asarray(batch).dtype == np.int64
+        assert np.asarray(batch).tolist() == [2**40 + 4 * step + n for n in range(4)]
+    narrow = iter(DataLoader(dataset.map(lambda b: b["x"] - 2**40), sharding=jax.devices()[0]))
+    with enable_x64(True):
+        assert [next(narrow).dtype for _ in range(3)] == [np.int32] * 3
+
+
+def test_placing_is_no_implicit_transfer():
+    shifted = np.empty(80 * 16 + 1, np.uint8)[1:].view(np.float32).reshape(80, 4)  # not aligned
+    batches = Dataset.from_arrays(x=shifted).batch(16).map(lambda batch: {"x": shifted[:16]})
+    for sharding in (jax.devices()[1], rows("data")):
+        with DataLoader(batches, sharding=sharding) as loader, jax.transfer_guard("disallow"):
+            assert len(list(loader)) == 5
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads"])
@@ -389,6 +482,12 @@ def test_an_integer_that_does_not_fit_is_an_error(engine):
         "int32 unless jax_enable_x64 is set. Set it, or change the numbers in .map(), or leave "
         "them on the host (None in place of a sharding)."
     )
+    largest = dataset.map(lambda batch: {"id": batch["id"].max()})  # a number, no array
+    with DataLoader(largest, sharding=jax.devices()[0], engine=engine) as loader:
+        iterator = iter(loader)
+        assert next(iterator)["id"].item() == 2
+        with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does not"):
+            next(iterator)
     both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
     where = {"a": None, "b": jax.devices()[0]}
     with DataLoader(both, sharding=where, engine=engine) as loader:
@@ -469,8 +568,27 @@ def test_mistakes_are_told_when_the_loader_is_made():
     assert say.endswith("Write drop_remainder=True or pad_remainder=True.")
     DataLoader(table(24).batch(16), sharding=rows("data"))  # 8 are left: they fit
     DataLoader(table(20).batch(16).take(1), sharding=rows("data"))
+    evens = Dataset.range(100).filter(lambda x: x % 2 == 0)
+    say = complaint(lx.ArgumentError, evens.batch(16), rows("data"))
+    assert say.startswith("the last batch of batch(16) has what is left of a stream, which may be")
+    assert say.endswith("Write drop_remainder=True or pad_remainder=True.")
+    for fits in (evens.batch(16, drop_remainder=True), evens.batch(16).take(2)):
+        DataLoader(fits, sharding=rows("data"))
+    DataLoader(evens.batch(16), sharding=rows())
+    buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [16, 12])
+    say = complaint(lx.ArgumentError, buckets, rows("data"))
+    assert say.startswith("bucket(16x4, 12x9) makes batches of 12 records, which cannot be spread")
+    abstract = NamedSharding(rows().mesh.abstract_mesh, PartitionSpec("data"))
+    say = complaint(lx.ArgumentTypeError, table().batch(16), abstract)
+    assert say.endswith("An AbstractMesh has no devices: give the NamedSharding a Mesh.")
     say = complaint(lx.ArgumentTypeError, table().batch(16), PartitionSpec("data"))
     assert "write NamedSharding(mesh, spec)" in say
+
+    class Spec(tuple):  # what a PartitionSpec is in older versions of jax
+        __slots__ = ()
+
+    say = complaint(lx.ArgumentTypeError, table().batch(16), Spec(["data"]))
+    assert say.startswith("`sharding` must be a jax Device or Sharding")
     say = complaint(lx.ArgumentTypeError, table().batch(16), {"x": "cpu", "label": device})
     assert '`sharding` at "x" must be a jax Device or Sharding' in say
     assert "jax.devices('cpu')[0]" in say
@@ -486,6 +604,9 @@ def test_mistakes_are_told_when_the_loader_is_made():
     text = Dataset.from_arrays(name=np.array(["a", "b"]), x=np.zeros(2)).batch(2)
     say = complaint(lx.StackError, text, device)
     assert say.startswith('leaf "name" holds <U1, which no device can. Leave it on the host (None')
+    for other in (">f4", "V4", [("a", "i4")], np.longdouble):
+        say = complaint(lx.StackError, Dataset.from_arrays(x=np.zeros(4, other)).batch(2), device)
+        assert f'leaf "x" holds {np.dtype(other)}, which no device can.' in say
 
 
 def test_what_only_the_first_batch_can_tell():
@@ -559,6 +680,17 @@ def test_jax_is_imported_late():
 def filtered():
     dataset = Dataset.range(4000).map(lambda x: {"x": x, "wide": x * 1.5})
     return dataset.filter(lambda r: r["x"] % 3 != 0).repeat().batch(8, lanes=2)
+
+
+def test_a_stream_far_ahead_knows_its_position():
+    with DataLoader(filtered(), sharding=jax.devices()[0], device_prefetch=300) as loader:
+        iterator = iter(loader)
+        for _ in range(600):
+            next(iterator)
+        state, expected = iterator.get_state(), next(iterator)["x"].tolist()
+    plain = iter(DataLoader(filtered()))
+    plain.set_state(state)
+    assert next(plain)["x"].tolist() == expected
 
 
 def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():

@@ -127,6 +127,15 @@ class Bucketed(StreamStage):
         return f"bucket({self.options.window}) {digest(values)}"
 
 
+def check_no_buckets(node: Node) -> None:
+    """Refuses buckets, for several hosts."""
+    if any(isinstance(below, Bucketed) for below in node.below()):
+        raise ChainError(
+            "several hosts cannot share the batches of .bucket(...): the next one may have another "
+            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
+        )
+
+
 class FromIterable(Node):
     source: IterableSource
 

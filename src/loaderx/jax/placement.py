@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
@@ -22,6 +23,11 @@ from loaderx.jax.rows import as_sharding, check_divides, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
+
+try:
+    from jax import enable_x64
+except ImportError:  # an older jax
+    from jax.experimental import enable_x64
 
 
 class Placement:
@@ -42,17 +48,18 @@ class Placement:
         self._flat: dict[tuple[Any, ...], list[Spot]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
 
-    def shard(self, sizes: Sequence[tuple[int, str, bool]]) -> tuple[int, int]:
+    def shard(self, sizes: Sequence[tuple[int | None, str, bool]]) -> tuple[int, int]:
         """The slice of each batch that this process loads.
 
         ``sizes`` are the numbers of records that batches can have: each with its stage, and whether
-        only the last batch has so few.
+        only the last batch has so few (None: any number).
         """
         for rows, stage, last in sizes:
             for sharding in self._shardings:
                 check_divides(sharding, rows, stage, last=last)
         if self.spans_processes:
-            found = {shard_for(self._shardings, rows) for rows, _, last in sizes if not last}
+            whole = {rows for rows, _, last in sizes if rows is not None and not last}
+            found = {shard_for(self._shardings, rows) for rows in whole}
             self._slice = found.pop() if len(found) == 1 else (0, 1)
         return self._slice
 
@@ -71,7 +78,15 @@ class Placement:
         return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
 
     def place(self, batch: Tree) -> Tree:
-        """The batch on its devices.  Transfers go on in the background."""
+        """The batch on its devices.  Transfers go on in the background.
+
+        The caller may have changed ``jax_enable_x64`` since the loader was made, or have forbidden
+        implicit transfers, which these are not.
+        """
+        with enable_x64(self.x64), transfer_guard_host_to_device("allow"):
+            return self._place(batch)
+
+    def _place(self, batch: Tree) -> Tree:
         if type(batch) is dict:
             spots = self._flat.get(tuple(batch))
             if spots is not None:  # no need to look at the tree again
@@ -83,9 +98,9 @@ class Placement:
                     placed[name] = found
                 else:
                     return placed
-        return self._place(batch)
+        return self._place_tree(batch)
 
-    def _place(self, batch: Tree) -> Tree:
+    def _place_tree(self, batch: Tree) -> Tree:
         leaves, structure = flatten(batch)
         spots = self._known.get(structure) or self._targets(structure)
         try:
@@ -129,13 +144,16 @@ class Placement:
                 ) from cause
 
 
+_FOREIGN = (np.void, np.longdouble, np.clongdouble)
+
+
 def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
-    if dtype.kind not in "OSUMm":
+    if dtype.kind not in "OSUMm" and dtype.isnative and dtype.type not in _FOREIGN:
         return
     what = "text or other Python objects" if dtype.kind == "O" else str(dtype)
     raise StackError(
         f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
-        "place in a tree of shardings), or drop it in .map()."
+        "place in a tree of shardings), or change or drop it in .map()."
     )
 
 

@@ -13,7 +13,6 @@ need the interpreter.  A tenth of a millisecond saved cost one or two.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any
 
@@ -50,17 +49,16 @@ class PlacedRun:
         self._run, self._placement, self._depth = run, placement, depth
         self._ahead: deque[Any] = deque()
         self._started = self._ended = False
-        self._lock = threading.Lock()  # two threads may share an iterator
 
     def next(self) -> Any:
-        with self._lock:
-            for _ in range(2 if self._started else 1):  # one to hand out, one to grow by
-                if self._has_room():
-                    self._pull()
-            self._started = True
-            if not self._ahead:
-                raise StopIteration
+        for _ in range(2 if self._started else 1):  # one to hand out, one to grow by
+            if self._has_room():
+                self._pull()
+        self._started = True
+        try:
             element = self._ahead.popleft()
+        except IndexError:  # the end; or another thread has closed the run
+            raise StopIteration from None
         if type(element) is _Failure:
             raise element.error
         return element

@@ -21,13 +21,16 @@ _MOST_AXES = 8  # tried for shardings that do not say how many axes they cut
 
 def as_sharding(value: Any, path: str = "") -> Sharding | None:
     """A leaf of the ``sharding`` argument as a sharding; None stays None."""
-    if value is None or isinstance(value, Sharding):
+    abstract = type(getattr(value, "mesh", None)).__name__ == "AbstractMesh"
+    if value is None or (isinstance(value, Sharding) and not abstract):
         return value
     if isinstance(value, jax.Device):
         return SingleDeviceSharding(value)
     where = f' at "{path}"' if path else ""
     hint = ""
-    if isinstance(value, jax.sharding.PartitionSpec):
+    if abstract:
+        hint = " An AbstractMesh has no devices: give the NamedSharding a Mesh."
+    elif isinstance(value, jax.sharding.PartitionSpec):
         hint = " A PartitionSpec needs its mesh: write NamedSharding(mesh, spec)."
     elif isinstance(value, jax.sharding.Mesh):
         hint = " Write NamedSharding(mesh, PartitionSpec('data')) to split rows over an axis."
@@ -68,12 +71,18 @@ def shard_for(shardings: list[Sharding], rows: int) -> tuple[int, int]:
     return 0, 1
 
 
-def check_divides(sharding: Sharding, rows: int, stage: str, *, last: bool = False) -> None:
-    """Refuses batches whose rows cannot be spread evenly over the devices."""
+def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: bool = False) -> None:
+    """Refuses batches whose rows cannot be spread evenly over the devices.
+
+    Rows of None: it is not known how many there will be.
+    """
     parts = row_parts(sharding)
-    if parts is None or rows % parts == 0:
+    if parts is None or parts == 1 or (rows is not None and rows % parts == 0):
         return
-    if last:
+    if rows is None:
+        what = f"the last batch of {stage} has what is left of a stream, which may be a number that"
+        todo = "Write drop_remainder=True or pad_remainder=True."
+    elif last:
         what = f"the last batch of {stage} has {rows} records, which"
         todo = "Write drop_remainder=True or pad_remainder=True."
     else:

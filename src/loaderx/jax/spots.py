@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from loaderx.tree import Array
+from loaderx.tree import Array, as_array
 
 try:
     from jax._src.interpreters.pxla import batched_device_put
@@ -42,6 +42,7 @@ class Spot:
         self.sharding = sharding
         self._slice = slice_
         self._known: _Known | None = None
+        self._direct = put is not None
 
     def place_again(self, leaf: Any) -> Any:
         """The leaf as a global array, if one like it has been placed before; else None."""
@@ -57,7 +58,7 @@ class Spot:
             parts = [leaf[index] for index in known.parts]
             return put(known.aval, self.sharding, parts, known.devices)
         except Exception:  # not for this version of jax: the public function will do
-            self._known = None
+            self._known, self._direct = None, False
             return None
 
     def place(self, leaf: Any) -> Any:
@@ -66,8 +67,11 @@ class Spot:
         return self._place_first(leaf) if placed is None else placed
 
     def _place_first(self, leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray):  # a number, or an array on a device already
-            return jax.device_put(leaf, self.sharding)
+        if not isinstance(leaf, np.ndarray):
+            ready = isinstance(leaf, (bool, int, float, complex, jax.Array))
+            if ready and self.sharding.is_fully_addressable:
+                return jax.device_put(leaf, self.sharding)
+            leaf = as_array(leaf)  # several processes: these are this one's rows
         number, count = self._slice
         if leaf.ndim == 0 and count > 1:
             raise ValueError("it is a single number, and has no rows to spread over processes.")
@@ -86,7 +90,7 @@ class Spot:
             return found
 
         placed = jax.make_array_from_callback(shape, self.sharding, part)
-        if put is not None and placed.dtype == leaf.dtype:
+        if self._direct and placed.dtype == leaf.dtype:
             where = self.sharding.addressable_devices_indices_map(shape)
             self._known = _Known(
                 leaf.shape,

@@ -59,7 +59,8 @@ def read_parts(directory: Any) -> dict[str, Any]:
     names = sorted(file.name for file in directory.glob("part-*-of-*.json"))
     if not names:
         raise StateError(f"{directory} has no state of a loader (part-0-of-1.json or the like).")
-    count = int(names[0].removesuffix(".json").rpartition("-")[2])
+    last = names[0].removesuffix(".json").rpartition("-")[2]
+    count = int(last) if last.isdecimal() else 1
     needed = [f"part-{part}-of-{count}.json" for part in range(count)]
     if set(needed) != set(names):
         odd = sorted(set(needed) ^ set(names))

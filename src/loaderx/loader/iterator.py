@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -42,22 +43,24 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._waited = 0.0
         self._run: Run | None = None
         self._next: Any = self._open
+        self._lock = threading.RLock()  # threads may share an iterator; closing does not wait
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
 
     def __next__(self) -> T:
         begun = perf_counter()
-        try:
-            element = self._next()
-        except BaseException:
-            self._stop()
-            raise
-        self._position += 1
-        if type(element) is Noted:
-            element = self._note(element)
-        self._last = now = perf_counter()
-        self._waited += now - begun
+        with self._lock:
+            try:
+                element = self._next()
+            except BaseException:
+                self._stop()
+                raise
+            self._position += 1
+            if type(element) is Noted:
+                element = self._note(element)
+            self._last = now = perf_counter()
+            self._waited += now - begun
         return element  # type: ignore[no-any-return]
 
     def _open(self) -> Any:
@@ -85,7 +88,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return rows // hosts
 
     def _note(self, noted: Noted) -> Any:
-        self._counters.note(noted.value, noted.replaced, noted.times)
+        self._counters.note(noted.value, self._work.hosts, noted.replaced, noted.times)
         return noted.value
 
     def _stop(self) -> None:
@@ -97,7 +100,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _count(self) -> None:
         """Brings the statistics up to date."""
-        if self._run is None:
+        run = self._run
+        if run is None:
             return
         since, start = self._counted
         self._counted = (self._last, self._position)
@@ -107,14 +111,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._waited = 0.0
         counters.batches += self._position - start
         counters.records += self._rows_since(start)
-        counters.engine, counters.reason = self._run.describe()
+        counters.engine, counters.reason = run.describe()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""
-        return {**self.__dict__, "_workshop": None, "_work": None, "_run": None, "_next": None}
+        left = dict.fromkeys(("_workshop", "_work", "_run", "_next", "_lock"))
+        return {**self.__dict__, **left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _next=self._open)
+        self.__dict__.update(state, _next=self._open, _lock=threading.RLock())
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # Without a run, making it failed; at the interpreter's end there is nothing to count with.

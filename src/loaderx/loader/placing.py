@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loaderx.chain import stages
 from loaderx.chain.base import Node
+from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Engine, Run, Work, Workshop
 from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
 from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
@@ -55,13 +56,9 @@ class Placing:
             )
         if node.spec is not None:
             placement.check_spec(node.spec)
-        counts = _row_counts(node)
-        if placement.spans_processes and not counts:
-            raise ChainError(
-                "a sharding over several processes needs to know the size of the batches, and "
-                "nothing in this chain tells it."
-            )
-        return Placing(placement, depth, placement.shard(counts), node.spec)
+        if placement.spans_processes:
+            check_no_buckets(node)
+        return Placing(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
     def workshop(self, engine: Engine, work: Work) -> Workshop:
         """The engine's workshop, with batches placed as they leave it."""
@@ -74,27 +71,34 @@ class Placing:
     def place_run(self, run: Run) -> Run:
         """A run of batches that are cut in this process, placed: those of streams."""
         from loaderx.jax.prefetch import PlacedRun
+        from loaderx.loader.stream import REMEMBERED
 
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
-        return PlacedRun(run, self._placement, self._depth)
+        # The positions of all that are ahead must be known; and one may be on its way to the user.
+        return PlacedRun(run, self._placement, min(self._depth, REMEMBERED - 2))
 
 
-def _row_counts(node: Node) -> list[tuple[int, str, bool]]:
-    """The numbers of records that a batch can have: with the stage, and whether it is the rest."""
-    counts = []
+def _row_counts(node: Node) -> list[tuple[int | None, str, bool]]:
+    """The numbers of records that a batch can have: with the stage, and whether it is the rest.
+
+    None: how many are left of a stream is seen at its end.
+    """
+    counts: list[tuple[int | None, str, bool]] = []
     for stage in _batch_stages(node) if node.batched else ():
+        if isinstance(stage, Bucketed):
+            counts += [(size, stage.stage, False) for size in stage.options.batch_sizes]
+            continue
         counts.append((stage.size, stage.stage, False))
         if stage.can_be_short and not node.uniform:
             rest = None if stage.input.length is None else stage.input.length % stage.size
-            if rest is not None:  # else it is a stream: how many are left is seen at its end
-                counts.append((rest, stage.stage, True))
+            counts.append((rest, stage.stage, True))
     return counts
 
 
-def _batch_stages(node: Node) -> Iterator[stages.Batched]:
+def _batch_stages(node: Node) -> Iterator[stages.Batched | Bucketed]:
     """The stages that cut the batches of a chain."""
-    if isinstance(node, stages.Batched):
+    if isinstance(node, (stages.Batched, Bucketed)):
         yield node
     elif not isinstance(node, stages.Unbatched):
         for part in node.inputs:

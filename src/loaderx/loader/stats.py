@@ -23,7 +23,7 @@ class Counters:
         self.is_cold: bool | None = None
         self.engine, self.reason = "none yet", "no batch has been asked for"
 
-    def note(self, element: Any, replaced: int, times: dict[str, float] | None) -> None:
+    def note(self, element: Any, hosts: int, replaced: int, times: dict[str, float] | None) -> None:
         self.replaced += replaced
         if times is None:
             return
@@ -31,14 +31,18 @@ class Counters:
             self.sampled, self.sampled_bytes, self.stages = 0, 0, {}
         self.is_cold = self.is_cold is None
         self.sampled += 1
-        self.sampled_bytes += nbytes(element)
+        self.sampled_bytes += nbytes(element, hosts)
         for stage, seconds in times.items():
             self.stages[stage] = self.stages.get(stage, 0.0) + seconds
 
 
-def nbytes(element: Any) -> int:
-    """The bytes of an element's arrays."""
-    return sum(getattr(leaf, "nbytes", 0) for leaf in flatten(element)[0])
+def nbytes(element: Any, hosts: int) -> int:
+    """The bytes of an element's arrays; of a global array, those that this host has loaded."""
+    total = 0
+    for leaf in flatten(element)[0]:
+        own = getattr(leaf, "is_fully_addressable", True)
+        total += getattr(leaf, "nbytes", 0) // (1 if own else hosts)
+    return total
 
 
 class Stats(Frozen):
@@ -46,8 +50,8 @@ class Stats(Frozen):
 
     Attributes:
         batches: elements handed out, over all iterators of the loader.
-        records: records in them.
-        bytes: bytes in them, from one batch in 64.
+        records: records in them; on several hosts, those that this one has loaded.
+        bytes: bytes of these records, from one batch in 64.
         seconds: time from the first ``next`` to the last, iterator by iterator.
         waited_s: time that the consumer spent in ``next``.
         replaced: records that `on_error` replaced.

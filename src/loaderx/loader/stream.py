@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -10,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
-from loaderx.chain.streams import Bucketed, stream_batch, unit_mark
+from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
 from loaderx.loader.iterator import LoaderIterator
@@ -93,11 +92,7 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if hosts == 1:
         return
     batch = stream_batch(node)
-    if any(isinstance(below, Bucketed) for below in node.below()):
-        raise ChainError(
-            "several hosts cannot share the batches of .bucket(...): the next one may have another "
-            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
-        )
+    check_no_buckets(node)
     if batch is None:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     if batch.lanes % hosts:
@@ -134,7 +129,6 @@ class StreamRun:
     def __init__(self, reading: Reading, supply: EngineSupply, step: int, stop: int) -> None:
         self._reading, self._supply = reading, supply
         self._step, self._stop = step, stop
-        self._lock = threading.Lock()  # two threads may share an iterator
         self._first = step
         self._positions: deque[tuple[Position, int]] = deque(
             [(reading.state(), 0)], maxlen=REMEMBERED
@@ -142,22 +136,21 @@ class StreamRun:
         self.rows = 0
 
     def next(self) -> Any:
-        with self._lock:
-            if self._step >= self._stop:
-                raise StopIteration
-            try:
-                made = self._reading.next()
-            except RecordError as error:
-                error.step = self._step
-                raise
-            if made is None:
-                raise StopIteration
-            self._step += 1
-            self.rows += made.count
-            if len(self._positions) == REMEMBERED:
-                self._first += 1
-            self._positions.append((self._reading.state(), self.rows))
-            return self._noted(made.tree)
+        if self._step >= self._stop:
+            raise StopIteration
+        try:
+            made = self._reading.next()
+        except RecordError as error:
+            error.step = self._step
+            raise
+        if made is None:
+            raise StopIteration
+        self._step += 1
+        self.rows += made.count
+        if len(self._positions) == REMEMBERED:
+            self._first += 1
+        self._positions.append((self._reading.state(), self.rows))
+        return self._noted(made.tree)
 
     def ready(self) -> bool:
         return True  # it is cut here, from units that are made ahead

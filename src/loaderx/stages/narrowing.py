@@ -39,7 +39,7 @@ def as_prefix(tree: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Pre
     children: Mapping[Any, Any] | None = None
     if isinstance(tree, Mapping):
         children = tree
-    elif isinstance(tree, (list, tuple)):
+    elif type(tree) in (list, tuple) or hasattr(tree, "_fields"):  # no PartitionSpec of older jax
         children = dict(zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True))
     elif hasattr(type(tree), "__dataclass_fields__"):
         children = {name: getattr(tree, name) for name in type(tree).__dataclass_fields__}
@@ -113,7 +113,7 @@ class Narrow:
         wide = [
             number
             for number, leaf in enumerate(leaves)
-            if isinstance(leaf, np.ndarray) and leaf.dtype in _NARROW
+            if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype in _NARROW
         ]
         if not wide:
             return batch
