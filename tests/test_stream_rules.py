@@ -745,6 +745,10 @@ def test_other_units_are_refused_even_if_not_strict():
         with pytest.raises(StateError, match=r"in units of 8 records, and this chain .* of (16|4)"):
             iterator.set_state(state, strict=False)
         assert iterator.step == 0
+    lines = Dataset.from_iterable(lambda: range(40))
+    iterator = iter(DataLoader(lines.shuffle(window=16).batch(3)))
+    with pytest.raises(StateError, match="in units of 8 records, and this chain in units of 16:"):
+        iterator.set_state(state_of(lines.shuffle(window=8).batch(3), 4), strict=False)
     longer = iter(DataLoader(Dataset.range(3000).filter(even).shuffle(window=8).batch(4)))
     with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
         longer.set_state(state, strict=False)
