@@ -422,6 +422,18 @@ def test_a_filter_that_lets_almost_nothing_through_warns_once():
     assert "%)" in str(c[0].message)
 
 
+def test_a_filter_cannot_change_the_records_by_changing_its_run():
+    def odd_and_more(run):
+        mask = run["x"] % 2 == 1
+        run["n"] = 3
+        del run["y"]
+        return mask
+
+    batch = next(iter(DataLoader(arrays(10).filter(odd_and_more, batched=True).batch(3))))
+    assert batch.keys() == {"x", "y"}
+    assert batch["x"].tolist() == [1, 3, 5]
+
+
 def test_a_filter_that_lets_nothing_through():
     never = Dataset.range(50).filter(lambda x: False)
     assert list(never) == []
@@ -745,6 +757,10 @@ def test_other_units_are_refused_even_if_not_strict():
         with pytest.raises(StateError, match=r"in units of 8 records, and this chain .* of (16|4)"):
             iterator.set_state(state, strict=False)
         assert iterator.step == 0
+    lines = Dataset.from_iterable(lambda: range(40))
+    iterator = iter(DataLoader(lines.shuffle(window=16).batch(3)))
+    with pytest.raises(StateError, match="in units of 8 records, and this chain in units of 16:"):
+        iterator.set_state(state_of(lines.shuffle(window=8).batch(3), 4), strict=False)
     longer = iter(DataLoader(Dataset.range(3000).filter(even).shuffle(window=8).batch(4)))
     with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
         longer.set_state(state, strict=False)

@@ -197,8 +197,13 @@ def _nbytes(leaf: Any) -> int:
     return rows * int(leaf.dtype.itemsize)
 
 
-def unit_leaves(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Node, list[int]]]:
+def unit_leaves(node: Node) -> Iterator[tuple[Node, list[int]]]:
     """The datasets that are read in units, each with the windows that its units must hold."""
+    return ((place, windows) for place, windows in _places(node) if not place.is_stream)
+
+
+def _places(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Node, list[int]]]:
+    """Where stages find their records, each with the windows of these stages."""
     if not node.is_stream:
         yield node, list(windows)
         return
@@ -207,10 +212,11 @@ def unit_leaves(node: Node, windows: tuple[int, ...] = ()) -> Iterator[tuple[Nod
             windows = (*windows, node.window)
         case PackedRecords() | Bucketed():
             windows = (*windows, node.options.window)
-        case Sliced() | Mixed():  # what stands above runs on the ordered rows
+        case Sliced() | Mixed() | FromIterable():  # what stands above runs on the ordered rows
+            yield node, list(windows)
             windows = ()
     for below in node.inputs:
-        yield from unit_leaves(below, windows)
+        yield from _places(below, windows)
 
 
 def check_windows(node: Node) -> None:
@@ -283,5 +289,9 @@ def unit_mark(node: Node) -> str:
     batch = stream_batch(node)
     lanes = 1 if batch is None else batch.lanes
     masked = only_masks(node)
-    sizes = [unit_rows(leaf, windows, lanes, masked=masked) for leaf, windows in unit_leaves(node)]
+    sizes = [
+        max(windows) if place.is_stream else unit_rows(place, windows, lanes, masked=masked)
+        for place, windows in _places(node)
+        if windows or not place.is_stream
+    ]
     return f"units {','.join(map(str, sizes)) or 'none'}"

@@ -227,7 +227,8 @@ class Filter(UnitStage):
 
     def _mask(self, tree: Any, count: int, fail: Any) -> Array:
         try:
-            mask = np.asarray(self.function.call(tree))
+            leaves, structure = flatten(tree)  # what it adds or takes out concerns nobody else
+            mask = np.asarray(self.function.call(structure.build(leaves)))
         except Exception as error:
             raise fail(None, error) from error
         if mask.dtype != np.bool_ or mask.shape != (count,):
