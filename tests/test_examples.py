@@ -55,7 +55,7 @@ def test_mlp_on_idx_files(idx_folder):
     scores = percents(text, "test accuracy")
     assert len(scores) == 6
     assert scores[-1] > 60, text
-    assert "waiting for data" in text
+    assert "of it in the loader" in text
 
 
 def test_mlp_on_digits(tmp_path):
