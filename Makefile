@@ -23,7 +23,7 @@ types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 # loaderx's own figures, each against its bar; then loaderx beside its peers, each of them in an
-# environment of its own below .venv-bench.  The latter takes about half an hour.
+# environment of its own below .venv-bench.  The latter takes about 45 minutes.
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py

@@ -24,6 +24,8 @@ from typing import Any
 from suite.checks import MASK, Digest, touch
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
+MOST_S = 30.0  # of a stream that is run to find out how fast it is
+
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
@@ -116,11 +118,15 @@ def short_run(contender: Any, job: Job) -> dict[str, Any]:
 
 
 def measured(contender: Any, job: Job, short: dict[str, Any]) -> dict[str, Any]:
+    """A long stream against one of a single epoch: both open the same data, which takes a while."""
     warm(contender, job)
+    once = short
+    if short["records"] != job.records:
+        once = run(contender, replace(job, epochs=1))
     gc.collect()
     cpu = used_cpu()
     long = run(contender, job)
-    return {**long, "first_s": short["first_s"], "rate": rate(short, long), "cpu_before": cpu}
+    return {**long, "first_s": short["first_s"], "rate": rate(once, long), "cpu_before": cpu}
 
 
 def warm(contender: Any, job: Job) -> None:
@@ -133,18 +139,37 @@ def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any])
     """How many records and epochs to measure, and a digest of one epoch of them."""
     sizes, seconds = request["sizes"], request["seconds"]
     short = short_run(contender, replace(job, records=sizes[0], epochs=1))
-    found = rate(short, run(contender, replace(job, records=sizes[0], epochs=2)))
+    found = first_rate(contender, replace(job, records=sizes[0]), short, seconds)
     size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
     if size > sizes[0]:
         warm(contender, replace(job, records=size))
         found = rate(short, run(contender, replace(job, records=size, epochs=1)))
     return {
         "size": size,
-        "epochs": max(-(-2 * sizes[0] // size), round(seconds * found / size)),
+        "epochs": 1 + max(3, round(long_enough(short, seconds) * found / size)),
         "note": contender.note(),
         "short": short,
         **reference(contender, replace(job, records=size), workload, request),
     }
+
+
+def long_enough(short: dict[str, Any], seconds: float) -> float:
+    """How long a stream should take, its start aside: the slower the start, the longer."""
+    return max(seconds, 0.5 * float(short["seconds"]))
+
+
+def first_rate(contender: Any, job: Job, short: dict[str, Any], seconds: float) -> float:
+    """A rate to choose sizes by.
+
+    Workers may take seconds to start, and not always as many: the stream must be so long that this
+    does not matter.
+    """
+    enough, epochs = max(0.5 * seconds, 0.3 * short["seconds"]), 2
+    while True:
+        longer = run(contender, replace(job, epochs=epochs))
+        if longer["seconds"] - short["seconds"] >= enough or longer["seconds"] > MOST_S:
+            return rate(short, longer)
+        epochs *= 4
 
 
 def several(

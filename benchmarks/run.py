@@ -445,6 +445,17 @@ def draw(suite: Suite, found: Path, picture: Path) -> None:
         say(f"no plot: {error}")
 
 
+def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Old results in which some workloads, with all their rows, are new."""
+    fresh = {row["workload"]: row for row in new["rows"]}
+    rows: list[dict[str, Any]] = []
+    for name in WORKLOADS:
+        source = new if name in fresh else old
+        rows += [row for row in source["rows"] if row["workload"] == name]
+    again = old["about"].get("again", {}) | dict.fromkeys(fresh, new["about"]["when"])
+    return {"about": {**old["about"], "again": again}, "rows": rows}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measures loaderx beside its peers.")
     parser.add_argument("--quick", action="store_true", help="small and rough: does it work?")
@@ -461,6 +472,9 @@ def main() -> int:
     parser.add_argument("--data", default=ROOT / ".bench-data", metavar="DIR")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR")
     parser.add_argument("--no-plot", action="store_true")
+    parser.add_argument(
+        "--update", action="store_true", help="with --only: measure these again, keep the others"
+    )
     options = parser.parse_args()
     out: Path = options.out or HERE / ("results-quick" if options.quick else "results")
 
@@ -480,12 +494,14 @@ def main() -> int:
     }
     result = {"about": about, "rows": [entry.row() for entry in entries]}
     out.mkdir(parents=True, exist_ok=True)
+    if options.update:
+        result = updated(json.loads((out / "results.json").read_text()), result)
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
     (out / "results.md").write_text(report.page(result))
     if not options.no_plot:
         draw(suite, out / "results.json", out / "results.png")
-    whole = options.peers is None and not (options.only or options.quick or options.contender)
-    if whole and options.out is None:
+    whole = options.peers is None and not (options.quick or options.contender)
+    if whole and options.out is None and (options.update or not options.only):
         docs = ROOT / "docs" / "benchmarks.md"
         docs.write_text(report.into_docs(docs.read_text(), result))
     suite.states.cleanup()

@@ -17,6 +17,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 OURS, BY_HAND = "loaderx_", "numpy_by_hand"
 BLUE, GREY, DARK, RED = "#1f5fd0", "#9aa3ad", "#39424d", "#b3261e"
@@ -69,13 +70,17 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         return float(-row["value"] if lower else row["value"])
 
     order = sorted(loaders, key=place)
-    values = [row["value"] for row in rows if row["status"] == "ok"]
+    values = [row[end] for row in rows if row["status"] == "ok" for end in ("low", "high")]
     if not values:
         axes.axis("off")
         return
     left, right = min(values), max(values)
     span = max(right / left, 10)
     axes.set_xscale("log")
+    if span < 30:  # a few labels between the powers of ten
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(left / span**0.06, right * span**0.3)
     for height, title in enumerate(order):
         top = best(title)

@@ -29,9 +29,17 @@ def surroundings(about: dict[str, Any]) -> str:
     return (
         f"{about['when']}; {about['cores']} cores, {about['memory_gb']} GB, {about['system']}, "
         f"Python {about['python']}; load before the run {about['load_before']}; "
-        f"{about['rounds']} rounds in {about['took_min']} minutes. "
+        f"{about['rounds']} rounds in {about['took_min']} minutes.{again(about)} "
         "[How it is measured](../../docs/benchmarks.md).\n"
     )
+
+
+def again(about: dict[str, Any]) -> str:
+    """Which workloads were measured once more, and when."""
+    if not about.get("again"):
+        return ""
+    listed = ", ".join(f"{name} ({when})" for name, when in about["again"].items())
+    return f" Measured again, with all loaders: {listed}."
 
 
 def versions(found: dict[str, dict[str, str]]) -> str:
