@@ -447,7 +447,7 @@ def draw(suite: Suite, found: Path, picture: Path) -> None:
 
 def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Old results in which some workloads, with all their rows, are new."""
-    fresh = {row["workload"]: row for row in new["rows"]}
+    fresh = {row["workload"] for row in new["rows"]}
     rows: list[dict[str, Any]] = []
     for name in WORKLOADS:
         source = new if name in fresh else old
