@@ -222,7 +222,58 @@ def test_compare_relative(tmp_path):
     old = run_of(tmp_path, "old", loaderx_=(90, 100, 110))
     new = run_of(tmp_path, "new", numpy_by_hand=(49, 50, 51), loaderx_=(45, 50, 55))
     assert compared(old, new)[0] == 1
-    assert compared(old, new, "--relative") == (0, "0 regressions\n")
+    code, text = compared(old, new, "--relative")
+    assert code == 0
+    assert "mnist128" not in text  # the same, seen from NumPy by hand
+    slow = run_of(tmp_path, "slow", numpy_by_hand=(49, 50, 51), loaderx_=(20, 22, 25))
+    code, text = compared(old, slow, "--relative")
+    assert code == 1
+    assert "slower: mnist128: loaderx_ (defaults): 1 -> 0.44 by hand (-56 %)" in text
+
+
+def test_compare_what_only_one_run_has(tmp_path):
+    old = run_of(tmp_path, "old", loaderx_=(90, 100, 110), torch_="none")
+    new = run_of(tmp_path, "new", torch_=(5, 6, 7), spdl_="fell over")
+    code, text = compared(old, new)
+    assert code == 0  # not measured is not slower, but it is said
+    assert "missing: mnist128: loaderx_ (defaults): not in the new run" in text
+    code, text = compared(old, new, "--all")
+    assert code == 1
+    assert "broken: mnist128: spdl_ (defaults): was not there, now error: fell over" in text
+    assert "new: mnist128: torch_ (defaults): was error" in text
+    without = run_of(tmp_path, "without", numpy_by_hand="none", loaderx_=(1, 1, 1))
+    code, text = compared(old, without, "--relative")
+    assert code == 0
+    assert "missing: mnist128: loaderx_ (defaults): NumPy by hand is not in both runs" in text
+
+
+def test_compare_says_when_rounds_are_too_few(tmp_path):
+    old = run_of(tmp_path, "old", loaderx_=(90, 100, 110))
+    few = json.loads(Path(old).read_text())
+    few["about"] |= {"rounds": 1, "cores": 8}
+    (tmp_path / "few").write_text(json.dumps(few))
+    text = compared(old, str(tmp_path / "few"))[1]
+    assert "note: cores 2 -> 8\nnote: the new run has 1 rounds: too few" in text
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[1]", "{}", '{"about": {}, "rows": [{"status": "ok"}]}', '{"rows": []}']
+)
+def test_compare_bad_files(text, tmp_path):
+    good, bad = run_of(tmp_path, "good", loaderx_=(1, 2, 3)), tmp_path / "bad"
+    if text is not None:
+        bad.write_text(text)
+    for files in ((good, str(bad)), (str(bad), good)):
+        done = subprocess.run(
+            [sys.executable, str(FOLDER / "compare.py"), *files],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{bad}: ")
+        assert "Traceback" not in done.stderr
 
 
 def test_figures_go_into_the_docs(suite):
