@@ -8,11 +8,18 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
 
 PR_SET_CHILD_SUBREAPER = 36
+stop = threading.Event()
+"""Once it is set, whatever runs is ended, in whichever thread: a signal reaches only the first."""
+
+
+class StoppedError(Exception):
+    """The whole run is about to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ def run(
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
+            if stop.is_set():
+                raise StoppedError
             if perf_counter() - begun > timeout_s:
                 late = True
                 os.killpg(process.pid, signal.SIGKILL)

@@ -33,6 +33,7 @@ class Workload:
     unit: str = "records/s"
     least: int = 8
     """The fewest batches of a stream."""
+    shuffled: bool = True
 
 
 WORKLOADS = {
@@ -98,6 +99,7 @@ WORKLOADS = {
             16_384,
             512,
             seconds=1.5,
+            shuffled=False,
         ),
         Workload(
             "resume",
