@@ -40,7 +40,7 @@ from suite.environments import (
     name_of,
     without_places,
 )
-from suite.workloads import WORKLOADS, Workload
+from suite.workloads import METHOD, WORKLOADS, Workload
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -127,6 +127,7 @@ class Entry:
             "records": self.size,
             "epochs": self.epochs,
             "note": self.note,
+            "method": METHOD,
         }
 
 

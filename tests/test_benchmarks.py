@@ -367,8 +367,9 @@ def test_pages_quote_the_results(suite):
         assert write(text, result) == text, f"{name} has other figures than results.json"
 
 
-def test_where_a_peer_is_ahead(suite):
-    from suite.report import ahead
+def test_where_a_peer_is_ahead_and_what_is_old(suite):
+    from suite.report import ahead, earlier
+    from suite.workloads import METHOD
 
     row = {
         "workload": "mnist128",
@@ -382,6 +383,8 @@ def test_where_a_peer_is_ahead(suite):
         "records": 8,
     }
     ours = {**row, "contender": "loaderx_", "title": "loaderx"}
+    assert earlier({"rows": [ours]}).endswith("last changed: mnist128.\n")
+    assert earlier({"rows": [{**ours, "method": METHOD}]}) == ""
     level = {**row, "contender": "torch_", "title": "torch"}
     slow = {**level, "value": 1.0, "peak_mb": 50.0, "records": 4}  # less memory: fewer records
     assert ahead({"rows": [ours, level, slow]}) == ""

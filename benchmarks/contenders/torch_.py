@@ -52,10 +52,14 @@ WAYS = {
 CANNOT: dict[str, str] = {}
 
 
+_threads = 1
+
+
 def begin() -> None:
     import torch
 
-    torch.set_num_threads(1)  # as in each worker; the arrays are small
+    global _threads
+    _threads = torch.get_num_threads()
 
 
 def note() -> str:
@@ -156,8 +160,11 @@ def as_it_is(batch: Any) -> Any:
 
 
 def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterator[Record]:
+    import torch
     from torch.utils.data import DataLoader
 
+    # Otherwise as in each worker: the arrays are small.
+    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
     if hasattr(dataset, "__getitems__"):
         options["batch_sampler"] = Orders(job.records, job.batch_size)
         options["collate_fn"] = as_it_is
@@ -225,6 +232,7 @@ def images(job: Job) -> Iterator[Record]:
 def loader(job: Job) -> Any:
     import torch
 
+    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
     dataset = Batches({"value": np.arange(job.records, dtype=np.int32)})
     options: dict[str, Any] = {
         "batch_size": job.batch_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suite.workloads import WORKLOADS, Workload
+from suite.workloads import METHOD, WORKLOADS, Workload
 
 Row = dict[str, Any]
 OURS, BY_HAND = "loaderx_", "numpy_by_hand"
@@ -25,7 +25,8 @@ COLUMNS = (("torch_",), ("grain_loader", "grain_map"), ("tf_data",), (BY_HAND,))
 def page(result: dict[str, Any]) -> str:
     """The whole page."""
     about = result["about"]
-    parts = ["# loaderx beside its peers\n", surroundings(about), summary(result), ahead(result)]
+    parts = ["# loaderx beside its peers\n", surroundings(about), earlier(result)]
+    parts += [summary(result), ahead(result)]
     if about["quick"]:
         parts.insert(1, "**A quick run: small sizes, one round. Its figures mean nothing.**\n")
     else:
@@ -54,6 +55,17 @@ def again(about: dict[str, Any]) -> str:
     return f" Measured again, with all loaders: {found}."
 
 
+def earlier(result: dict[str, Any]) -> str:
+    """Which rows are older than the method that the page describes."""
+    done = [row for row in result["rows"] if row["status"] == "ok"]
+    old = dict.fromkeys(row["workload"] for row in done if row.get("method") != METHOD)
+    if not old:
+        return ""
+    return (
+        f"Measured before the method, or what a contender does, last changed: {', '.join(old)}.\n"
+    )
+
+
 def versions(about: dict[str, Any]) -> str:
     """Those of the run, and others of a workload that was measured again later."""
     lines = ["## Versions\n"]
@@ -77,7 +89,7 @@ def into_docs(text: str, result: dict[str, Any]) -> str:
         "[as JSON](../benchmarks/results/results.json).\n\n"
         "![Each loader on each workload](../benchmarks/results/results.png)\n\n"
     )
-    return between(text, f"{figures}{summary(result)}\n{ahead(result)}")
+    return between(text, f"{figures}{earlier(result)}\n{summary(result)}\n{ahead(result)}")
 
 
 def into_readme(text: str, result: dict[str, Any]) -> str:

@@ -18,6 +18,10 @@ Array = np.ndarray[Any, Any]
 Record = dict[str, Any]
 
 
+METHOD = 2
+"""Raise it when figures would change: how it is measured, or what a contender does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """``does`` is the name of the function that a contender defines for it."""
