@@ -509,6 +509,14 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"about": about, "rows": rows}
 
 
+def write_pages(out: Path, result: dict[str, Any]) -> None:
+    """The tables; and where these are the results, the pages that quote them."""
+    (out / "results.md").write_text(report.page(result))
+    if out == HERE / "results":
+        for page, write in report.PAGES.items():
+            (ROOT / page).write_text(write((ROOT / page).read_text(), result))
+
+
 def usual_place(options: argparse.Namespace) -> str:
     """Only a run of everything, with all peers, may take the place of the results."""
     if options.quick or options.tiny:
@@ -540,11 +548,17 @@ def main() -> int:
     parser.add_argument(
         "--update", action="store_true", help="with --only: measure these again, keep the others"
     )
+    parser.add_argument(
+        "--pages", action="store_true", help="measure nothing, write the pages of old results anew"
+    )
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
     out: Path = options.out or HERE / usual_place(options)
 
+    if options.pages:
+        write_pages(out, json.loads((out / "results.json").read_text()))
+        return 0
     begun = perf_counter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # children are ended on the way out
     tree.adopt_orphans()
@@ -569,16 +583,17 @@ def main() -> int:
     if options.update:
         result = updated(json.loads((out / "results.json").read_text()), result)
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "results.md").write_text(report.page(result))
+    write_pages(out, result)
     if not options.no_plot:
         draw(suite, out / "results.json", out / "results.png")
-    if out == HERE / "results":
-        for page, write in report.PAGES.items():
-            (ROOT / page).write_text(write((ROOT / page).read_text(), result))
     suite.states.cleanup()
     print(report.summary(result))
     return 1 if any(entry.status == "error" for entry in entries) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("stopped: all processes are ended, and nothing is written")
+        sys.exit(130)

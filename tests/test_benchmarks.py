@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -70,7 +71,7 @@ def beside_peers(tmp_path, *options):
 
 def test_update(tmp_path):
     """Some workloads again: their rows are new, the others stay."""
-    beside_peers(tmp_path, "--only", "mnist128", "transport")
+    beside_peers(tmp_path, "--only", "mnist128", "tokens")
     file = tmp_path / "out" / "results.json"
     old = json.loads(file.read_text())
     for row in old["rows"]:
@@ -80,12 +81,17 @@ def test_update(tmp_path):
     done, new = beside_peers(tmp_path, "--update", "--only", "mnist128")
     assert done.returncode == 0, done.stderr
     assert names_of(new) == names_of(old)
-    assert {row["workload"] for row in new["rows"] if row["value"] == 123456} == {"transport"}
+    assert {row["workload"] for row in new["rows"] if row["value"] == 123456} == {"tokens"}
     assert new["about"]["when"] == old["about"]["when"]
     assert list(new["about"]["again"]) == ["mnist128"]
     page = (tmp_path / "out" / "results.md").read_text()
     assert "Measured again, with all loaders: mnist128 (" in page
-    assert "- loaderx: numpy 0.1\n- NumPy" in page.replace("- loaderx in mnist128", "- NumPy")
+    assert "- loaderx: numpy 0.1\n" in page
+    assert "- loaderx in mnist128: numpy " in page
+    (tmp_path / "out" / "results.md").unlink()
+    again = start(tmp_path, "--pages")
+    assert again.communicate(timeout=60) == ("", "")
+    assert (tmp_path / "out" / "results.md").read_text() == page
 
 
 def names_of(result):
@@ -194,7 +200,8 @@ TITLE, REQUIREMENTS, VERSIONS = "Stuck", None, ["numpy"]
 WAYS, CANNOT = {"arrays": {"defaults": "it hangs"}}, {}
 
 def arrays(job):
-    helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    helper = subprocess.Popen(sleeps, process_group=0)
     part = pathlib.Path(__file__).with_suffix(".part")
     part.write_text(str(helper.pid))
     part.rename(part.with_suffix(".pid"))
@@ -230,7 +237,8 @@ def test_a_signal_leaves_nothing_behind(number, tmp_path):
     run, helper = stuck(tmp_path)
     run.send_signal(number)
     run.communicate(timeout=60)
-    assert run.returncode != 0
+    assert run.returncode == 128 + number
+    assert not (tmp_path / "out").exists()
     assert_gone(helper)
 
 
@@ -242,7 +250,7 @@ def suite(monkeypatch):
 
 HANGS = """
 import pathlib, subprocess, sys, time
-helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
 print("waiting for a sign", file=sys.stderr, flush=True)
 pathlib.Path("part").write_text(str(helper.pid))
 pathlib.Path("part").rename("pid")
@@ -254,7 +262,10 @@ def test_what_hangs_is_ended(suite, tmp_path, monkeypatch):
     from suite import tree
 
     pid = tmp_path / "pid"
-    monkeypatch.setattr(tree, "perf_counter", lambda: 1e9 if pid.exists() else 0.0)
+    times = itertools.count(1)
+    monkeypatch.setattr(
+        tree, "perf_counter", lambda: 1e3 + next(times) / 1e3 if pid.exists() else 0.0
+    )
     command = [sys.executable, "-c", HANGS]
     outcome = tree.run(command, dict(os.environ), tmp_path, timeout_s=100)
     assert outcome.late
