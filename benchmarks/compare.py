@@ -82,8 +82,12 @@ def judge(old: Row, new: Row) -> str | None:
 
 def compare(old: dict[Key, Row], new: dict[Key, Row], every: bool) -> list[tuple[str, str]]:
     """(verdict, line) of whatever differs."""
-    found = []
+    workloads = {key[0] for key in new}
+    gone = dict.fromkeys(key[0] for key in old if key[0] not in workloads)
+    found = [("missing", f"{name}: not in the new run") for name in gone]
     for key in dict.fromkeys((*old, *new)):
+        if key[0] in gone:
+            continue
         before, after = old.get(key), new.get(key)
         row = before or after
         if row is None or not (every or row["contender"] == OURS):

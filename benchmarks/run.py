@@ -512,7 +512,7 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def write_pages(out: Path, result: dict[str, Any]) -> None:
     """The tables; and where these are the results, the pages that quote them."""
     (out / "results.md").write_text(report.page(result))
-    if out == HERE / "results":
+    if out == (HERE / "results").resolve():
         for page, write in report.PAGES.items():
             (ROOT / page).write_text(write((ROOT / page).read_text(), result))
 
@@ -554,7 +554,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
-    out: Path = options.out or HERE / usual_place(options)
+    out: Path = (options.out or HERE / usual_place(options)).resolve()
 
     if options.pages:
         write_pages(out, json.loads((out / "results.json").read_text()))

@@ -490,6 +490,10 @@ def test_compare_what_only_one_run_has(tmp_path):
     assert code == 1
     assert "broken: mnist128: spdl_ (defaults): was not there, now error: fell over" in text
     assert "new: mnist128: torch_ (defaults): was error" in text
+    part = json.loads(Path(new).read_text())
+    part["rows"] = [row for row in part["rows"] if row["workload"] == "mnist128"]
+    (tmp_path / "part").write_text(json.dumps(part))
+    assert "missing: resume: not in the new run\n" in compared(old, str(tmp_path / "part"))[1]
     without = run_of(tmp_path, "without", numpy_by_hand="none", loaderx_=(1, 1, 1))
     code, text = compared(old, without, "--relative")
     assert code == 0
