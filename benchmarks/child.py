@@ -13,6 +13,7 @@ import json
 import resource
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
@@ -21,6 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from suite.checks import MASK, Digest, touch
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
@@ -184,7 +186,8 @@ def several(
         except UnsupportedError as reason:
             each[variant] = {"unsupported": str(reason)}
         except Exception as error:
-            each[variant] = {"error": f"{type(error).__name__}: {error}"}
+            said = f"{type(error).__name__}: {error}"
+            each[variant] = {"error": said, "errors": traceback.format_exc()}
     return {"each": each}
 
 
@@ -215,11 +218,22 @@ def reference(
     contender: Any, job: Job, workload: Workload, request: dict[str, Any]
 ) -> dict[str, Any]:
     """What one epoch of so many records must come to."""
-    digest, total = Digest(), 0
+    digest, total, shuffled = Digest(), 0, False
     for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
+        shuffled = shuffled or not in_order(job, batch, digest.records)
         digest.add(batch)
         total += touch(batch)
-    return {"digest": digest.result(), "epoch_sum": total & MASK}
+    return {"digest": digest.result(), "epoch_sum": total & MASK, "shuffled": shuffled}
+
+
+def in_order(job: Job, batch: Record, start: int) -> bool:
+    """Are these the next records as they lie in the data?  A digest does not see that."""
+    places = np.arange(start, start + rows(batch))
+    if "label" in batch:
+        return bool(np.array_equal(np.asarray(batch["label"]), places))
+    if "tokens" in batch:
+        return bool(np.array_equal(np.asarray(batch["tokens"]), job.open("tokens")[places]))
+    return True
 
 
 def prepare(
@@ -251,6 +265,7 @@ def save(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) 
     return {
         "exact": restored == expected,
         "permutation": numbers == list(range(small.records)),
+        "shuffled": numbers != [number for batch in whole for number in batch],
         "state_bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
     }
 

@@ -2,6 +2,8 @@
 
     python benchmarks/run.py [--quick] [--only WORKLOAD ...] [--peers NAME ...] [--envs DIR]
 
+A run of all workloads with all peers goes into `results/`, a quick one into `results-quick/`, and
+any other into `results-part/`; git ignores the last two.
 Every measurement is a process of its own.  Rounds go through all contenders in turn, so that a
 machine that gets slower slows all of them.  `docs/benchmarks.md` explains the method.
 """
@@ -14,6 +16,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,13 +40,15 @@ from suite.environments import (
     name_of,
     without_places,
 )
-from suite.workloads import WORKLOADS, Workload
+from suite.workloads import METHOD, WORKLOADS, Workload
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 CHECK_RECORDS = 20_000
 SAMPLE_S = 0.05
 TIMEOUT_S = 150
+MOST_LINES = 30  # of what a process that failed has written
+FEWEST_ROUNDS = 5  # of a run that becomes the results
 
 
 @dataclass
@@ -85,10 +90,13 @@ class Entry:
         longer = getattr(self.contender, "SECONDS", {}).get(self.workload.does, {})
         return float(longer.get(self.variant, self.workload.seconds))
 
-    def fail(self, status: str, reason: str) -> None:
+    def fail(self, status: str, reason: str, errors: str = "") -> None:
+        """``errors`` is what the process wrote: shown here, and not part of the results."""
         self.status, self.reason = status, without_places(" ".join(reason.split()))
         if status == "error":
-            print(f"!! {self.label()}: {self.reason}", file=sys.stderr, flush=True)
+            say(f"!! {self.label()}: {self.reason}")
+            for line in errors.splitlines()[-MOST_LINES:]:
+                say(f"   | {line}")
 
     def label(self) -> str:
         return f"{self.workload.name}: {self.contender.TITLE} ({self.variant})"
@@ -119,6 +127,7 @@ class Entry:
             "records": self.size,
             "epochs": self.epochs,
             "note": self.note,
+            "method": METHOD,
         }
 
 
@@ -197,14 +206,15 @@ class Suite:
                 [str(entry.python), str(HERE / "child.py"), str(asked), str(answered)],
                 self.environment(folder),
                 folder,
-                TIMEOUT_S * (3 if mode in ("save", "prepare") else 1),
+                self.options.timeout * (3 if mode in ("save", "prepare") else 1),
                 SAMPLE_S if sample else None,
             )
             if outcome.late:
-                return entry.fail("error", f"{mode}: not ready after {outcome.took_s:.0f} s")
+                reason = f"{mode}: not ready after {outcome.took_s:.0f} s, and ended"
+                return entry.fail("error", reason, outcome.errors)
             if not answered.exists():
                 reason = last_line(outcome.errors) or f"exit code {outcome.code}"
-                return entry.fail("error", f"{mode}: {reason}")
+                return entry.fail("error", f"{mode}: {reason}", outcome.errors)
             answer: dict[str, Any] = json.loads(answered.read_text())
         if "unsupported" in answer:
             return entry.fail("unavailable", answer["unsupported"])
@@ -268,6 +278,9 @@ class Suite:
         entry.epoch_sum = answer["epoch_sum"]
         expected = self.reference(entry.workload, entry.size)
         wrong = disagreement(answer["digest"], expected["digest"], entry.own_decoder)
+        if wrong is None and entry.workload.shuffled and not answer["shuffled"]:
+            entry.fail("error", "NOT SHUFFLED: the records come as they lie in the data")
+            return
         if wrong is None and not entry.own_decoder and entry.epoch_sum != expected["epoch_sum"]:
             wrong = f"sum {entry.epoch_sum}, expected {expected['epoch_sum']}"
         if wrong:
@@ -303,6 +316,8 @@ class Suite:
         entry.size, entry.state_bytes = self.records(entry.workload), answer["state_bytes"]
         if not answer["permutation"]:
             entry.fail("error", "an epoch is not every record once")
+        elif not answer["shuffled"]:
+            entry.fail("error", "NOT SHUFFLED: the records come as they lie in the data")
         elif not answer["exact"]:
             entry.fail("error", "what follows after restoring is not the rest of the epoch")
 
@@ -320,7 +335,7 @@ class Suite:
             entry.versions, entry.peak_mb = first.versions, first.peak_mb
             found = answer["each"][entry.variant]
             if "error" in found:
-                entry.fail("error", found["error"])
+                entry.fail("error", found["error"], found["errors"])
             elif "unsupported" in found:
                 entry.fail("unavailable", found["unsupported"])
             else:
@@ -381,7 +396,11 @@ class Suite:
         for entry in entries:
             groups.setdefault(entry.key, []).append(entry)
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(self.look, groups.values()))
+            try:
+                list(pool.map(self.look, groups.values()))
+            except BaseException:  # Ctrl-C comes here alone: the other threads must hear of it
+                tree.stop.set()
+                raise
 
 
 def say(text: str) -> None:
@@ -394,6 +413,11 @@ def say(text: str) -> None:
 def chosen_contenders(options: argparse.Namespace) -> list[Any]:
     """NumPy by hand is always among them: it is the reference."""
     modules = [importlib.import_module(f"contenders.{name}") for name in contenders.NAMES]
+    known = {name for one in modules for name in (one.__name__.rpartition(".")[2], name_of(one))}
+    unknown = sorted(set(options.peers or ()) - known)
+    if unknown:
+        listed = ", ".join(sorted({name_of(one) for one in modules}))
+        raise SystemExit(f"no such peer: {', '.join(unknown)}; there are {listed}")
     if options.peers is not None:
         wanted = {"numpy_by_hand", "loaderx_", *options.peers}
         modules = [
@@ -445,6 +469,26 @@ def draw(suite: Suite, found: Path, picture: Path) -> None:
         say(f"no plot: {error}")
 
 
+def cannot_update(path: Path, suite: Suite, names: list[str]) -> str | None:
+    """Why a new run cannot take the place of some old rows; None if it can.
+
+    Rounds of one workload belong together, so that all its rows are replaced, or none.
+    """
+    try:
+        old = json.loads(path.read_text())
+        about, rows = old["about"], old["rows"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{path.name} cannot be read: {error}"
+    here = surroundings(suite)
+    for name in ("cores", "memory_gb", "system", "python", "rounds", "quick"):
+        if about.get(name) != here[name]:
+            return f"the old run has {name} {about.get(name)}, this one {here[name]}"
+    keys = {Entry(one, WORKLOADS[names[0]], "", "").key for one in suite.contenders}
+    again = [row for row in rows if row["workload"] in names]
+    lost = {row["title"] for row in again if row["contender"] not in keys}
+    return f"it would lose {', '.join(sorted(lost))}" if lost else None
+
+
 def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Old results in which some workloads, with all their rows, are new."""
     fresh = {row["workload"] for row in new["rows"]}
@@ -452,8 +496,34 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     for name in WORKLOADS:
         source = new if name in fresh else old
         rows += [row for row in source["rows"] if row["workload"] == name]
-    again = old["about"].get("again", {}) | dict.fromkeys(fresh, new["about"]["when"])
-    return {"about": {**old["about"], "again": again}, "rows": rows}
+    about = dict(old["about"])
+    when = f"{new['about']['when']}, load {new['about']['load_before']}"
+    about["again"] = about.get("again", {}) | dict.fromkeys(sorted(fresh), when)
+    other = {
+        title: found
+        for title, found in new["about"]["versions"].items()
+        if found != about["versions"].get(title)
+    }
+    others = {k: v for k, v in about.get("other_versions", {}).items() if k not in fresh}
+    about["other_versions"] = others | (dict.fromkeys(sorted(fresh), other) if other else {})
+    return {"about": about, "rows": rows}
+
+
+def write_pages(out: Path, result: dict[str, Any]) -> None:
+    """The tables; and where these are the results, the pages that quote them."""
+    (out / "results.md").write_text(report.page(result))
+    if out == (HERE / "results").resolve():
+        for page, write in report.PAGES.items():
+            (ROOT / page).write_text(write((ROOT / page).read_text(), result))
+
+
+def usual_place(options: argparse.Namespace) -> str:
+    """Only a run of everything, with all peers, may take the place of the results."""
+    if options.quick or options.tiny:
+        return "results-quick"
+    peers = options.peers is None and not options.contender
+    whole = options.update or not options.only
+    return "results" if peers and whole and options.rounds >= FEWEST_ROUNDS else "results-part"
 
 
 def main() -> int:
@@ -467,7 +537,10 @@ def main() -> int:
         "--peers", nargs="*", metavar="NAME", help="beside NumPy and loaderx; none for them alone"
     )
     parser.add_argument("--contender", nargs="+", type=Path, default=[], metavar="FILE.py")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS)
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT_S, metavar="S", help="of one measurement"
+    )
     parser.add_argument("--envs", default=ROOT / ".venv-bench", metavar="DIR")
     parser.add_argument("--data", default=ROOT / ".bench-data", metavar="DIR")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR")
@@ -475,14 +548,27 @@ def main() -> int:
     parser.add_argument(
         "--update", action="store_true", help="with --only: measure these again, keep the others"
     )
+    parser.add_argument(
+        "--pages", action="store_true", help="measure nothing, write the pages of old results anew"
+    )
     options = parser.parse_args()
-    out: Path = options.out or HERE / ("results-quick" if options.quick else "results")
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    out: Path = (options.out or HERE / usual_place(options)).resolve()
 
+    if options.pages:
+        write_pages(out, json.loads((out / "results.json").read_text()))
+        return 0
     begun = perf_counter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # children are ended on the way out
     tree.adopt_orphans()
     suite = Suite(options)
     about = surroundings(suite)
     names = options.only or list(WORKLOADS)
+    if options.update:
+        reason = cannot_update(out / "results.json", suite, names)
+        if reason:
+            parser.error(f"--update: {reason}")
     missing = data.make(suite.data, names, suite.quick)
     entries: list[Entry] = []
     for name in names:
@@ -497,17 +583,17 @@ def main() -> int:
     if options.update:
         result = updated(json.loads((out / "results.json").read_text()), result)
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "results.md").write_text(report.page(result))
+    write_pages(out, result)
     if not options.no_plot:
         draw(suite, out / "results.json", out / "results.png")
-    whole = options.peers is None and not (options.quick or options.contender)
-    if whole and options.out is None and (options.update or not options.only):
-        docs = ROOT / "docs" / "benchmarks.md"
-        docs.write_text(report.into_docs(docs.read_text(), result))
     suite.states.cleanup()
     print(report.summary(result))
     return 1 if any(entry.status == "error" for entry in entries) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("stopped: all processes are ended, and nothing is written")
+        sys.exit(130)

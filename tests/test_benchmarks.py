@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import platform
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,20 +48,92 @@ def test_it_runs(script, expected, tmp_path):
 # loaderx beside its peers ---------------------------------------------------------------------
 
 
-def beside_peers(tmp_path, *options):
-    """A tiny run with NumPy and loaderx only: nothing is installed."""
-    command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--tiny", "--peers"]
+def start(tmp_path, *options, peers=()):
+    command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--tiny", "--peers", *peers]
     folders = ["--no-plot", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-    done = subprocess.run(
+    return subprocess.Popen(
         [*command, *folders, *options],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
-        check=False,
         cwd=tmp_path,
     )
+
+
+def beside_peers(tmp_path, *options):
+    """A tiny run with NumPy and loaderx only: nothing is installed."""
+    running = start(tmp_path, *options)
+    said = running.communicate(timeout=240)
+    done = subprocess.CompletedProcess(running.args, running.returncode, *said)
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     return done, found
+
+
+def test_update(tmp_path):
+    """Some workloads again: their rows are new, the others stay."""
+    beside_peers(tmp_path, "--only", "mnist128", "tokens")
+    file = tmp_path / "out" / "results.json"
+    old = json.loads(file.read_text())
+    for row in old["rows"]:
+        row["value"] = 123456.0
+    old["about"]["versions"]["loaderx"] = {"numpy": "0.1"}
+    file.write_text(json.dumps(old))
+    done, new = beside_peers(tmp_path, "--update", "--only", "mnist128")
+    assert done.returncode == 0, done.stderr
+    assert names_of(new) == names_of(old)
+    assert {row["workload"] for row in new["rows"] if row["value"] == 123456} == {"tokens"}
+    assert new["about"]["when"] == old["about"]["when"]
+    assert list(new["about"]["again"]) == ["mnist128"]
+    page = (tmp_path / "out" / "results.md").read_text()
+    assert "Measured again, with all loaders: mnist128 (" in page
+    assert "- loaderx: numpy 0.1\n" in page
+    assert "- loaderx in mnist128: numpy " in page
+    (tmp_path / "out" / "results.md").unlink()
+    again = start(tmp_path, "--pages")
+    assert again.communicate(timeout=60) == ("", "")
+    assert (tmp_path / "out" / "results.md").read_text() == page
+
+
+def names_of(result):
+    return [(row["workload"], row["title"], row["variant"]) for row in result["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda old: old["rows"].append({**old["rows"][0], "contender": "x", "title": "X"}),
+            "lose X",
+        ),
+        (lambda old: old["about"].update(rounds=5), "the old run has rounds 5, this one 1"),
+        (lambda old: old.pop("rows"), "cannot be read: 'rows'"),
+        (None, "cannot be read"),
+    ],
+)
+def test_no_update(spoil, said, tmp_path):
+    """Known before anything is measured, and nothing is written."""
+    file = tmp_path / "out" / "results.json"
+    file.parent.mkdir()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    about = {
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "rounds": 1,
+        "quick": True,
+    }
+    row = {"workload": "mnist128", "contender": "loaderx_", "title": "loaderx"}
+    old = {"about": about, "rows": [row]}
+    if spoil:
+        spoil(old)
+    text = json.dumps(old) if spoil else "no JSON"
+    file.write_text(text)
+    done = start(tmp_path, "--update", "--only", "mnist128")
+    errors = done.communicate(timeout=60)[1]
+    assert done.returncode == 2
+    assert said in errors
+    assert file.read_text() == text
 
 
 def test_peers(tmp_path):
@@ -77,12 +154,18 @@ WRONG = """
 from contenders.numpy_by_hand import arrays as right, begin, note
 
 TITLE, REQUIREMENTS, VERSIONS = "Wrong", None, ["numpy"]
-WAYS = {"arrays": {"defaults": "one pixel is wrong", "dear": "it raises"}}
+WAYS = {"arrays": {"defaults": "one pixel is wrong", "dear": "it raises", "tidy": "in order"}}
 CANNOT = {"tokens": "has no tongue"}
 
 def arrays(job):
     if job.variant == "dear":
         raise ValueError("too dear")
+    if job.variant == "tidy":
+        x, y = job.load("image"), job.load("label")
+        for start in [*range(0, job.records, job.batch_size)] * job.epochs:
+            part = slice(start, start + job.batch_size)
+            yield {"image": x[part], "label": y[part]}
+        return
     for batch in right(job):
         batch["image"][:, 3, 4] ^= batch["label"] == 7
         yield batch
@@ -103,14 +186,119 @@ def test_what_differs_is_an_error(tmp_path):
     }
     assert said["mnist128", "defaults"][1].startswith("CHECKSUM DISAGREES: checksum ")
     assert said["mnist128", "dear"] == ("error", "ValueError: too dear")
+    assert 'raise ValueError("too dear")' in done.stderr  # with where it happened
+    assert said["mnist128", "tidy"][1].startswith("NOT SHUFFLED")
     assert said["tokens", "-"] == ("unsupported", "has no tongue")
     assert "Wrong (defaults): **ERROR**" in (tmp_path / "out" / "results.md").read_text()
+
+
+STUCK = """
+import pathlib, subprocess, sys, time
+from contenders.numpy_by_hand import begin, note
+
+TITLE, REQUIREMENTS, VERSIONS = "Stuck", None, ["numpy"]
+WAYS, CANNOT = {"arrays": {"defaults": "it hangs"}}, {}
+
+def arrays(job):
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    helper = subprocess.Popen(sleeps, process_group=0)
+    part = pathlib.Path(__file__).with_suffix(".part")
+    part.write_text(str(helper.pid))
+    part.rename(part.with_suffix(".pid"))
+    print("waiting for a sign", file=sys.stderr, flush=True)
+    time.sleep(600)
+    yield {}
+"""
+
+
+def stuck(tmp_path):
+    """A run that hangs in a contender, which has a helper; and the helper's number."""
+    file = tmp_path / "stuck.py"
+    file.write_text(STUCK)
+    run = start(tmp_path, "--only", "mnist128", "--contender", str(file))
+    pid = file.with_suffix(".pid")
+    while not pid.exists():
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.02)
+    return run, int(pid.read_text())
+
+
+def assert_gone(pid):
+    """It may be a zombie for a moment, if somebody else has to collect it."""
+    status = Path(f"/proc/{pid}/stat")
+    deadline = time.monotonic() + 30
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(number, tmp_path):
+    run, helper = stuck(tmp_path)
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert run.returncode == 128 + number
+    assert not (tmp_path / "out").exists()
+    assert_gone(helper)
 
 
 @pytest.fixture
 def suite(monkeypatch):
     """The modules of the benchmarks can be imported."""
     monkeypatch.syspath_prepend(str(FOLDER))
+
+
+HANGS = """
+import pathlib, subprocess, sys, time
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
+print("waiting for a sign", file=sys.stderr, flush=True)
+pathlib.Path("part").write_text(str(helper.pid))
+pathlib.Path("part").rename("pid")
+time.sleep(600)
+"""
+
+
+def test_what_hangs_is_ended(suite, tmp_path, monkeypatch):
+    from suite import tree
+
+    pid = tmp_path / "pid"
+    times = itertools.count(1)
+    monkeypatch.setattr(
+        tree, "perf_counter", lambda: 1e3 + next(times) / 1e3 if pid.exists() else 0.0
+    )
+    command = [sys.executable, "-c", HANGS]
+    outcome = tree.run(command, dict(os.environ), tmp_path, timeout_s=100)
+    assert outcome.late
+    assert outcome.code == -signal.SIGKILL
+    assert "waiting for a sign" in outcome.errors
+    assert_gone(int(pid.read_text()))
+
+
+def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
+    import argparse
+
+    import run
+    from suite import tree
+    from suite.workloads import WORKLOADS
+
+    names = {"quick": True, "tiny": True, "peers": [], "contender": [], "timeout": 7}
+    folders = {"data": tmp_path, "envs": tmp_path}
+    made = run.Suite(argparse.Namespace(**names, **folders))
+    late = tree.Outcome(-9, 1.0, None, 7.0, True, "early\nwaiting for a sign\n")
+    monkeypatch.setattr(tree, "run", lambda *_: late)
+    entry = run.Entry(made.contenders[1], WORKLOADS["mnist128"], "defaults", "", Path("python"))
+    assert made.child(entry, "timed") is None
+    made.states.cleanup()
+    assert (entry.status, entry.reason) == ("error", "timed: not ready after 7 s, and ended")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "!! mnist128: loaderx (defaults): timed: not ready after 7 s, and ended"
+    assert said[-1] == "   | waiting for a sign"
+
+
+def test_no_such_peer(tmp_path):
+    run = start(tmp_path, peers=["trch"])
+    assert "no such peer: trch; there are grain, " in run.communicate(timeout=60)[1]
+    assert run.returncode == 1
 
 
 def test_digests_see_what_sums_do_not(suite):
@@ -156,6 +344,67 @@ def test_an_environment_that_cannot_be_made(suite, tmp_path, monkeypatch):
     with pytest.raises(environments.NotInstalledError, match="no such package"):
         environments.environment("peer", ["peer==9"], tmp_path)
     assert not (tmp_path / "peer" / "stamp.json").exists()  # it is tried again next time
+
+
+def test_only_a_whole_run_takes_the_place_of_the_results(suite):
+    from argparse import Namespace
+
+    from run import usual_place
+
+    whole = {
+        "quick": False,
+        "tiny": False,
+        "peers": None,
+        "contender": [],
+        "only": None,
+        "update": False,
+        "rounds": 5,
+    }
+    assert usual_place(Namespace(**whole)) == "results"
+    assert usual_place(Namespace(**whole | {"only": ["jpeg"], "update": True})) == "results"
+    for part in ({"only": ["jpeg"]}, {"peers": []}, {"rounds": 4}, {"contender": ["x.py"]}):
+        assert usual_place(Namespace(**whole | part)) == "results-part"
+    assert usual_place(Namespace(**whole | {"quick": True})) == "results-quick"
+
+
+def test_pages_quote_the_results(suite):
+    from suite.report import PAGES, page
+
+    root = FOLDER.parent
+    result = json.loads((FOLDER / "results" / "results.json").read_text())
+    assert (FOLDER / "results" / "results.md").read_text() == page(result)
+    for name, write in PAGES.items():
+        text = (root / name).read_text()
+        assert write(text, result) == text, f"{name} has other figures than results.json"
+
+
+def test_where_a_peer_is_ahead_and_what_is_old(suite):
+    from suite.report import ahead, earlier
+    from suite.workloads import METHOD
+
+    row = {
+        "workload": "mnist128",
+        "status": "ok",
+        "unit": "records/s",
+        "variant": "best",
+        "value": 10.0,
+        "first_batch_s": 0.1,
+        "cpu_us_per_record": 5.0,
+        "peak_mb": 100.0,
+        "records": 8,
+    }
+    ours = {**row, "contender": "loaderx_", "title": "loaderx"}
+    assert earlier({"rows": [ours]}).endswith("last changed: mnist128.\n")
+    assert earlier({"rows": [{**ours, "method": METHOD}]}) == ""
+    level = {**row, "contender": "torch_", "title": "torch"}
+    slow = {**level, "value": 1.0, "peak_mb": 50.0, "records": 4}  # less memory: fewer records
+    assert ahead({"rows": [ours, level, slow]}) == ""
+    fast = {**level, "value": 20.0, "first_batch_s": 0.05, "peak_mb": 90.0}
+    said = ahead({"rows": [ours, fast]})
+    assert "| mnist128 | throughput | torch, best: 20 /s | 10 /s |" in said
+    assert "| mnist128 | first batch | torch, best: 50 ms | 100 ms |" in said
+    assert "| mnist128 | peak memory | torch, best: 90 MB | 100 MB |" in said
+    assert "CPU" not in said
 
 
 # Two runs -----------------------------------------------------------------------------------------
@@ -222,7 +471,62 @@ def test_compare_relative(tmp_path):
     old = run_of(tmp_path, "old", loaderx_=(90, 100, 110))
     new = run_of(tmp_path, "new", numpy_by_hand=(49, 50, 51), loaderx_=(45, 50, 55))
     assert compared(old, new)[0] == 1
-    assert compared(old, new, "--relative") == (0, "0 regressions\n")
+    code, text = compared(old, new, "--relative")
+    assert code == 0
+    assert "mnist128" not in text  # the same, seen from NumPy by hand
+    slow = run_of(tmp_path, "slow", numpy_by_hand=(49, 50, 51), loaderx_=(20, 22, 25))
+    code, text = compared(old, slow, "--relative")
+    assert code == 1
+    assert "slower: mnist128: loaderx_ (defaults): 1 -> 0.44 by hand (-56 %)" in text
+
+
+def test_compare_what_only_one_run_has(tmp_path):
+    old = run_of(tmp_path, "old", loaderx_=(90, 100, 110), torch_="none")
+    new = run_of(tmp_path, "new", torch_=(5, 6, 7), spdl_="fell over")
+    code, text = compared(old, new)
+    assert code == 0  # not measured is not slower, but it is said
+    assert "missing: mnist128: loaderx_ (defaults): not in the new run" in text
+    code, text = compared(old, new, "--all")
+    assert code == 1
+    assert "broken: mnist128: spdl_ (defaults): was not there, now error: fell over" in text
+    assert "new: mnist128: torch_ (defaults): was error" in text
+    part = json.loads(Path(new).read_text())
+    part["rows"] = [row for row in part["rows"] if row["workload"] == "mnist128"]
+    (tmp_path / "part").write_text(json.dumps(part))
+    assert "missing: resume: not in the new run\n" in compared(old, str(tmp_path / "part"))[1]
+    without = run_of(tmp_path, "without", numpy_by_hand="none", loaderx_=(1, 1, 1))
+    code, text = compared(old, without, "--relative")
+    assert code == 0
+    assert "missing: mnist128: loaderx_ (defaults): NumPy by hand is not in both runs" in text
+
+
+def test_compare_says_when_rounds_are_too_few(tmp_path):
+    old = run_of(tmp_path, "old", loaderx_=(90, 100, 110))
+    few = json.loads(Path(old).read_text())
+    few["about"] |= {"rounds": 1, "cores": 8}
+    (tmp_path / "few").write_text(json.dumps(few))
+    text = compared(old, str(tmp_path / "few"))[1]
+    assert "note: cores 2 -> 8\nnote: the new run has 1 rounds: too few" in text
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[1]", "{}", '{"about": {}, "rows": [{"status": "ok"}]}', '{"rows": []}']
+)
+def test_compare_bad_files(text, tmp_path):
+    good, bad = run_of(tmp_path, "good", loaderx_=(1, 2, 3)), tmp_path / "bad"
+    if text is not None:
+        bad.write_text(text)
+    for files in ((good, str(bad)), (str(bad), good)):
+        done = subprocess.run(
+            [sys.executable, str(FOLDER / "compare.py"), *files],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{bad}: ")
+        assert "Traceback" not in done.stderr
 
 
 def test_figures_go_into_the_docs(suite):

@@ -27,7 +27,7 @@ WAYS = {
     "jpeg": {
         "defaults": DEFAULTS,
         "best": "ReadOptions(2, 128)",
-        "workers": "worker_count=2",
+        "workers": f"{NONE}; worker_count=2, worker_buffer_size=4",
     },
     "gil": {
         "defaults": "worker_count=2",
@@ -38,7 +38,7 @@ WAYS = {
         "best": f"{NONE}; worker_count=1, worker_buffer_size=4",
     },
     "resume": {"defaults": "set_state", "best": f"set_state; {NONE}"},
-    "images": {"defaults": DEFAULTS, "best": "ReadOptions(2, 512); the function after Batch"},
+    "images": {"defaults": DEFAULTS, "best": f"{NONE}; the function after Batch"},
 }
 CANNOT: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ def run(
 ) -> Any:
     import grain
 
-    best = job.variant == "best"
+    tuned = job.variant != "defaults"
     sampler = grain.samplers.IndexSampler(
         num_records=len(source),
         num_epochs=job.epochs,
@@ -85,8 +85,8 @@ def run(
         sampler=sampler,
         operations=operations,
         worker_count=workers,
-        worker_buffer_size=4 if best and workers else 1,
-        read_options=grain.ReadOptions(threads, ahead) if best else None,
+        worker_buffer_size=4 if tuned and workers else 1,
+        read_options=grain.ReadOptions(threads, ahead) if tuned else None,
     )
 
 
@@ -105,17 +105,15 @@ def tokens(job: Job) -> Iterator[Record]:
 
 
 def jpeg(job: Job) -> Iterator[Record]:
-    workers = job.workers if job.variant == "workers" else 0
-    options = {"threads": job.workers, "ahead": 128, "workers": workers}
-    return iter(run(job, job.paths(), record=decode, **options))
+    if job.variant == "workers":
+        return iter(run(job, job.paths(), record=decode, workers=job.workers))
+    return iter(run(job, job.paths(), record=decode, threads=job.workers, ahead=128))
 
 
 def images(job: Job) -> Iterator[Record]:
     rows = Rows(image=job.load("image64"), label=job.load("label64"))
-    options = {"threads": job.workers, "ahead": 512}
-    if job.variant == "best":
-        return iter(run(job, rows, batch=augment_batch, **options))
-    return iter(run(job, rows, record=augment, **options))
+    best = job.variant == "best"
+    return iter(run(job, rows, batch=augment_batch) if best else run(job, rows, record=augment))
 
 
 def gil(job: Job) -> Iterator[Record]:

@@ -24,13 +24,13 @@ TITLE = "Grain MapDataset"
 REQUIREMENTS = ["grain", "jax", "numpy", "opencv-python-headless"]
 ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
-DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 records ahead"
+DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 batches ahead"
 NONE = "ReadOptions(0, 0): no threads"
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": NONE},
     "transform": {"defaults": DEFAULTS, "best": f"{NONE}; the function after batch"},
     "tokens": {"defaults": DEFAULTS, "best": NONE},
-    "jpeg": {"defaults": DEFAULTS, "best": "ReadOptions(2, 128)"},
+    "jpeg": {"defaults": DEFAULTS, "best": "ReadOptions(2, 8): two threads, eight batches ahead"},
     "gil": {
         "defaults": "mp_prefetch(2 workers)",
         "best": f"{NONE}; mp_prefetch(2 workers, buffer of 4)",
@@ -127,7 +127,7 @@ def tokens(job: Job) -> Iterator[Record]:
 
 def jpeg(job: Job) -> Iterator[Record]:
     chain = run(job, job.paths(), record=decode)
-    return iter(chain.to_iter_dataset(options(job, job.workers, 128)))
+    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
 
 
 def images(job: Job) -> Iterator[Record]:

@@ -31,7 +31,8 @@ WAYS = {
     "resume": {"defaults": "no state: read and throw away up to the position"},
     "images": {"defaults": OWN},
 }
-CANNOT = {"gil": "no workers", "transport": "no workers"}
+NO_WORKERS = "no workers of its own; its 'pytorch' backend is torch's DataLoader"
+CANNOT = {"gil": NO_WORKERS, "transport": NO_WORKERS}
 
 
 def begin() -> None:

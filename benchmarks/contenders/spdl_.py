@@ -35,7 +35,8 @@ WAYS = {
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
-        "spdl.io": "the same with spdl.io (FFmpeg), which crops and scales as it decodes",
+        "best": "a pipeline of batches of paths: pipe(decode and stack, concurrency=2)",
+        "spdl.io": "the first with spdl.io (FFmpeg), which crops and scales as it decodes",
     },
     "gil": {
         "defaults": "pipe(f, executor=ProcessPoolExecutor(2), concurrency=2)",
@@ -137,6 +138,8 @@ def with_ffmpeg(path: str) -> Record:
 
 def jpeg(job: Job) -> Iterator[Record]:
     paths = job.paths()
+    if job.variant == "best":
+        return of_batches(job, lambda ix: stack([decode(paths[i]) for i in ix]))
     load = with_ffmpeg if job.variant == "spdl.io" else decode
     if job.variant == "spdl.io":
         try:

@@ -27,18 +27,18 @@ REQUIREMENTS = ["tensorflow-cpu", "numpy", "opencv-python-headless"]
 VERSIONS = ["tensorflow-cpu", "numpy"]
 OWN_DECODER = {"jpeg": ("defaults", "best")}
 DEFAULTS = "from_tensor_slices, shuffle(all), map, batch"
-BEST = "range, shuffle(all), batch, map(gather and function), AUTOTUNE, prefetch(AUTOTUNE)"
+BEST = "range, shuffle(all), batch, repeat, map(gather and function, AUTOTUNE), prefetch(AUTOTUNE)"
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "map(decode_and_crop_jpeg, resize, flip)",
-        "best": "the same, AUTOTUNE, not deterministic, prefetch(AUTOTUNE)",
+        "best": "the same, repeat, AUTOTUNE, not deterministic, prefetch(AUTOTUNE)",
     },
     "gil": {
         "defaults": "numpy_function",
-        "best": "numpy_function, AUTOTUNE, prefetch(AUTOTUNE): threads, which share one GIL",
+        "best": "the same, repeat, AUTOTUNE, prefetch(AUTOTUNE): threads, which share one GIL",
     },
     "resume": {
         "defaults": "a checkpoint of the iterator; shuffled only within a buffer of 100,000",
@@ -46,7 +46,8 @@ WAYS = {
     },
     "images": {
         "defaults": DEFAULTS,
-        "best": "map(function for each record, AUTOTUNE), not deterministic, prefetch(AUTOTUNE)",
+        "best": BEST,
+        "per record": "repeat, map(AUTOTUNE), not deterministic, prefetch(AUTOTUNE)",
     },
 }
 CANNOT = {"transport": "threads only; worker processes need the tf.data service"}
@@ -62,6 +63,7 @@ def note() -> str:
 
 
 def numpy(dataset: Any, epochs: int = 1) -> Iterator[Record]:
+    """With more than one epoch, a new iterator for each; ``repeat`` saves that."""
     for _ in range(epochs):
         yield from dataset.as_numpy_iterator()
 
@@ -85,7 +87,8 @@ def rows(job: Job, arrays: dict[str, Any], function: Any = None) -> Iterator[Rec
             return function(batch) if function else batch
 
         made = data.range(job.records).shuffle(job.records, seed=0).batch(job.batch_size)
-        return numpy(made.map(gather, num_parallel_calls=auto()).prefetch(auto()), job.epochs)
+        made = made.repeat(job.epochs)
+        return numpy(made.map(gather, num_parallel_calls=auto()).prefetch(auto()))
     made = data.from_tensor_slices(arrays).shuffle(job.records, seed=0)
     if function:
         made = made.map(function)
@@ -112,9 +115,10 @@ def tokens(job: Job) -> Iterator[Record]:
 def records(job: Job, made: Any, function: Any) -> Iterator[Record]:
     """A function for each record, in parallel where that is asked for."""
     made = made.shuffle(job.records, seed=0)
-    if job.variant == "best":
+    if job.variant != "defaults":
+        made = made.repeat(job.epochs)
         made = made.map(function, num_parallel_calls=auto(), deterministic=False)
-        return numpy(made.batch(job.batch_size).prefetch(auto()), job.epochs)
+        return numpy(made.batch(job.batch_size).prefetch(auto()))
     return numpy(made.map(function).batch(job.batch_size), job.epochs)
 
 
@@ -129,7 +133,19 @@ def images(job: Job) -> Iterator[Record]:
         image = tf.cond(flipped > 0, lambda: tf.image.flip_left_right(image), lambda: image)
         return {"image": tf.cast(image, tf.float32) * GAIN + BIAS, "label": record["label"]}
 
+    span = tf.range(CROP)
+
+    def augment_batch(batch: Record) -> Record:
+        box = tf.gather(table, batch["label"])
+        lines = box[:, 0, None] + span
+        columns = box[:, 1, None] + tf.where(box[:, 2, None] > 0, CROP - 1 - span, span)
+        image = tf.gather(batch["image"], lines, axis=1, batch_dims=1)
+        image = tf.gather(image, columns, axis=2, batch_dims=1)
+        return {"image": tf.cast(image, tf.float32) * GAIN + BIAS, "label": batch["label"]}
+
     data = {"image": job.load("image64"), "label": job.load("label64")}
+    if job.variant == "best":
+        return rows(job, data, augment_batch)
     return records(job, tf.data.Dataset.from_tensor_slices(data), augment)
 
 
@@ -147,12 +163,7 @@ def jpeg(job: Job) -> Iterator[Record]:
         return {"image": image, "label": label}
 
     labels = np.arange(job.records, dtype=np.int32)
-    files = tf.data.Dataset.from_tensor_slices((job.paths(), labels))
-    made = files.shuffle(job.records, seed=0)
-    if job.variant == "best":
-        made = made.map(decode, num_parallel_calls=auto(), deterministic=False)
-        return numpy(made.batch(job.batch_size).prefetch(auto()), job.epochs)
-    return numpy(made.map(decode).batch(job.batch_size), job.epochs)
+    return records(job, tf.data.Dataset.from_tensor_slices((job.paths(), labels)), decode)
 
 
 def burn_both(number: Any) -> tuple[Any, Any]:

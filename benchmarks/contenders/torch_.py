@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ TITLE = "torch DataLoader"
 REQUIREMENTS = ["torch==2.13.0", "torchdata", "numpy", "opencv-python-headless"]
 VERSIONS = ["torch", "torchdata", "numpy"]
 DEFAULTS = "__getitem__, default collate, no workers"
-WHOLE = "__getitems__ makes the whole batch, no workers"
+WHOLE = "batch_sampler of arrays of indices, __getitems__ makes the whole batch, no workers"
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": WHOLE},
     "transform": {"defaults": DEFAULTS, "best": WHOLE},
@@ -36,7 +37,7 @@ WAYS = {
     },
     "transport": {
         "defaults": "num_workers=1, NumPy records, default collate",
-        "best": "num_workers=1, persistent_workers, __getitems__ makes one tensor",
+        "best": "num_workers=1, persistent_workers, tensors, default collate into shared memory",
     },
     "resume": {
         "defaults": "no state: read and throw away up to the position",
@@ -45,16 +46,20 @@ WAYS = {
     "images": {
         "defaults": DEFAULTS,
         "best": WHOLE,
-        "workers": "__getitems__, num_workers=2, persistent_workers",
+        "workers": "the same, num_workers=2, persistent_workers",
     },
 }
 CANNOT: dict[str, str] = {}
 
 
+_threads = 1
+
+
 def begin() -> None:
     import torch
 
-    torch.set_num_threads(1)  # as in each worker; the arrays are small
+    global _threads
+    _threads = torch.get_num_threads()
 
 
 def note() -> str:
@@ -78,7 +83,7 @@ class Rows:
 class Batches(Rows):
     """The same, with a whole batch at once."""
 
-    def __getitems__(self, indices: list[int]) -> Any:
+    def __getitems__(self, indices: Any) -> Any:
         import torch
 
         ix = np.asarray(indices)
@@ -120,11 +125,34 @@ class Blocks:
         return {"x": self.blocks[index % BLOCKS]}
 
 
-class BlockBatches(Blocks):
-    def __getitems__(self, indices: list[int]) -> Any:
+class Tensors(Blocks):
+    """In a worker, the default collate stacks tensors in shared memory: one copy, not two."""
+
+    def __init__(self, blocks: Array, count: int) -> None:
         import torch
 
-        return {"x": torch.from_numpy(self.blocks)[torch.tensor(indices) % BLOCKS]}
+        super().__init__(blocks, count)
+        self.tensor = torch.from_numpy(blocks)
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.tensor[index % BLOCKS]}
+
+
+class Orders:
+    """Whole batches of indices, drawn anew for every epoch; no list of Python's numbers."""
+
+    def __init__(self, records: int, batch_size: int) -> None:
+        self.records, self.batch_size = records, batch_size
+
+    def __len__(self) -> int:
+        return math.ceil(self.records / self.batch_size)
+
+    def __iter__(self) -> Iterator[Array]:
+        import torch
+
+        order = torch.randperm(self.records).numpy()
+        for start in range(0, self.records, self.batch_size):
+            yield order[start : start + self.batch_size]
 
 
 def as_it_is(batch: Any) -> Any:
@@ -132,11 +160,17 @@ def as_it_is(batch: Any) -> Any:
 
 
 def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterator[Record]:
+    import torch
     from torch.utils.data import DataLoader
 
+    # Otherwise as in each worker: the arrays are small.
+    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
     if hasattr(dataset, "__getitems__"):
+        options["batch_sampler"] = Orders(job.records, job.batch_size)
         options["collate_fn"] = as_it_is
-    loader = DataLoader(dataset, batch_size=job.batch_size, shuffle=shuffle, **options)
+    else:
+        options |= {"batch_size": job.batch_size, "shuffle": shuffle}
+    loader = DataLoader(dataset, **options)
     for _ in range(job.epochs):
         for batch in loader:
             yield {name: tensor.numpy() for name, tensor in batch.items()}
@@ -179,7 +213,7 @@ def gil(job: Job) -> Iterator[Record]:
 def transport(job: Job) -> Iterator[Record]:
     blocks = np.load(job.data / "blocks.npy")
     if job.variant == "best":
-        dataset = BlockBatches(blocks, job.records)
+        dataset = Tensors(blocks, job.records)
         return run(job, dataset, shuffle=False, num_workers=1, persistent_workers=True)
     return run(job, Blocks(blocks, job.records), shuffle=False, num_workers=1)
 
@@ -198,6 +232,7 @@ def images(job: Job) -> Iterator[Record]:
 def loader(job: Job) -> Any:
     import torch
 
+    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
     dataset = Batches({"value": np.arange(job.records, dtype=np.int32)})
     options: dict[str, Any] = {
         "batch_size": job.batch_size,

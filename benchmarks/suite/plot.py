@@ -81,7 +81,8 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(left / span**0.06, right * span**0.3)
+    room = (0.3, 0.06) if lower else (0.06, 0.3)  # for the labels, beside the fastest
+    axes.set_xlim(left / span ** room[0], right * span ** room[1])
     for height, title in enumerate(order):
         top = best(title)
         if top is None:
@@ -104,9 +105,10 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         weight = "bold" if top["contender"] == OURS else "normal"
         axes.annotate(
             say(top),
-            (max(top["high"], *points), height),
-            xytext=(7, 0),
+            (top["low"] if lower else max(top["high"], *points), height),
+            xytext=(-7 if lower else 7, 0),
             textcoords="offset points",
+            ha="right" if lower else "left",
             va="center",
             fontsize=8,
             color=shade if shade != GREY else DARK,
@@ -117,7 +119,7 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         if label.get_text() == "loaderx":
             label.set(color=BLUE, weight="bold")
     axes.set_ylim(-0.7, len(order) - 0.3)
-    direction = "←  time to the next batch" if lower else "records per second  →"
+    direction = "←  seconds to the next batch" if lower else "records per second  →"
     axes.set_title(PANELS.get(name, name), fontsize=9.5, loc="left", weight="bold", color=DARK)
     axes.set_xlabel(direction, fontsize=7.5, color=DARK)
     axes.tick_params(axis="x", labelsize=7, colors=DARK)

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from suite.workloads import WORKLOADS, Workload
+from suite.workloads import METHOD, WORKLOADS, Workload
 
 Row = dict[str, Any]
 OURS, BY_HAND = "loaderx_", "numpy_by_hand"
+LABELS = {
+    "mnist128": "28×28 images in memory, batch 128",
+    "mnist1024": "the same, batch 1024",
+    "transform": "a function on each record, batch 128",
+    "tokens": "rows of 512 tokens, memory-mapped",
+    "images64": "64×64×3 images: crop, flip, normalise",
+    "jpeg": "JPEG files: decode, crop, flip",
+    "gil": "Python that holds the GIL, 2 workers",
+    "transport": "8 MB batches from one worker",
+    "resume": "go on at 90 % of 10 million records",
+}
+COLUMNS = (("torch_",), ("grain_loader", "grain_map"), ("tf_data",), (BY_HAND,))
 
 
 def page(result: dict[str, Any]) -> str:
     """The whole page."""
     about = result["about"]
-    parts = ["# loaderx beside its peers\n", surroundings(about), summary(result)]
+    parts = ["# loaderx beside its peers\n", surroundings(about), earlier(result)]
+    parts += [summary(result), ahead(result)]
     if about["quick"]:
         parts.insert(1, "**A quick run: small sizes, one round. Its figures mean nothing.**\n")
     else:
@@ -21,7 +34,7 @@ def page(result: dict[str, Any]) -> str:
     for name in dict.fromkeys(row["workload"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["workload"] == name]
         parts.append(section(WORKLOADS[name], rows))
-    parts.append(versions(about["versions"]))
+    parts.append(versions(about))
     return "\n".join(parts)
 
 
@@ -38,31 +51,130 @@ def again(about: dict[str, Any]) -> str:
     """Which workloads were measured once more, and when."""
     if not about.get("again"):
         return ""
-    listed = ", ".join(f"{name} ({when})" for name, when in about["again"].items())
-    return f" Measured again, with all loaders: {listed}."
+    found = ", ".join(f"{name} ({when})" for name, when in about["again"].items())
+    return f" Measured again, with all loaders: {found}."
 
 
-def versions(found: dict[str, dict[str, str]]) -> str:
+def earlier(result: dict[str, Any]) -> str:
+    """Which rows are older than the method that the page describes."""
+    done = [row for row in result["rows"] if row["status"] == "ok"]
+    old = dict.fromkeys(row["workload"] for row in done if row.get("method") != METHOD)
+    if not old:
+        return ""
+    return (
+        f"Measured before the method, or what a contender does, last changed: {', '.join(old)}.\n"
+    )
+
+
+def versions(about: dict[str, Any]) -> str:
+    """Those of the run, and others of a workload that was measured again later."""
     lines = ["## Versions\n"]
-    for title, packages in found.items():
-        listed = ", ".join(f"{name} {number}" for name, number in packages.items())
-        lines.append(f"- {title}: {listed}")
+    lines += [f"- {title}: {listed(found)}" for title, found in about["versions"].items()]
+    for workload, others in about.get("other_versions", {}).items():
+        lines += [f"- {title} in {workload}: {listed(found)}" for title, found in others.items()]
     return "\n".join(lines) + "\n"
+
+
+def listed(packages: dict[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in packages.items())
 
 
 def into_docs(text: str, result: dict[str, Any]) -> str:
     """The page of the docs with the figures of this run."""
-    begin, end = "after a full run -->\n", "\n<!-- end of figures -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
     about = result["about"]
     figures = (
         f"From a run on {about['cores']} cores ({about['when']}, Python {about['python']}, load "
-        f"{about['load_before']} before it began). [All tables](../benchmarks/results/results.md), "
+        f"{about['load_before']} before it began).{again(about)} "
+        "[All tables](../benchmarks/results/results.md), "
         "[as JSON](../benchmarks/results/results.json).\n\n"
         "![Each loader on each workload](../benchmarks/results/results.png)\n\n"
     )
-    return f"{before}{begin}\n{figures}{summary(result)}{end}{after}"
+    return between(text, f"{figures}{earlier(result)}\n{summary(result)}\n{ahead(result)}")
+
+
+def into_readme(text: str, result: dict[str, Any]) -> str:
+    """README with the ratios of this run."""
+    return between(text, ratios(result))
+
+
+PAGES = {"docs/benchmarks.md": into_docs, "README.md": into_readme}
+
+
+def between(text: str, figures: str) -> str:
+    """A page with other figures between its two comments."""
+    begin, end = "after a full run -->\n", "\n<!-- end of figures -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError("the page has no place for figures")
+    return f"{before}{begin}\n{figures}{end}{after}"
+
+
+def ratios(result: dict[str, Any]) -> str:
+    """How many times as fast loaderx was, each loader in its fastest variant."""
+    lines = [
+        "| workload | fastest other loader | torch | Grain | tf.data | NumPy by hand |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for name, label in LABELS.items():
+        rows = [row for row in result["rows"] if row["workload"] == name]
+        ours, theirs = best_of(rows, True), best_of(rows, False)
+        if not (ours and theirs):
+            continue
+        cells = [label, f"{theirs['title']}: **{times(times_faster(ours, theirs))}**"]
+        for keys in COLUMNS:
+            found = [row for row in rows if row["contender"] in keys and row["status"] == "ok"]
+            best = max(found, key=better, default=None)
+            cells.append(times(times_faster(ours, best)) if best else "cannot")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}"
+
+
+def ahead(result: dict[str, Any]) -> str:
+    """Where a peer is ahead of the fastest variant of loaderx, in whatever is measured."""
+    lines = [
+        "Where a peer is ahead of loaderx's fastest variant, by median, in whatever is measured "
+        "(memory: only with as many records):\n",
+        "| workload | what | peer | loaderx |",
+        "|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["workload"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["workload"] == name and row["status"] == "ok"]
+        ours = best_of(rows, True)
+        if ours:
+            peers = [row for row in rows if row["contender"] not in (OURS, BY_HAND)]
+            lines += [f"| {name} | {found} |" for found in losses(ours, peers)]
+    return "\n".join(lines) + "\n" if len(lines) > 3 else ""
+
+
+def losses(ours: Row, peers: list[Row]) -> list[str]:
+    """What, who, how much: theirs and ours."""
+    found = []
+    fastest = max(peers, key=better, default=ours)
+    if better(fastest) > better(ours):
+        found.append(f"throughput | {name_of(fastest)}: {value(fastest)} | {value(ours)}")
+    measures: dict[str, tuple[str, Any]] = {"peak memory": ("peak_mb", megabytes)}
+    if ours["unit"] == "s":
+        measures["state"] = ("state_bytes", lambda x: f"{x:,} B")
+    else:
+        measures["first batch"] = ("first_batch_s", milliseconds)
+        measures["CPU per record"] = ("cpu_us_per_record", microseconds)
+    for what, (field, say) in measures.items():
+        fair = [row for row in peers if row.get(field) is not None]
+        if what == "peak memory":  # a slow loader is measured with fewer records
+            fair = [row for row in fair if row["records"] == ours["records"]]
+        least = min(fair, key=lambda row: float(row[field]), default=ours)
+        if ours.get(field) is not None and least[field] < ours[field]:
+            found.append(f"{what} | {name_of(least)}: {say(least[field])} | {say(ours[field])}")
+    return found
+
+
+def name_of(row: Row) -> str:
+    return f"{row['title']}, {row['variant']}"
 
 
 # Summary ------------------------------------------------------------------------------------------
@@ -129,6 +241,7 @@ def summary(result: dict[str, Any]) -> str:
 def section(workload: Workload, rows: list[Row]) -> str:
     done = sorted((row for row in rows if row["status"] == "ok"), key=better, reverse=True)
     hand = by_hand(rows)
+    most = max((row["records"] for row in done), default=0)
     resume = workload.unit == "s"
     measure = "seconds to the next batch" if resume else "records/s"
     last = "state" if resume else "first batch"
@@ -143,8 +256,9 @@ def section(workload: Workload, rows: list[Row]) -> str:
         ratio = f"{times_faster(row, hand):.2g}" if hand else "-"
         extra = f"{row['state_bytes']:,} B" if resume else milliseconds(row["first_batch_s"])
         used = row["cpu_us_per_record"]
-        cpu = "-" if resume or used is None else f"{used:.3g} µs"
-        memory = f"{row['peak_mb']:,.0f} MB" if row["peak_mb"] else "-"
+        cpu = "-" if resume or used is None else microseconds(used)
+        memory = megabytes(row["peak_mb"]) if row["peak_mb"] else "-"
+        memory += "" if row["records"] == most else f" ({row['records']:,} records)"
         how = "; ".join(filter(None, (row["how"], row["note"])))
         spread = f"{number(row['low'])} to {number(row['high'])}"
         cells = (title, row["variant"], number(row["value"]), spread, ratio, extra, cpu, memory)
@@ -169,6 +283,14 @@ def number(x: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def microseconds(x: float) -> str:
+    return f"{number(x)} µs"
+
+
+def megabytes(x: float) -> str:
+    return f"{x:,.0f} MB"
 
 
 def value(row: Row) -> str:

@@ -8,11 +8,18 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
 
 PR_SET_CHILD_SUBREAPER = 36
+stop = threading.Event()
+"""Once it is set, whatever runs is ended, in whichever thread: a signal reaches only the first."""
+
+
+class StoppedError(Exception):
+    """The whole run is about to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ def run(
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
+            if stop.is_set():
+                raise StoppedError
             if perf_counter() - begun > timeout_s:
                 late = True
                 os.killpg(process.pid, signal.SIGKILL)
@@ -77,21 +86,34 @@ def run(
     return Outcome(process.returncode, cpu, peak or None, took, late, text)
 
 
-def clear_up(group: int) -> float:
-    """Ends what is left of a process group.  Returns the CPU time that it had used."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+def clear_up(session: int) -> float:
+    """Ends what is left of a session.  Returns the CPU time that it had used.
+
+    Not only of a process group: workers may have groups of their own, against Ctrl-C.
+    """
     cpu, deadline = 0.0, perf_counter() + 5
     while perf_counter() < deadline:
-        try:
-            pid, _, used = os.wait4(-group, os.WNOHANG)
-        except ChildProcessError:
+        left = members(session)
+        if not left:
             break
-        if pid:
-            cpu += used.ru_utime + used.ru_stime
-        else:
-            sleep(0.01)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # somebody else has to collect it
+                done, _, used = os.wait4(pid, os.WNOHANG)
+                cpu += used.ru_utime + used.ru_stime if done else 0.0
+        sleep(0.01)
     return cpu
+
+
+def members(session: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            *_, own = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session:
+                found.append(int(stat.parent.name))
+    return found
 
 
 def descendants(pid: int) -> list[int]:
@@ -110,4 +132,4 @@ def pss_mb(pid: int) -> float:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{one}/smaps_rollup").read_text()
             total += sum(int(kb) for kb in re.findall(r"^Pss:\s+(\d+) kB", text, re.M))
-    return total / 1e3
+    return total * 1024 / 1e6

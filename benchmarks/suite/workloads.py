@@ -18,6 +18,10 @@ Array = np.ndarray[Any, Any]
 Record = dict[str, Any]
 
 
+METHOD = 2
+"""Raise it when figures would change: how it is measured, or what a contender does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """``does`` is the name of the function that a contender defines for it."""
@@ -33,6 +37,7 @@ class Workload:
     unit: str = "records/s"
     least: int = 8
     """The fewest batches of a stream."""
+    shuffled: bool = True
 
 
 WORKLOADS = {
@@ -98,6 +103,7 @@ WORKLOADS = {
             16_384,
             512,
             seconds=1.5,
+            shuffled=False,
         ),
         Workload(
             "resume",
