@@ -620,12 +620,32 @@ def test_parts_of_an_iterable_on_hosts():
 
 
 def test_a_failing_iterable():
-    def broken():
-        yield 1
-        raise OSError("the network is gone")
+    healthy = False
 
-    with pytest.raises(OSError, match="the network is gone"):
-        list(DataLoader(Dataset.from_iterable(broken).batch(2)))
+    def broken():
+        yield from range(5)
+        if not healthy:
+            raise OSError("the network is gone")
+        yield from range(5, 8)
+
+    iterator = iter(DataLoader(Dataset.from_iterable(broken).batch(2)))
+    assert [b.tolist() for b in head(iterator, 2)] == [[0, 1], [2, 3]]
+    message = r"step 2: reading from_iterable\(broken\) failed on record 5: OSError: the network is"
+    with pytest.raises(RecordError, match=message) as caught:
+        next(iterator)
+    assert caught.value.index == 5
+    assert isinstance(caught.value.__cause__, OSError)
+    healthy = True
+    assert [b.tolist() for b in iterator] == [[4, 5], [6, 7]]
+
+
+def test_an_iterable_that_cannot_be_opened():
+    def missing():
+        raise FileNotFoundError("shard-0.txt")
+
+    message = r"reading from_iterable\(missing\) failed as it was opened: FileNotFoundError: shard-0"
+    with pytest.raises(RecordError, match=message):
+        list(DataLoader(Dataset.from_iterable(missing).batch(2)))
 
 
 # Mixes ------------------------------------------------------------------------------------------

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import LoaderxError, StateError
+from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
+from loaderx.plan.records import say
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -429,10 +430,24 @@ class IterableReader(Reader):
 
     def ready(self, n: int) -> int:
         if not self.records:
-            if self.opened is None:
-                self.opened = self.source.open(self.lane, self.lanes, self.position)
-            self.records = self.opened.read(n)
+            try:
+                if self.opened is None:
+                    self.opened = self.source.open(self.lane, self.lanes, self.position)
+                self.records = self.opened.read(n)
+            except LoaderxError:
+                raise
+            except Exception as error:
+                raise self._failed(error) from error
         return min(n, len(self.records))
+
+    def _failed(self, error: Exception) -> RecordError:
+        stage = f"reading from_iterable({self.source.name})"
+        if self.opened is None:
+            return RecordError(f"{stage} failed as it was opened: {say(error)}", stage=stage)
+        index = self.opened.count
+        return RecordError(
+            f"{stage} failed on record {index}: {say(error)}", index=index, stage=stage
+        )
 
     def take(self, n: int) -> Piece:
         assert self.opened is not None
