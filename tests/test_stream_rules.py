@@ -643,7 +643,9 @@ def test_an_iterable_that_cannot_be_opened():
     def missing():
         raise FileNotFoundError("shard-0.txt")
 
-    message = r"reading from_iterable\(missing\) failed as it was opened: FileNotFoundError: shard-0"
+    message = (
+        r"reading from_iterable\(missing\) failed as it was opened: FileNotFoundError: shard-0"
+    )
     with pytest.raises(RecordError, match=message):
         list(DataLoader(Dataset.from_iterable(missing).batch(2)))
 
