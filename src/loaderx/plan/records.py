@@ -370,7 +370,7 @@ class Anchor(Inner):
         return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
 
     def read(self, rows: AnchoredRows, job: Job) -> Run:
-        run: Run = self.child.read(rows.inner, job)
+        run: Run = job.read(self.child, rows.inner)
         return run
 
     def keys(self, rows: AnchoredRows) -> Keys:
