@@ -677,6 +677,24 @@ def test_components_that_do_not_fit_are_named():
         list(Dataset.mix([one, other]).batch(4))
 
 
+@pytest.mark.parametrize("keep", [Dataset.filter, lambda dataset, _: dataset])
+def test_a_failure_in_a_mix_names_the_dataset(keep):
+    def parse(x):
+        if x == 3:
+            raise ValueError("not a number")
+        return x
+
+    fine, broken = (keep(Dataset.range(9).map(f), lambda x: True) for f in (abs, parse))
+    message = r"step 1: dataset 1: map\(parse\) failed on record 3: ValueError: not a number"
+    iterator = iter(DataLoader(Dataset.mix([fine, broken]).batch(4)))
+    with pytest.raises(RecordError, match=message) as caught:
+        list(iterator)
+    assert caught.value.index == 3
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(RecordError, match=message):
+        next(iterator)
+
+
 def mixed(weights, size=6, lanes=3):
     one = arrays(60).shuffle(1).filter(odd).repeat()
     other = arrays(60, 1000).filter(odd).repeat()

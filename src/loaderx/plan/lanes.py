@@ -20,7 +20,7 @@ from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
-from loaderx.plan.records import say
+from loaderx.plan.records import say, within
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -243,7 +243,10 @@ class MixReader(Reader):
                 places = np.flatnonzero(which[:ready] == number)
                 if not places.size:
                     continue
-                found = self._ready_of(part, len(places))
+                try:
+                    found = self._ready_of(part, len(places))
+                except RecordError as error:
+                    raise within(number, error) from error.__cause__
                 if found < len(places):
                     ready, short = int(places[found]), number
             if ready or not self._goes_on(short):
