@@ -317,6 +317,13 @@ def test_auto_stays_inline_for_cheap_batches():
     assert "less than handing it over would" in loader.stats().reason
 
 
+def test_auto_claims_no_measurement_that_it_has_not_made():
+    loader = DataLoader(Dataset.from_source(SlowSource(4, 0.001)).batch(2))
+    list(loader)
+    assert loader.stats().engine == "inline"
+    assert loader.stats().reason == "the stream ended before it was measured"
+
+
 class TimedWorkshop:
     """Stands for engines whose costs are known, on a clock that is moved by hand."""
 

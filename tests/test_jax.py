@@ -620,6 +620,11 @@ def test_what_only_the_first_batch_can_tell():
     wrong = table().batch(16).map(lambda b: {"x": b["x"][:5]})
     with pytest.raises(lx.ArgumentError, match='leaf "x" .ndarray of shape .5, 4.. cannot be'):
         next(iter(DataLoader(wrong, sharding=rows("data"))))
+    numbers = Dataset.range(16)
+    with pytest.raises(lx.ArgumentError, match=r"the batch .* cuts axis 1, which it does not have"):
+        next(iter(DataLoader(numbers.batch(8), sharding=rows(None, "data"))))
+    with pytest.raises(lx.ArgumentError, match=r"cuts axis 0, which .* did you forget .batch"):
+        next(iter(DataLoader(numbers, sharding=rows("data"))))
     with pytest.raises(lx.ArgumentError, match='at "x" it has 0, the batch has an array'):
         next(iter(DataLoader(wrong, sharding={"x": [device]})))
 

@@ -78,6 +78,11 @@ def test_records_without_batches():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        (
+            {"batch_size": 4, "shuffle": "no"},
+            ArgumentTypeError,
+            r"`shuffle` must be True or False, got 'no' \(str\)",
+        ),
         ({"shuffle": True}, ArgumentTypeError, "`shuffle` needs `batch_size`; without it the"),
         ({"num_epochs": 3}, ArgumentTypeError, "`num_epochs` needs `batch_size`"),
         ({"seed": 3}, ArgumentTypeError, "`seed` needs `batch_size`"),
@@ -156,6 +161,12 @@ def test_stats():
     assert "70 batches, 700 records" in str(stats)
     list(iterator)
     assert loader.stats().records == 1000
+
+
+def test_stats_name_the_stages_below_on_error():
+    loader = DataLoader(arrays(20).map(grow).on_error("replace").batch(10), engine="inline")
+    list(loader)
+    assert {"map(grow)", "source"} <= set(loader.stats().stage_s)
 
 
 def test_stats_survive_a_dropped_iterator():

@@ -308,7 +308,21 @@ def test_small_matrices_by_hand():
         (lambda: Dataset.from_source([]), ArgumentError, "the dataset is empty: list of length 0"),
         (lambda: Dataset.from_source(3), ArgumentTypeError, "needs __len__ and __getitem__; int"),
         (lambda: Dataset.from_source({"a": X}), ArgumentTypeError, r"Dataset.from_arrays\(...\)"),
-        (lambda: Dataset.from_source(iter([1])), ArgumentTypeError, "list_iterator has not both"),
+        (
+            lambda: Dataset.from_source(iter([1])),
+            ArgumentTypeError,
+            "list_iterator has no __len__ and",
+        ),
+        (
+            lambda: Dataset.from_source({1}),
+            ArgumentTypeError,
+            "set has no __getitem__. What can only",
+        ),
+        (
+            lambda: Dataset.from_source((X, Y)),
+            ArgumentTypeError,
+            r"would be 2 records. .*\(\(x, y\)\)",
+        ),
         (lambda: Dataset.range(0), ArgumentError, r"empty: range\(0, 0\)"),
         (lambda: Dataset.range(1, 5, 0), ArgumentError, "`step` must not be 0"),
         (lambda: Dataset.range(1.5), ArgumentTypeError, "`start` must be an integer, got 1.5"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderx import DataLoader, Dataset, StackError
+from loaderx import DataLoader, Dataset, RecordError, StackError
 from loaderx.memory import Pool
 from loaderx.stages.stacking import stack as fast_stack
 from loaderx.tree import LEAF, as_array, describe, flatten, map_leaves, same_structure
@@ -115,6 +115,19 @@ def test_none_is_structure():
     assert batch_of([{"x": 1, "m": None}] * 2)["m"] is None
 
 
+def test_a_record_that_holds_nothing():
+    with pytest.raises(StackError, match=r"record 0 is None, .*did its source forget its `return`"):
+        batch_of([None] * 2)
+    with pytest.raises(StackError, match=r"cannot stack: record 0 is \{\}, which holds nothing"):
+        batch_of([{}] * 2)
+
+
+@pytest.mark.parametrize("dataset", [Dataset.range(4), Dataset.range(4).filter(lambda x: True)])
+def test_a_collate_function_without_return(dataset):
+    with pytest.raises(RecordError, match=r"collate_fn failed on a run of 4 .*forget its `return`"):
+        list(dataset.batch(4, collate_fn=lambda records: None))
+
+
 def test_keys_may_come_in_another_order():
     batch = batch_of([{"a": 1, "b": 2}, {"b": 20, "a": 10}])
     assert batch["a"].tolist() == [1, 10]
@@ -190,11 +203,12 @@ def test_pad_to():
     [
         ({"pad_to": {"t": 1}}, r'cannot pad leaf "t" to 1: record 0 has length 2. Cut it'),
         ({"pad_to": {"t": 3, "y": 3}}, r'cannot pad leaf "y": in record 0 it has no axis to pad'),
+        ({"pad_to": {"t": 3, "n": 3}}, r'cannot pad leaf "n": in record 0 it has no axis to pad'),
         ({"pad_to": {"z": 3}}, r"`pad_to` names a leaf 'z' that records do not have"),
     ],
 )
 def test_bad_padding(options, message):
-    records = [{"t": np.array([1, 2]), "y": np.array(1)}, {"t": np.array([3]), "y": np.array(1)}]
+    records = [{"t": np.array(t), "y": np.array(1), "n": np.int64(1)} for t in ([1, 2], [3])]
     with pytest.raises(StackError, match=message):
         batch_of(records, **options)
 

@@ -620,12 +620,34 @@ def test_parts_of_an_iterable_on_hosts():
 
 
 def test_a_failing_iterable():
-    def broken():
-        yield 1
-        raise OSError("the network is gone")
+    healthy = False
 
-    with pytest.raises(OSError, match="the network is gone"):
-        list(DataLoader(Dataset.from_iterable(broken).batch(2)))
+    def broken():
+        yield from range(5)
+        if not healthy:
+            raise OSError("the network is gone")
+        yield from range(5, 8)
+
+    iterator = iter(DataLoader(Dataset.from_iterable(broken).batch(2)))
+    assert [b.tolist() for b in head(iterator, 2)] == [[0, 1], [2, 3]]
+    message = r"step 2: reading from_iterable\(broken\) failed on record 5: OSError: the network is"
+    with pytest.raises(RecordError, match=message) as caught:
+        next(iterator)
+    assert caught.value.index == 5
+    assert isinstance(caught.value.__cause__, OSError)
+    healthy = True
+    assert [b.tolist() for b in iterator] == [[4, 5], [6, 7]]
+
+
+def test_an_iterable_that_cannot_be_opened():
+    def missing():
+        raise FileNotFoundError("shard-0.txt")
+
+    message = (
+        r"reading from_iterable\(missing\) failed as it was opened: FileNotFoundError: shard-0"
+    )
+    with pytest.raises(RecordError, match=message):
+        list(DataLoader(Dataset.from_iterable(missing).batch(2)))
 
 
 # Mixes ------------------------------------------------------------------------------------------
@@ -653,6 +675,24 @@ def test_components_that_do_not_fit_are_named():
     message = r"a row of dataset 1 has the structure \{'a': \*\}, a row of dataset 0 has \*"
     with pytest.raises(LoaderxError, match=message):
         list(Dataset.mix([one, other]).batch(4))
+
+
+@pytest.mark.parametrize("keep", [Dataset.filter, lambda dataset, _: dataset])
+def test_a_failure_in_a_mix_names_the_dataset(keep):
+    def parse(x):
+        if x == 3:
+            raise ValueError("not a number")
+        return x
+
+    fine, broken = (keep(Dataset.range(9).map(f), lambda x: True) for f in (abs, parse))
+    message = r"step 1: dataset 1: map\(parse\) failed on record 3: ValueError: not a number"
+    iterator = iter(DataLoader(Dataset.mix([fine, broken]).batch(4)))
+    with pytest.raises(RecordError, match=message) as caught:
+        list(iterator)
+    assert caught.value.index == 3
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(RecordError, match=message):
+        next(iterator)
 
 
 def mixed(weights, size=6, lanes=3):

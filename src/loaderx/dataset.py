@@ -28,6 +28,7 @@ from loaderx.errors import (
     ArgumentTypeError,
     ChainError,
     PositionError,
+    check_bool,
     check_choice,
     check_int,
     check_seed,
@@ -432,6 +433,8 @@ class Dataset(Generic[T]):
         ([[1, 0, 0], [2, 3, 0]], [1, 2])
         """
         size = check_int("n", n, least=1)
+        drop_remainder = check_bool("drop_remainder", drop_remainder)
+        pad_remainder = check_bool("pad_remainder", pad_remainder)
         if drop_remainder and pad_remainder:
             raise ArgumentError("`drop_remainder` and `pad_remainder` exclude each other.")
         if collate_fn is not None and not callable(collate_fn):

@@ -21,6 +21,7 @@ description is built, the others where the data is read.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from typing import Any, SupportsIndex
 
@@ -99,11 +100,14 @@ class LoaderxWarning(UserWarning):
 
 def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> int:
     """``value`` as an int of at least ``least``, or an error that names the argument."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = None
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):  # arrays have an __index__, too
+            number = operator.index(value)
+    if number is None:
         raise ArgumentTypeError(
             f"`{name}` must be an integer, got {value!r} ({type(value).__name__})."
         )
-    number = operator.index(value)
     if least is not None and number < least:
         raise ArgumentError(f"`{name}` must be at least {least}, got {number}.")
     return number
@@ -115,6 +119,15 @@ def check_seed(value: SupportsIndex) -> int:
     if seed >= 1 << 64:
         raise ArgumentError(f"`seed` must be below 2**64, got {seed}.")
     return seed
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """``value`` as a bool; a word is none, whatever it says."""
+    if not (hasattr(value, "__bool__") and value in (0, 1)):
+        raise ArgumentTypeError(
+            f"`{name}` must be True or False, got {value!r} ({type(value).__name__})."
+        )
+    return bool(value)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:

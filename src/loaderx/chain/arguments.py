@@ -25,7 +25,12 @@ from loaderx.stages.stacking import Padding
 def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
-    shares = [float(weight) for weight in weights]
+    try:
+        shares = [float(weight) for weight in weights]
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"`weights` must be a list of numbers, one for each dataset; got {weights!r}."
+        ) from error
     if len(shares) != count:
         raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
     for number, share in enumerate(shares):
@@ -37,8 +42,11 @@ def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     return shares
 
 
-def split_bounds(fractions: Sequence[float], length: int) -> list[int]:
+def split_bounds(fractions: Sequence[Any], length: int) -> list[int]:
     for fraction in fractions:
+        if isinstance(fraction, (list, tuple)):
+            listed = ", ".join(map(str, fraction))
+            raise ArgumentTypeError(f"split takes one number after the other: .split({listed}).")
         if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
             raise ArgumentError(
                 f"`fractions` must be between 0 and 1, got {fraction!r}. "

@@ -111,7 +111,9 @@ class Chooser:
 
     def _inline_is_best(self) -> bool:
         made, period = self._made_s, self._period_s
-        if made < FAST_S:
+        if not period:
+            why = "the stream ended before it was measured"
+        elif made < FAST_S:
             why = f"making a batch takes {_say(made)}, less than handing it over would"
         elif made < SMALL_SHARE * period:
             why = f"making a batch takes {_say(made)} of every {_say(period)}"

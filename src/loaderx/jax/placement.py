@@ -19,7 +19,7 @@ from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
-from loaderx.jax.rows import as_sharding, check_divides, shard_for
+from loaderx.jax.rows import as_sharding, check_divides, missing_axis, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
@@ -136,11 +136,13 @@ class Placement:
                 jax.device_put(leaf, spot.sharding) if whole else spot.place(leaf)
             except Exception as cause:
                 shape = getattr(leaf, "shape", None)
+                why = "" if isinstance(leaf, str) else missing_axis(spot.sharding, np.ndim(leaf))
                 raise ArgumentError(
                     f"{_named(path)} ({type(leaf).__name__}"
                     f"{'' if shape is None else f' of shape {shape}'}) cannot be placed: "
-                    f"{str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or None to "
-                    "leave it on the host."
+                    f"{why or str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or "
+                    "None to leave it on the host."
+                    f"{' Or did you forget .batch(...)?' if shape == () else ''}"
                 ) from cause
 
 

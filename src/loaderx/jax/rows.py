@@ -104,6 +104,15 @@ def row_parts(sharding: Sharding) -> int | None:
     return None
 
 
+def missing_axis(sharding: Sharding, axes: int) -> str:
+    """Says which axis a sharding cuts that an array of so many axes does not have; or nothing."""
+    if isinstance(sharding, NamedSharding):
+        for axis, parts in enumerate(_parts(sharding)[axes:], axes):
+            if parts > 1:
+                return f"the sharding ({_say(sharding)}) cuts axis {axis}, which it does not have"
+    return ""
+
+
 def _parts(sharding: NamedSharding) -> list[int]:
     """Parts per axis that the spec names."""
     sizes = dict(sharding.mesh.shape)

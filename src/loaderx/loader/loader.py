@@ -17,6 +17,7 @@ from loaderx.errors import (
     ArgumentTypeError,
     ChainError,
     LoaderxWarning,
+    check_bool,
     check_int,
     check_seed,
 )
@@ -284,6 +285,7 @@ def _short_form(
 ) -> Dataset[Any]:
     check_int("batch_size", batch_size, least=1)
     check_seed(seed)
+    shuffle = check_bool("shuffle", shuffle)
     if num_epochs is not None:
         check_int("num_epochs", num_epochs, least=1)
     if dataset._node.batched:

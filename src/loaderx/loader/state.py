@@ -62,7 +62,7 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
 
 def _parse(state: Any) -> tuple[int, list[str]]:
     if not isinstance(state, dict) or not {"version", "step", "chain"} <= state.keys():
-        raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
+        raise StateError(f"this is no state of a loader: {repr(state)[:80]}.")
     if state["version"] != STATE_VERSION:
         raise StateError(
             f"the state has version {state['version']!r}, this loaderx reads {STATE_VERSION}."
@@ -74,7 +74,7 @@ def _parse(state: Any) -> tuple[int, list[str]]:
     lanes = state.get("lanes", {})
     fits = isinstance(lanes, dict) and all(str(lane).isdecimal() for lane in lanes)
     if not fits or not isinstance(state["chain"], (list, tuple)):
-        raise StateError(f"this is no state of a loader: {str(state)[:80]!r}.")
+        raise StateError(f"this is no state of a loader: {repr(state)[:80]}.")
     return operator.index(state["step"]), [str(stage) for stage in state["chain"]]
 
 

@@ -35,7 +35,7 @@ from loaderx.plan.rows import (
 )
 from loaderx.rng import BRANCH, Keys, fold, stage_keys
 from loaderx.stages.stacking import pad_rows, stack
-from loaderx.stages.transforms import Transform
+from loaderx.stages.transforms import Transform, whole
 from loaderx.tree import Structure, Tree
 
 Positions = npt.NDArray[np.int64]
@@ -128,10 +128,8 @@ class Cut(BatchOperator):
         return pad_rows(batch, rows.count, rows.size, node.mask_key, node.padding, job.lend)
 
     def _collate(self, records: list[Any], rows: Any) -> Tree:
-        try:
-            return self.node.collate(records)
-        except Exception as error:
-            raise self.child.failer(rows, f"{self.stage}'s collate_fn")(None, error) from error
+        fail = self.child.failer(rows, f"{self.stage}'s collate_fn")
+        return whole(fail, self.node.collate, records)
 
     def keys(self, steps: BatchSteps) -> Keys:
         return self.child.keys(steps.rows)

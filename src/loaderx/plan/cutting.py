@@ -17,7 +17,7 @@ from loaderx.plan.pieces import Piece, as_batch, joined_keys
 from loaderx.plan.records import say
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.stacking import pad_rows
-from loaderx.stages.transforms import Transform
+from loaderx.stages.transforms import Transform, whole
 from loaderx.tree import Tree, flatten, map_leaves
 
 
@@ -109,12 +109,13 @@ class Cut(Lanes):
         if node.collate is None:
             return as_batch(pieces, self.pool.lend, node.padding)
         records = [record for piece in pieces for record in piece.as_records()]
-        try:
-            return node.collate(records)
-        except Exception as error:
-            stage = f"{node.stage}'s collate_fn"
+        stage = f"{node.stage}'s collate_fn"
+
+        def fail(_: int | None, error: Exception) -> RecordError:
             text = f"{stage} failed on a run of {len(records)} records: {say(error)}"
-            raise RecordError(text, stage=stage) from error
+            return RecordError(text, stage=stage)
+
+        return whole(fail, node.collate, records)
 
 
 def _rows(lane: Reader, count: int) -> list[Piece]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import LoaderxError, StateError
+from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
+from loaderx.plan.records import say, within
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -242,7 +243,10 @@ class MixReader(Reader):
                 places = np.flatnonzero(which[:ready] == number)
                 if not places.size:
                     continue
-                found = self._ready_of(part, len(places))
+                try:
+                    found = self._ready_of(part, len(places))
+                except RecordError as error:
+                    raise within(number, error) from error.__cause__
                 if found < len(places):
                     ready, short = int(places[found]), number
             if ready or not self._goes_on(short):
@@ -429,10 +433,24 @@ class IterableReader(Reader):
 
     def ready(self, n: int) -> int:
         if not self.records:
-            if self.opened is None:
-                self.opened = self.source.open(self.lane, self.lanes, self.position)
-            self.records = self.opened.read(n)
+            try:
+                if self.opened is None:
+                    self.opened = self.source.open(self.lane, self.lanes, self.position)
+                self.records = self.opened.read(n)
+            except LoaderxError:
+                raise
+            except Exception as error:
+                raise self._failed(error) from error
         return min(n, len(self.records))
+
+    def _failed(self, error: Exception) -> RecordError:
+        stage = f"reading from_iterable({self.source.name})"
+        if self.opened is None:
+            return RecordError(f"{stage} failed as it was opened: {say(error)}", stage=stage)
+        index = self.opened.count
+        return RecordError(
+            f"{stage} failed on record {index}: {say(error)}", index=index, stage=stage
+        )
 
     def take(self, n: int) -> Piece:
         assert self.opened is not None

@@ -109,6 +109,12 @@ def say(error: BaseException) -> str:
     return f"{kind}: {text}" if text else kind
 
 
+def within(dataset: int, error: RecordError) -> RecordError:
+    """The same error, seen from a join of several datasets."""
+    error.detail = f"dataset {dataset}: {error.detail}"
+    return error
+
+
 class ReadSource(RecordOperator):
     """Records of a source, gathered in one call where it can do that."""
 
@@ -266,7 +272,7 @@ class Merge(RecordOperator):
 
     def read(self, rows: MergedRows, job: Job) -> Run:
         runs = [
-            (places, job.read(self.children[component], part))
+            (places, self._read_part(component, part, job))
             for component, places, part in rows.parts
         ]
         if len(runs) == 1:
@@ -279,6 +285,12 @@ class Merge(RecordOperator):
             for place, record in zip(places.tolist(), as_records(run), strict=True):
                 out[place] = record
         return out
+
+    def _read_part(self, component: int, rows: Any, job: Job) -> Any:
+        try:
+            return job.read(self.children[component], rows)
+        except RecordError as error:
+            raise within(component, error) from error.__cause__
 
     def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
         first, structure = flatten(runs[0][1].tree)
@@ -370,7 +382,7 @@ class Anchor(Inner):
         return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
 
     def read(self, rows: AnchoredRows, job: Job) -> Run:
-        run: Run = self.child.read(rows.inner, job)
+        run: Run = job.read(self.child, rows.inner)
         return run
 
     def keys(self, rows: AnchoredRows) -> Keys:

@@ -122,8 +122,11 @@ class OpenIterable:
 
     def read(self, most: int) -> list[Any]:
         """The next records, fewer than ``most`` at the end."""
-        found = list(itertools.islice(self._records, most))
-        self.count += len(found)
+        found: list[Any] = []
+        try:
+            found.extend(itertools.islice(self._records, most))
+        finally:
+            self.count += len(found)  # after a failure, the number of the record that failed
         self.ended = self.ended or len(found) < most
         return found
 

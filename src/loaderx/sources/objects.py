@@ -19,7 +19,8 @@ class ObjectSource:
     """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist."""
 
     def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
-        if not (hasattr(obj, "__len__") and hasattr(obj, "__getitem__")):
+        missing = [name for name in ("__len__", "__getitem__") if not hasattr(obj, name)]
+        if missing:
             hint = ""
             if callable(obj) or hasattr(obj, "__iter__"):
                 hint = (
@@ -27,7 +28,8 @@ class ObjectSource:
                     "Dataset.from_iterable(function), where the function gives a new iterator."
                 )
             raise ArgumentTypeError(
-                f"a source needs __len__ and __getitem__; {type(obj).__name__} has not both.{hint}"
+                f"a source needs __len__ and __getitem__; {type(obj).__name__} has no "
+                f"{' and no '.join(missing)}.{hint}"
             )
         if isinstance(obj, (str, bytes)):
             raise ArgumentTypeError(
@@ -38,6 +40,11 @@ class ObjectSource:
             raise ArgumentTypeError(
                 f"a {type(obj).__name__} is not indexed by record. "
                 "For a dict of arrays write Dataset.from_arrays(...)."
+            )
+        if type(obj) is tuple and _are_columns(obj):
+            raise ArgumentTypeError(
+                f"a tuple of {len(obj)} arrays would be {len(obj)} records. For the rows of all of "
+                "them write Dataset.from_arrays((x, y)); if each array is a record, give a list."
             )
         self._obj = obj
         self._length = len(obj)
@@ -93,6 +100,12 @@ class ObjectSource:
         if self._plain:
             return [_protected(record) for record in found]
         return [dict(record) if type(record) is dict else record for record in found]
+
+
+def _are_columns(arrays: tuple[Any, ...]) -> bool:
+    """Do they look like the leaves of records: several arrays of one leading length?"""
+    shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
+    return len(shapes) > 1 and all(shapes) and len({shape[0] for shape in shapes}) == 1
 
 
 def _protected(value: Any) -> Any:

@@ -47,6 +47,9 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
     _, structure = flatten(records[0])
     columns = columns_of(records, structure, name)
     paths = structure.paths()
+    if not paths:
+        hint = "; did its source forget its `return`?" if records[0] is None else "."
+        raise StackError(f"cannot stack: {name(0)} is {records[0]!r}, which holds nothing{hint}")
     for path in padding.lengths:
         if path not in paths:
             raise StackError(
@@ -111,6 +114,9 @@ class _Piece:
     @classmethod
     def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
         kinds = set(map(type, column))
+        if pad_to is not None:
+            arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
+            return cls._padded(arrays, path, name, pad_to)
         if kinds <= _PYTHON_NUMBERS:
             if len(kinds) > 1:
                 other = next(i for i, v in enumerate(column) if type(v) is not type(column[0]))
@@ -128,8 +134,6 @@ class _Piece:
             values = np.array(column)
             return cls(values, (), values.dtype)
         arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
-        if pad_to is not None:
-            return cls._padded(arrays, path, name, pad_to)
         shape, dtype = arrays[0].shape, arrays[0].dtype
         if len(set(map(_shape, arrays))) > 1:
             raise _misfit(arrays, path, name)

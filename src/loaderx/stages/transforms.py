@@ -44,7 +44,7 @@ class Map(Frozen):
         return _each(map(self.function.call, records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
-        return _whole(fail, self.function.call, batch)
+        return whole(fail, self.function.call, batch)
 
 
 class RandomMap(Frozen):
@@ -58,7 +58,7 @@ class RandomMap(Frozen):
         return _each(results, len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
-        return _whole(fail, self.function.call, batch, BatchGenerator(extra))
+        return whole(fail, self.function.call, batch, BatchGenerator(extra))
 
 
 class MapWithIndex(Frozen):
@@ -71,7 +71,7 @@ class MapWithIndex(Frozen):
         return _each(map(self.function.call, extra.tolist(), records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
-        return _whole(fail, self.function.call, int(extra), batch)
+        return whole(fail, self.function.call, int(extra), batch)
 
 
 class RandomKeys(Frozen):
@@ -117,7 +117,7 @@ def _each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     return out
 
 
-def _whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
+def whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
     """The result of a function of a batch."""
     try:
         out = call(*arguments)
