@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import itertools
@@ -711,3 +712,41 @@ def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():
     plain = iter(DataLoader(filtered()))
     plain.set_state(state)
     assert next(plain)["x"].tolist() == expected[20]
+
+
+# Copies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda: table().batch(16), filtered], ids=["chain", "stream"])
+def test_a_copy_of_a_loader_places_batches_and_a_pickled_one_says_why_it_cannot(make):
+    import cloudpickle
+
+    loader = DataLoader(make(), sharding=rows("data"))
+    first = next(iter(loader))
+    for again in (copy.copy(loader), copy.deepcopy(loader)):
+        batch = next(iter(again))
+        assert batch["x"].sharding == first["x"].sharding
+        assert np.array_equal(batch["x"], first["x"])
+        again.close()
+    shipped = cloudpickle.loads(cloudpickle.dumps(loader))
+    with pytest.raises(lx.LoaderxError, match="its `sharding` stayed behind"):
+        next(iter(shipped))
+    loader.close()
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("make", [lambda: table().batch(16), filtered], ids=["chain", "stream"])
+def test_a_copy_of_an_iterator_has_its_state_and_nothing_more(make, placed):
+    """A function may know the iterator that it works for, and go to a worker process."""
+    import cloudpickle
+
+    with DataLoader(make(), sharding=jax.devices()[0] if placed else None) as loader:
+        for taken in (0, 3):
+            iterator = iter(loader)
+            for _ in range(taken):
+                next(iterator)
+            for again in (cloudpickle.loads(cloudpickle.dumps(iterator)), copy.deepcopy(iterator)):
+                assert again.get_state() == iterator.get_state()
+                assert again.step == taken
+                with pytest.raises(lx.LoaderxError, match="this is a copy of an iterator"):
+                    next(again)

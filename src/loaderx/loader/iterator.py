@@ -65,11 +65,6 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
-        if self._workshop is None:
-            raise LoaderxError(
-                "this iterator came along to a worker process with the function that knows it; "
-                "it can be iterated where it was made only."
-            )
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = self._start()
@@ -77,8 +72,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._next()
 
     def _start(self) -> Run:
-        assert self._workshop is not None
-        return self._workshop.open(range(self._position, self._steps.stop))
+        return self._there().open(range(self._position, self._steps.stop))
+
+    def _there(self) -> Workshop:
+        if self._workshop is None:
+            raise LoaderxError(
+                "this is a copy of an iterator (one that came along to a worker process with the "
+                "function that knows it, say), and only the iterator itself can be iterated."
+            )
+        return self._workshop
 
     def _rows_since(self, start: int) -> int:
         """Records in the batches from a step to the present one."""

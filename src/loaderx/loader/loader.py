@@ -245,13 +245,7 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a function that knows its loader can go to a worker process."""
-        return {
-            **self.__dict__,
-            "_work": None,
-            "_workshop": None,
-            "_placing": None,
-            "_iterators": None,
-        }
+        return {**self.__dict__, "_work": None, "_workshop": None, "_iterators": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet())

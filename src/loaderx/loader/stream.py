@@ -211,8 +211,7 @@ class StreamIterator(LoaderIterator[T]):
         return batches if self._place is None else self._place(batches)
 
     def _begin(self) -> StreamRun:
-        assert self._workshop is not None
-        supply = EngineSupply(self._setup.work, self._workshop, self._passes[1])
+        supply = EngineSupply(self._setup.work, self._there(), self._passes[1])
         reading = self._setup.plan.read(supply, *self._passes)
         if self._saved is not None:
             reading.restore(*self._saved, fresh=self._fresh)
@@ -224,6 +223,10 @@ class StreamIterator(LoaderIterator[T]):
             self._saved, self._fresh = self._batches.position(self._position), False
         super()._stop()
         self._batches = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        saved = self._saved if self._workshop is None else self._here()
+        return {**super().__getstate__(), "_batches": None, "_saved": saved}
 
     def _rows_since(self, start: int) -> int:
         assert self._batches is not None
