@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,8 +99,10 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass
 class Example:
+    kind: ClassVar[str] = "picture"
     image: Any
     label: Any
+    derived: Any = dataclasses.field(default=None, init=False)
 
 
 def test_trees_of_shardings():
@@ -118,6 +120,11 @@ def test_trees_of_shardings():
         example = next(iter(loader))
     assert isinstance(example, Example)
     assert example.label.tolist() == [1, 2]
+    where = Example(device, None)
+    with DataLoader(Dataset.from_source(records).batch(2), sharding=where) as loader:
+        example = next(iter(loader))
+    assert isinstance(example.image, jax.Array)
+    assert isinstance(example.label, np.ndarray)
 
 
 def test_records_can_be_placed_too():
@@ -470,6 +477,22 @@ def test_placing_is_no_implicit_transfer():
             assert len(list(loader)) == 5
 
 
+class Tensor:
+    """An array of another library."""
+
+    dtype = "its own"
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+def keys(batch: Any) -> Any:
+    return jax.random.split(jax.random.key(0), 2)
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads"])
 def test_an_integer_that_does_not_fit_is_an_error(engine):
     dataset = Dataset.from_arrays(id=np.array([1, 2, 2**40, 3])).batch(2)
@@ -489,6 +512,13 @@ def test_an_integer_that_does_not_fit_is_an_error(engine):
         assert next(iterator)["id"].item() == 2
         with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does not"):
             next(iterator)
+    for hold in (list, Tensor):  # leaves that become arrays when they are placed
+        held = dataset.map(lambda batch, hold=hold: {"id": hold(batch["id"]), "key": keys(batch)})
+        with DataLoader(held, sharding=jax.devices()[0], engine=engine) as loader:
+            iterator = iter(loader)
+            assert next(iterator)["id"].tolist() == [1, 2]
+            with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does"):
+                next(iterator)
     both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
     where = {"a": None, "b": jax.devices()[0]}
     with DataLoader(both, sharding=where, engine=engine) as loader:
