@@ -154,6 +154,10 @@ def mistakes(folder: Path) -> None:
     refused(ChainError, "needs a .batch(...)", numbers(24), rows)
     buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [32, BATCH])
     refused(ChainError, "cannot share the batches of .bucket(...)", buckets, rows)
+    columns = NamedSharding(mesh, PartitionSpec("data", None))
+    mapped = numbers(32).batch(BATCH).map(halve)  # what it gives is seen at the first batch
+    with pytest.raises(ArgumentError, match=r'leaf "y" .* names 2 axes, and it has 1'):
+        next(iter(DataLoader(mapped, sharding=columns)))
     own = NamedSharding(Mesh(np.array(jax.devices())[:2], ("data",)), PartitionSpec("data"))
     if jax.process_index():
         refused(ArgumentError, "has no device", numbers(32).batch(BATCH), own)

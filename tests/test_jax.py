@@ -609,6 +609,16 @@ def test_mistakes_are_told_when_the_loader_is_made():
     buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [16, 12])
     say = complaint(lx.ArgumentError, buckets, rows("data"))
     assert say.startswith("bucket(16x4, 12x9) makes batches of 12 records, which cannot be spread")
+    grid = rows("data", "model", shape=(4, 2), names=("data", "model"))
+    say = complaint(lx.ArgumentError, table().batch(16, pad_remainder=True), grid)
+    assert say == (
+        f'leaf "mask" (bool[16]) cannot be placed: {grid.spec} on a mesh of data=4, model=2 names '
+        "2 axes, and it has 1. Give this leaf a sharding that fits, or None to leave it on the "
+        "host."
+    )
+    say = complaint(lx.ArgumentError, Dataset.from_arrays(x=np.zeros((36, 3))).batch(16), grid)
+    assert say.startswith('leaf "x" (float64[?,3]) cannot be placed')
+    assert "cuts axis 1, of 3, into 2 equal parts." in say
     abstract = NamedSharding(rows().mesh.abstract_mesh, PartitionSpec("data"))
     say = complaint(lx.ArgumentTypeError, table().batch(16), abstract)
     assert say.endswith("An AbstractMesh has no devices: give the NamedSharding a Mesh.")
@@ -651,6 +661,11 @@ def test_what_only_the_first_batch_can_tell():
     wrong = table().batch(16).map(lambda b: {"x": b["x"][:5]})
     with pytest.raises(lx.ArgumentError, match='leaf "x" .ndarray of shape .5, 4.. cannot be'):
         next(iter(DataLoader(wrong, sharding=rows("data"))))
+    line = rows("data", "model", shape=(8, 1), names=("data", "model"))
+    for hold in (np.asarray, list):  # jax.make_array_from_callback would make an unusable array
+        flat = table().batch(16).map(lambda b, hold=hold: {"x": hold(b["x"][:, 0])})
+        with pytest.raises(lx.ArgumentError, match='leaf "x" .* names 2 axes, and it has 1'):
+            next(iter(DataLoader(flat, sharding=line)))
     with pytest.raises(lx.ArgumentError, match='at "x" it has 0, the batch has an array'):
         next(iter(DataLoader(wrong, sharding={"x": [device]})))
 

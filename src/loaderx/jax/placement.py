@@ -19,7 +19,7 @@ from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
-from loaderx.jax.rows import as_sharding, check_divides, shard_for
+from loaderx.jax.rows import as_sharding, check_divides, misfit, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
@@ -70,6 +70,9 @@ class Placement:
         for leaf, target, path in zip(leaves, spread(self._prefix, structure), paths, strict=True):
             if target is not None:
                 _check_dtype(leaf.dtype, path)
+                problem = misfit(target, leaf.shape)
+                if problem is not None:
+                    raise _cannot_be_placed(path, repr(leaf), problem)
 
     def narrow(self) -> Narrow | None:
         """What makes 64-bit leaves narrow; None if JAX keeps them."""
@@ -131,17 +134,16 @@ class Placement:
                 continue
             if isinstance(leaf, np.ndarray):
                 _check_dtype(leaf.dtype, path)
+            shape = (len(leaf),) if isinstance(leaf, list) else getattr(leaf, "shape", None)
+            what = f"{type(leaf).__name__}{'' if shape is None else f' of shape {shape}'}"
+            problem = None if shape is None else misfit(spot.sharding, shape)
+            if problem is not None:
+                raise _cannot_be_placed(path, what, problem)
             try:  # `device_put` has the better words
                 whole = spot.sharding.is_fully_addressable
                 jax.device_put(leaf, spot.sharding) if whole else spot.place(leaf)
             except Exception as cause:
-                shape = getattr(leaf, "shape", None)
-                raise ArgumentError(
-                    f"{_named(path)} ({type(leaf).__name__}"
-                    f"{'' if shape is None else f' of shape {shape}'}) cannot be placed: "
-                    f"{str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or None to "
-                    "leave it on the host."
-                ) from cause
+                raise _cannot_be_placed(path, what, str(cause)) from cause
 
 
 _FOREIGN = (np.void, np.longdouble, np.clongdouble)
@@ -154,6 +156,13 @@ def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
     raise StackError(
         f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
         "place in a tree of shardings), or change or drop it in .map()."
+    )
+
+
+def _cannot_be_placed(path: str, what: str, problem: str) -> ArgumentError:
+    return ArgumentError(
+        f"{_named(path)} ({what}) cannot be placed: {problem.rstrip('. ')}. Give this leaf a "
+        "sharding that fits, or None to leave it on the host."
     )
 
 

@@ -9,6 +9,7 @@ has more rows than needed, in the extreme all of them, and each device takes its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -93,6 +94,20 @@ def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: boo
         f"{what} cannot be spread evenly over {parts} parts, as the sharding asks "
         f"({_say(sharding)}). {todo}"
     )
+
+
+def misfit(sharding: Sharding, shape: Sequence[int | None]) -> str | None:
+    """Why a sharding does not fit the axes of an array; None if it does, or does not say.
+
+    The rows are left to `check_divides`.  A size of None may be any.
+    """
+    parts = _parts(sharding) if isinstance(sharding, NamedSharding) else []
+    if len(parts) > len(shape):
+        return f"{_say(sharding)} names {len(parts)} axes, and it has {len(shape)}"
+    for axis, (size, count) in enumerate(zip(shape, parts, strict=False)):
+        if axis and size is not None and size % count:
+            return f"{_say(sharding)} cuts axis {axis}, of {size}, into {count} equal parts"
+    return None
 
 
 def row_parts(sharding: Sharding) -> int | None:
