@@ -19,7 +19,7 @@ from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
-from loaderx.jax.rows import as_sharding, check_divides, misfit, shard_for
+from loaderx.jax.rows import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
@@ -44,6 +44,7 @@ class Placement:
             )
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
+        self.counts: list[int] = []  # slices of a batch, as other processes may cut it
         self._known: dict[Structure, list[Spot | None]] = {}
         self._flat: dict[tuple[Any, ...], list[Spot]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
@@ -61,6 +62,8 @@ class Placement:
             whole = {rows for rows, _, last in sizes if rows is not None and not last}
             found = {shard_for(self._shardings, rows) for rows in whole}
             self._slice = found.pop() if len(found) == 1 else (0, 1)
+            if len(whole) == 1 and not any(one.is_fully_addressable for one in self._shardings):
+                self.counts = sorted(counts_for(self._shardings, *whole))
         return self._slice
 
     def check_spec(self, spec: Tree) -> None:

@@ -9,7 +9,7 @@ has more rows than needed, in the extreme all of them, and each device takes its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,10 +66,33 @@ def shard_for(shardings: list[Sharding], rows: int) -> tuple[int, int]:
     for sharding in shardings:
         mine = _own_rows(sharding, rows)
         low, high = min(low, *(start for start, _ in mine)), max(high, *(stop for _, stop in mine))
-    for count in range(rows, 0, -1):
-        if rows % count == 0 and low * count // rows == (high - 1) * count // rows:
-            return low * count // rows, count
-    return 0, 1
+    count = _slices(low, high, rows, _divisors(rows))
+    return low * count // rows, count
+
+
+def counts_for(shardings: list[Sharding], rows: int) -> set[int]:
+    """Into how many slices each of the processes cuts a batch.
+
+    They may differ, and what one process refuses all must refuse, or the others would wait for it.
+    A sharding of one process's own devices is not known to the others; so it is not asked.
+    """
+    ends: dict[int, tuple[int, int]] = {}
+    for sharding in shardings:
+        for device, index in _indices(sharding, rows, everywhere=True).items():
+            start, stop = _ends(index, rows)
+            low, high = ends.get(device.process_index, (start, stop))
+            ends[device.process_index] = (min(low, start), max(high, stop))
+    counts = _divisors(rows)
+    return {_slices(low, high, rows, counts) for low, high in ends.values()}
+
+
+def _divisors(rows: int) -> list[int]:
+    return [count for count in range(rows, 0, -1) if rows % count == 0]
+
+
+def _slices(low: int, high: int, rows: int, counts: list[int]) -> int:
+    """The largest number of equal slices of which one has all of these rows."""
+    return next(n for n in counts if low * n // rows == (high - 1) * n // rows)
 
 
 def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: bool = False) -> None:
@@ -140,17 +163,19 @@ def _own_rows(sharding: Sharding, rows: int) -> list[tuple[int, int]]:
             f"this process (number {jax.process_index()} of {jax.process_count()}) has no device "
             f"in the sharding {_say(sharding)}. Every process that runs the loader needs one."
         )
-    return [
-        (0, rows) if not index else (index[0].start or 0, _stop(index[0], rows))
-        for index in indices
-    ]
+    return [_ends(index, rows) for index in indices.values()]
 
 
-def _stop(rows: slice, count: int) -> int:
-    return count if rows.stop is None else int(rows.stop)
+def _ends(index: tuple[slice, ...], rows: int) -> tuple[int, int]:
+    start, stop, _ = index[0].indices(rows) if index else (0, rows, 1)
+    return start, stop
 
 
-def _indices(sharding: Sharding, rows: int) -> list[tuple[slice, ...]]:
+def _indices(
+    sharding: Sharding, rows: int, *, everywhere: bool = False
+) -> Mapping[jax.Device, tuple[slice, ...]]:
+    """What the devices of this process hold, or those of all processes."""
+    ask = sharding.devices_indices_map if everywhere else sharding.addressable_devices_indices_map
     if isinstance(sharding, NamedSharding):
         shapes = [(rows, *_parts(sharding)[1:])]  # other axes: any length that can be cut so
     else:
@@ -158,7 +183,8 @@ def _indices(sharding: Sharding, rows: int) -> list[tuple[slice, ...]]:
     problem: Exception | None = None
     for shape in shapes:
         try:
-            return list(sharding.addressable_devices_indices_map(shape).values())
+            found: Mapping[jax.Device, tuple[slice, ...]] = ask(shape)
+            return found
         except Exception as error:
             problem = problem or error
     raise ArgumentError(

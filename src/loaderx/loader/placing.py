@@ -33,6 +33,7 @@ class Placing:
         self._depth = depth
         self._narrow = placement.narrow() if has_wide(spec) else None
         self.shard = shard
+        self.counts = placement.counts
         self.spans_processes = placement.spans_processes
 
     @staticmethod
