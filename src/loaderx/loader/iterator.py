@@ -18,6 +18,8 @@ from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
 
+_counting = threading.RLock()  # a finaliser may count while another iterator is counted
+
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
@@ -82,10 +84,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             )
         return self._workshop
 
-    def _rows_since(self, start: int) -> int:
-        """Records in the batches from a step to the present one."""
+    def _rows_between(self, start: int, stop: int) -> int:
+        """Records in the batches from a step to another."""
         node = self._node
-        rows = rows_before(node, self._position) - rows_before(node, start)
+        rows = rows_before(node, stop) - rows_before(node, start)
         hosts: int = self._work.hosts
         return rows // hosts
 
@@ -101,19 +103,21 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             run.close()
 
     def _count(self) -> None:
-        """Brings the statistics up to date."""
-        run = self._run
-        if run is None:
-            return
-        since, start = self._counted
-        self._counted = (self._last, self._position)
-        counters = self._counters
-        counters.seconds += max(self._last - since, self._waited)
-        counters.waited += self._waited
-        self._waited = 0.0
-        counters.batches += self._position - start
-        counters.records += self._rows_since(start)
-        counters.engine, counters.reason = run.describe()
+        """Brings the statistics up to date; another thread may ask for them meanwhile."""
+        with _counting:
+            run = self._run
+            if run is None:
+                return
+            since, start = self._counted
+            last, position, waited = self._last, self._position, self._waited
+            self._counted = (last, position)
+            counters = self._counters
+            counters.seconds += max(last - since, waited)
+            counters.waited += waited
+            self._waited -= waited
+            counters.batches += position - start
+            counters.records += self._rows_between(start, position)
+            counters.engine, counters.reason = run.describe()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""

@@ -227,9 +227,10 @@ class StreamIterator(LoaderIterator[T]):
         saved = self._saved if self._workshop is None else self._here()
         return {**super().__getstate__(), "_batches": None, "_saved": saved}
 
-    def _rows_since(self, start: int) -> int:
-        assert self._batches is not None
-        rows = self._batches.rows_before(self._position)
+    def _rows_between(self, start: int, stop: int) -> int:
+        if self._batches is None:  # it has just been stopped, and counted
+            return 0
+        rows = self._batches.rows_before(stop)
         fresh, self._reported = rows - self._reported, rows
         return fresh
 
