@@ -154,6 +154,18 @@ def mistakes(folder: Path) -> None:
     refused(ChainError, "needs a .batch(...)", numbers(24), rows)
     buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [32, BATCH])
     refused(ChainError, "cannot share the batches of .bucket(...)", buckets, rows)
+    columns = NamedSharding(mesh, PartitionSpec("data", None))
+    mapped = numbers(32).batch(BATCH).map(halve)  # what it gives is seen at the first batch
+    with pytest.raises(ArgumentError, match=r'leaf "y" .* names 2 axes, and it has 1'):
+        next(iter(DataLoader(mapped, sharding=columns)))
+    # The first process holds the first rows and the last, and loads all; the others load their own.
+    uneven = np.array([*jax.devices()[::2], jax.devices()[1]])
+    apart = NamedSharding(Mesh(uneven, ("data",)), PartitionSpec("data"))
+    size = len(uneven)
+    assert shard_of(apart, 2 * size)[1] == (size if jax.process_index() else 1)
+    refused(ChainError, "is short", numbers(5 * size).batch(2 * size), apart)
+    stream = numbers(99).filter(lambda r: r["y"] % 2 == 0).repeat().batch(2 * size)
+    refused(ChainError, "must divide the lanes", stream, apart)
     own = NamedSharding(Mesh(np.array(jax.devices())[:2], ("data",)), PartitionSpec("data"))
     if jax.process_index():
         refused(ArgumentError, "has no device", numbers(32).batch(BATCH), own)

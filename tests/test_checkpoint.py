@@ -54,6 +54,19 @@ def test_json_and_flax_round_trips():
     iterator.close()
 
 
+@pytest.mark.parametrize("taken", [0, 1, 9])
+def test_flax_round_trips_of_streams(taken):
+    """The way of docs/jax.md, which needs no state of the same form to begin with."""
+    dataset = Dataset.from_iterable(range(500)).shuffle(seed=0, window=32).batch(8)
+    iterator = iter(DataLoader(dataset))
+    for _ in range(taken):
+        next(iterator)
+    packed = flax.serialization.msgpack_serialize(iterator.get_state())
+    again = iter(DataLoader(dataset))
+    again.set_state(flax.serialization.msgpack_restore(packed))
+    assert next(again).tolist() == next(iterator).tolist()
+
+
 def test_save_takes_the_state_at_once_and_writes_later(tmp_path):
     iterator = at(12)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from functools import partial
 
 import numpy as np
@@ -532,6 +535,31 @@ def test_collecting_a_run_inside_its_own_worker_does_not_deadlock():
         time.sleep(0.001)
     del loader
     gc.collect()
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_threads():
+    dataset = Dataset.range(400).batch(4)
+    with DataLoader(dataset, engine=Threads(2)) as loader:
+        iterator = iter(loader)
+        first = next(iterator).tolist()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python and JAX warn of forks
+            child = os.fork()
+        if child == 0:  # must not return into the test runner
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)
+            try:
+                next(iterator)
+            except LoaderxError as error:
+                os._exit(0 if "this one was forked" in str(error) and told(loader) == first else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert next(iterator).tolist() == [4, 5, 6, 7]
+
+
+def told(loader):
+    return next(iter(loader)).tolist()
 
 
 def test_ctrl_c_ends_a_waiting_loader():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import itertools
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,8 +99,10 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass
 class Example:
+    kind: ClassVar[str] = "picture"
     image: Any
     label: Any
+    derived: Any = dataclasses.field(default=None, init=False)
 
 
 def test_trees_of_shardings():
@@ -117,6 +120,11 @@ def test_trees_of_shardings():
         example = next(iter(loader))
     assert isinstance(example, Example)
     assert example.label.tolist() == [1, 2]
+    where = Example(device, None)
+    with DataLoader(Dataset.from_source(records).batch(2), sharding=where) as loader:
+        example = next(iter(loader))
+    assert isinstance(example.image, jax.Array)
+    assert isinstance(example.label, np.ndarray)
 
 
 def test_records_can_be_placed_too():
@@ -469,6 +477,22 @@ def test_placing_is_no_implicit_transfer():
             assert len(list(loader)) == 5
 
 
+class Tensor:
+    """An array of another library."""
+
+    dtype = "its own"
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+def keys(batch: Any) -> Any:
+    return jax.random.split(jax.random.key(0), 2)
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads"])
 def test_an_integer_that_does_not_fit_is_an_error(engine):
     dataset = Dataset.from_arrays(id=np.array([1, 2, 2**40, 3])).batch(2)
@@ -488,6 +512,13 @@ def test_an_integer_that_does_not_fit_is_an_error(engine):
         assert next(iterator)["id"].item() == 2
         with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does not"):
             next(iterator)
+    for hold in (list, Tensor):  # leaves that become arrays when they are placed
+        held = dataset.map(lambda batch, hold=hold: {"id": hold(batch["id"]), "key": keys(batch)})
+        with DataLoader(held, sharding=jax.devices()[0], engine=engine) as loader:
+            iterator = iter(loader)
+            assert next(iterator)["id"].tolist() == [1, 2]
+            with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does"):
+                next(iterator)
     both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
     where = {"a": None, "b": jax.devices()[0]}
     with DataLoader(both, sharding=where, engine=engine) as loader:
@@ -578,6 +609,16 @@ def test_mistakes_are_told_when_the_loader_is_made():
     buckets = Dataset.from_source([{"x": [1]}]).bucket([4, 9], [16, 12])
     say = complaint(lx.ArgumentError, buckets, rows("data"))
     assert say.startswith("bucket(16x4, 12x9) makes batches of 12 records, which cannot be spread")
+    grid = rows("data", "model", shape=(4, 2), names=("data", "model"))
+    say = complaint(lx.ArgumentError, table().batch(16, pad_remainder=True), grid)
+    assert say == (
+        f'leaf "mask" (bool[16]) cannot be placed: {grid.spec} on a mesh of data=4, model=2 names '
+        "2 axes, and it has 1. Give this leaf a sharding that fits, or None to leave it on the "
+        "host."
+    )
+    say = complaint(lx.ArgumentError, Dataset.from_arrays(x=np.zeros((36, 3))).batch(16), grid)
+    assert say.startswith('leaf "x" (float64[?,3]) cannot be placed')
+    assert "cuts axis 1, of 3, into 2 equal parts." in say
     abstract = NamedSharding(rows().mesh.abstract_mesh, PartitionSpec("data"))
     say = complaint(lx.ArgumentTypeError, table().batch(16), abstract)
     assert say.endswith("An AbstractMesh has no devices: give the NamedSharding a Mesh.")
@@ -621,10 +662,15 @@ def test_what_only_the_first_batch_can_tell():
     with pytest.raises(lx.ArgumentError, match='leaf "x" .ndarray of shape .5, 4.. cannot be'):
         next(iter(DataLoader(wrong, sharding=rows("data"))))
     numbers = Dataset.range(16)
-    with pytest.raises(lx.ArgumentError, match=r"the batch .* cuts axis 1, which it does not have"):
+    with pytest.raises(lx.ArgumentError, match=r"the batch .* names 2 axes, and it has 1"):
         next(iter(DataLoader(numbers.batch(8), sharding=rows(None, "data"))))
-    with pytest.raises(lx.ArgumentError, match=r"cuts axis 0, which .* did you forget .batch"):
+    with pytest.raises(lx.ArgumentError, match=r"1 axis, and it has none.* did you forget .batch"):
         next(iter(DataLoader(numbers, sharding=rows("data"))))
+    line = rows("data", "model", shape=(8, 1), names=("data", "model"))
+    for hold in (np.asarray, list):  # jax.make_array_from_callback would make an unusable array
+        flat = table().batch(16).map(lambda b, hold=hold: {"x": hold(b["x"][:, 0])})
+        with pytest.raises(lx.ArgumentError, match='leaf "x" .* names 2 axes, and it has 1'):
+            next(iter(DataLoader(flat, sharding=line)))
     with pytest.raises(lx.ArgumentError, match='at "x" it has 0, the batch has an array'):
         next(iter(DataLoader(wrong, sharding={"x": [device]})))
 
@@ -716,3 +762,41 @@ def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():
     plain = iter(DataLoader(filtered()))
     plain.set_state(state)
     assert next(plain)["x"].tolist() == expected[20]
+
+
+# Copies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda: table().batch(16), filtered], ids=["chain", "stream"])
+def test_a_copy_of_a_loader_places_batches_and_a_pickled_one_says_why_it_cannot(make):
+    import cloudpickle
+
+    loader = DataLoader(make(), sharding=rows("data"))
+    first = next(iter(loader))
+    for again in (copy.copy(loader), copy.deepcopy(loader)):
+        batch = next(iter(again))
+        assert batch["x"].sharding == first["x"].sharding
+        assert np.array_equal(batch["x"], first["x"])
+        again.close()
+    shipped = cloudpickle.loads(cloudpickle.dumps(loader))
+    with pytest.raises(lx.LoaderxError, match="its `sharding` stayed behind"):
+        next(iter(shipped))
+    loader.close()
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("make", [lambda: table().batch(16), filtered], ids=["chain", "stream"])
+def test_a_copy_of_an_iterator_has_its_state_and_nothing_more(make, placed):
+    """A function may know the iterator that it works for, and go to a worker process."""
+    import cloudpickle
+
+    with DataLoader(make(), sharding=jax.devices()[0] if placed else None) as loader:
+        for taken in (0, 3):
+            iterator = iter(loader)
+            for _ in range(taken):
+                next(iterator)
+            for again in (cloudpickle.loads(cloudpickle.dumps(iterator)), copy.deepcopy(iterator)):
+                assert again.get_state() == iterator.get_state()
+                assert again.step == taken
+                with pytest.raises(lx.LoaderxError, match="this is a copy of an iterator"):
+                    next(again)

@@ -169,6 +169,30 @@ def test_stats_name_the_stages_below_on_error():
     assert {"map(grow)", "source"} <= set(loader.stats().stage_s)
 
 
+def test_stats_that_are_asked_for_while_a_batch_is_taken():
+    """As a thread that watches does: nothing is counted twice, or not at all."""
+    loader = DataLoader(Dataset.range(40).batch(4))
+    iterator = iter(loader)
+    next(iterator)
+
+    class Busy(type(loader._counters)):
+        seconds = property(lambda self: self.taken, lambda self, value: self.take(value))
+        taken = 0.0
+
+        def take(self, value):
+            if not self.taken:
+                next(iterator)  # another thread's
+            self.taken = value
+
+    del loader._counters.__dict__["seconds"]
+    loader._counters.__class__ = Busy
+    first = loader.stats()
+    assert (first.batches, first.records) == (1, 4)
+    assert len(list(iterator)) == 8
+    last = loader.stats()
+    assert (last.batches, last.records) == (10, 40)
+
+
 def test_stats_survive_a_dropped_iterator():
     loader = DataLoader(arrays(1000).batch(10))
     for number, _ in enumerate(loader):

@@ -136,17 +136,23 @@ def _walk(tree: Tree, leaves: list[Any]) -> Structure:
     if isinstance(tree, list) and not all(isinstance(value, _SCALARS) for value in tree):
         children = [_walk(value, leaves) for value in tree]
         return _intern("list", None, range(len(tree)), children)
-    if hasattr(type(tree), "__dataclass_fields__") and not _is_array_like(tree):
-        import dataclasses  # whoever has one has imported it
-
-        names = [field.name for field in dataclasses.fields(tree) if field.init]
+    if hasattr(type(tree), "__dataclass_fields__") and not is_array_like(tree):
+        names = field_names(tree)
         children = [_walk(getattr(tree, name), leaves) for name in names]
         return _intern("dataclass", type(tree), names, children)
     leaves.append(tree)
     return LEAF
 
 
-def _is_array_like(value: Any) -> bool:
+def field_names(record: Any) -> list[str]:
+    """The fields of a dataclass that are structure: what it is made of, not what it derives."""
+    import dataclasses  # whoever has one has imported it
+
+    return [field.name for field in dataclasses.fields(record) if field.init]
+
+
+def is_array_like(value: Any) -> bool:
+    """Is it an array of some library, or can it be made one?"""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
@@ -219,7 +225,7 @@ def as_array(value: Any) -> Array:
         array = np.asarray(value)
         plain = all(type(item) in (bool, int, float, complex) for item in value)
         return _narrow(array, value) if plain else array
-    if _is_array_like(value):
+    if is_array_like(value):
         return np.asarray(value)
     return _object_scalar(value)
 

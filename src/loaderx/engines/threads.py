@@ -12,6 +12,7 @@ nobody holds any more is collected, and its finaliser sends the crew home.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -76,6 +77,7 @@ class _Crew:
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self.stopping = threading.Event()
         self.threads: list[threading.Thread] = []
+        self.owner = os.getpid()
         try:
             for number in range(workers):
                 thread = threading.Thread(
@@ -163,6 +165,11 @@ class ThreadsRun:
     def _first(self) -> _Task:
         """Hands out steps as far as the window goes, and gives the first that is under way."""
         crew, pending = self._crew or self._start(), self._pending
+        if crew.owner != os.getpid():  # threads do not survive a fork, and would be waited for
+            raise LoaderxError(
+                "this iterator's threads belong to the process from which this one was forked. "
+                "Make a new iterator here."
+            )
         while len(pending) < self._window:
             step = next(self._steps, None)
             if step is None:

@@ -19,7 +19,7 @@ from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
-from loaderx.jax.rows import as_sharding, check_divides, missing_axis, shard_for
+from loaderx.jax.rows import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.jax.spots import Spot
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
@@ -44,6 +44,7 @@ class Placement:
             )
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
+        self.counts: list[int] = []  # slices of a batch, as other processes may cut it
         self._known: dict[Structure, list[Spot | None]] = {}
         self._flat: dict[tuple[Any, ...], list[Spot]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
@@ -61,6 +62,8 @@ class Placement:
             whole = {rows for rows, _, last in sizes if rows is not None and not last}
             found = {shard_for(self._shardings, rows) for rows in whole}
             self._slice = found.pop() if len(found) == 1 else (0, 1)
+            if len(whole) == 1 and not any(one.is_fully_addressable for one in self._shardings):
+                self.counts = sorted(counts_for(self._shardings, *whole))
         return self._slice
 
     def check_spec(self, spec: Tree) -> None:
@@ -70,6 +73,9 @@ class Placement:
         for leaf, target, path in zip(leaves, spread(self._prefix, structure), paths, strict=True):
             if target is not None:
                 _check_dtype(leaf.dtype, path)
+                problem = misfit(target, leaf.shape)
+                if problem is not None:
+                    raise _cannot_be_placed(path, repr(leaf), problem, leaf.shape)
 
     def narrow(self) -> Narrow | None:
         """What makes 64-bit leaves narrow; None if JAX keeps them."""
@@ -131,19 +137,19 @@ class Placement:
                 continue
             if isinstance(leaf, np.ndarray):
                 _check_dtype(leaf.dtype, path)
+            if isinstance(leaf, list):
+                shape: Any = (len(leaf),)
+            else:
+                shape = () if isinstance(leaf, (int, float)) else getattr(leaf, "shape", None)
+            what = f"{type(leaf).__name__}{'' if shape is None else f' of shape {shape}'}"
+            problem = None if shape is None else misfit(spot.sharding, shape)
+            if problem is not None:
+                raise _cannot_be_placed(path, what, problem, shape)
             try:  # `device_put` has the better words
                 whole = spot.sharding.is_fully_addressable
                 jax.device_put(leaf, spot.sharding) if whole else spot.place(leaf)
             except Exception as cause:
-                shape = getattr(leaf, "shape", None)
-                why = "" if isinstance(leaf, str) else missing_axis(spot.sharding, np.ndim(leaf))
-                raise ArgumentError(
-                    f"{_named(path)} ({type(leaf).__name__}"
-                    f"{'' if shape is None else f' of shape {shape}'}) cannot be placed: "
-                    f"{why or str(cause).rstrip('. ')}. Give this leaf a sharding that fits, or "
-                    "None to leave it on the host."
-                    f"{' Or did you forget .batch(...)?' if shape == () else ''}"
-                ) from cause
+                raise _cannot_be_placed(path, what, str(cause), shape) from cause
 
 
 _FOREIGN = (np.void, np.longdouble, np.clongdouble)
@@ -156,6 +162,14 @@ def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
     raise StackError(
         f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
         "place in a tree of shardings), or change or drop it in .map()."
+    )
+
+
+def _cannot_be_placed(path: str, what: str, problem: str, shape: Any) -> ArgumentError:
+    hint = " Or did you forget .batch(...)?" if shape == () else ""
+    return ArgumentError(
+        f"{_named(path)} ({what}) cannot be placed: {problem.rstrip('. ')}. Give this leaf a "
+        f"sharding that fits, or None to leave it on the host.{hint}"
     )
 
 

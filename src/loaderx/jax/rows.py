@@ -9,6 +9,7 @@ has more rows than needed, in the extreme all of them, and each device takes its
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -65,10 +66,33 @@ def shard_for(shardings: list[Sharding], rows: int) -> tuple[int, int]:
     for sharding in shardings:
         mine = _own_rows(sharding, rows)
         low, high = min(low, *(start for start, _ in mine)), max(high, *(stop for _, stop in mine))
-    for count in range(rows, 0, -1):
-        if rows % count == 0 and low * count // rows == (high - 1) * count // rows:
-            return low * count // rows, count
-    return 0, 1
+    count = _slices(low, high, rows, _divisors(rows))
+    return low * count // rows, count
+
+
+def counts_for(shardings: list[Sharding], rows: int) -> set[int]:
+    """Into how many slices each of the processes cuts a batch.
+
+    They may differ, and what one process refuses all must refuse, or the others would wait for it.
+    A sharding of one process's own devices is not known to the others; so it is not asked.
+    """
+    ends: dict[int, tuple[int, int]] = {}
+    for sharding in shardings:
+        for device, index in _indices(sharding, rows, everywhere=True).items():
+            start, stop = _ends(index, rows)
+            low, high = ends.get(device.process_index, (start, stop))
+            ends[device.process_index] = (min(low, start), max(high, stop))
+    counts = _divisors(rows)
+    return {_slices(low, high, rows, counts) for low, high in ends.values()}
+
+
+def _divisors(rows: int) -> list[int]:
+    return [count for count in range(rows, 0, -1) if rows % count == 0]
+
+
+def _slices(low: int, high: int, rows: int, counts: list[int]) -> int:
+    """The largest number of equal slices of which one has all of these rows."""
+    return next(n for n in counts if low * n // rows == (high - 1) * n // rows)
 
 
 def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: bool = False) -> None:
@@ -95,6 +119,21 @@ def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: boo
     )
 
 
+def misfit(sharding: Sharding, shape: Sequence[int | None]) -> str | None:
+    """Why a sharding does not fit the axes of an array; None if it does, or does not say.
+
+    The rows are left to `check_divides`.  A size of None may be any.
+    """
+    parts = _parts(sharding) if isinstance(sharding, NamedSharding) else []
+    if len(parts) > len(shape):
+        axes = f"{len(parts)} axis" if len(parts) == 1 else f"{len(parts)} axes"
+        return f"{_say(sharding)} names {axes}, and it has {len(shape) or 'none'}"
+    for axis, (size, count) in enumerate(zip(shape, parts, strict=False)):
+        if axis and size is not None and size % count:
+            return f"{_say(sharding)} cuts axis {axis}, of {size}, into {count} equal parts"
+    return None
+
+
 def row_parts(sharding: Sharding) -> int | None:
     """Into how many parts a sharding cuts the first axis; None if it does not say."""
     if isinstance(sharding, SingleDeviceSharding) or sharding.is_fully_replicated:
@@ -102,15 +141,6 @@ def row_parts(sharding: Sharding) -> int | None:
     if isinstance(sharding, NamedSharding):
         return _parts(sharding)[0] if _parts(sharding) else 1
     return None
-
-
-def missing_axis(sharding: Sharding, axes: int) -> str:
-    """Says which axis a sharding cuts that an array of so many axes does not have; or nothing."""
-    if isinstance(sharding, NamedSharding):
-        for axis, parts in enumerate(_parts(sharding)[axes:], axes):
-            if parts > 1:
-                return f"the sharding ({_say(sharding)}) cuts axis {axis}, which it does not have"
-    return ""
 
 
 def _parts(sharding: NamedSharding) -> list[int]:
@@ -134,17 +164,19 @@ def _own_rows(sharding: Sharding, rows: int) -> list[tuple[int, int]]:
             f"this process (number {jax.process_index()} of {jax.process_count()}) has no device "
             f"in the sharding {_say(sharding)}. Every process that runs the loader needs one."
         )
-    return [
-        (0, rows) if not index else (index[0].start or 0, _stop(index[0], rows))
-        for index in indices
-    ]
+    return [_ends(index, rows) for index in indices.values()]
 
 
-def _stop(rows: slice, count: int) -> int:
-    return count if rows.stop is None else int(rows.stop)
+def _ends(index: tuple[slice, ...], rows: int) -> tuple[int, int]:
+    start, stop, _ = index[0].indices(rows) if index else (0, rows, 1)
+    return start, stop
 
 
-def _indices(sharding: Sharding, rows: int) -> list[tuple[slice, ...]]:
+def _indices(
+    sharding: Sharding, rows: int, *, everywhere: bool = False
+) -> Mapping[jax.Device, tuple[slice, ...]]:
+    """What the devices of this process hold, or those of all processes."""
+    ask = sharding.devices_indices_map if everywhere else sharding.addressable_devices_indices_map
     if isinstance(sharding, NamedSharding):
         shapes = [(rows, *_parts(sharding)[1:])]  # other axes: any length that can be cut so
     else:
@@ -152,7 +184,8 @@ def _indices(sharding: Sharding, rows: int) -> list[tuple[slice, ...]]:
     problem: Exception | None = None
     for shape in shapes:
         try:
-            return list(sharding.addressable_devices_indices_map(shape).values())
+            found: Mapping[jax.Device, tuple[slice, ...]] = ask(shape)
+            return found
         except Exception as error:
             problem = problem or error
     raise ArgumentError(

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from loaderx.jax.rows import misfit
 from loaderx.tree import Array, as_array
 
 try:
@@ -76,6 +77,9 @@ class Spot:
         if leaf.ndim == 0 and count > 1:
             raise ValueError("it is a single number, and has no rows to spread over processes.")
         shape = leaf.shape if count == 1 else (count * len(leaf), *leaf.shape[1:])
+        problem = misfit(self.sharding, shape)  # JAX would make an array that fails later
+        if problem is not None:
+            raise ValueError(problem)
         first, total = (0, 0) if count == 1 else (number * len(leaf), shape[0])
 
         def own(index: tuple[slice, ...]) -> tuple[slice, ...]:

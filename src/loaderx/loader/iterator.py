@@ -18,6 +18,8 @@ from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
 
+_counting = threading.RLock()  # a finaliser may count while another iterator is counted
+
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
@@ -65,11 +67,6 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
-        if self._workshop is None:
-            raise LoaderxError(
-                "this iterator came along to a worker process with the function that knows it; "
-                "it can be iterated where it was made only."
-            )
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = self._start()
@@ -77,13 +74,20 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._next()
 
     def _start(self) -> Run:
-        assert self._workshop is not None
-        return self._workshop.open(range(self._position, self._steps.stop))
+        return self._there().open(range(self._position, self._steps.stop))
 
-    def _rows_since(self, start: int) -> int:
-        """Records in the batches from a step to the present one."""
+    def _there(self) -> Workshop:
+        if self._workshop is None:
+            raise LoaderxError(
+                "this is a copy of an iterator (one that came along to a worker process with the "
+                "function that knows it, say), and only the iterator itself can be iterated."
+            )
+        return self._workshop
+
+    def _rows_between(self, start: int, stop: int) -> int:
+        """Records in the batches from a step to another."""
         node = self._node
-        rows = rows_before(node, self._position) - rows_before(node, start)
+        rows = rows_before(node, stop) - rows_before(node, start)
         hosts: int = self._work.hosts
         return rows // hosts
 
@@ -99,19 +103,21 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             run.close()
 
     def _count(self) -> None:
-        """Brings the statistics up to date."""
-        run = self._run
-        if run is None:
-            return
-        since, start = self._counted
-        self._counted = (self._last, self._position)
-        counters = self._counters
-        counters.seconds += max(self._last - since, self._waited)
-        counters.waited += self._waited
-        self._waited = 0.0
-        counters.batches += self._position - start
-        counters.records += self._rows_since(start)
-        counters.engine, counters.reason = run.describe()
+        """Brings the statistics up to date; another thread may ask for them meanwhile."""
+        with _counting:
+            run = self._run
+            if run is None:
+                return
+            since, start = self._counted
+            last, position, waited = self._last, self._position, self._waited
+            self._counted = (last, position)
+            counters = self._counters
+            counters.seconds += max(last - since, waited)
+            counters.waited += waited
+            self._waited -= waited
+            counters.batches += position - start
+            counters.records += self._rows_between(start, position)
+            counters.engine, counters.reason = run.describe()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""

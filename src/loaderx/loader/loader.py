@@ -157,6 +157,8 @@ class DataLoader(Generic[T]):
         self._engine = _engine(engine, num_workers, prefetch)
         self._placing = Placing.of(sharding, device_prefetch, shard, self._node)
         self._shard = _check_shard(self._placing.shard if self._placing else shard, self._node)
+        for count in self._placing.counts if self._placing else ():
+            _check_shard((0, count), self._node)
         if shard is None:
             warn_if_processes_repeat(self._placing)
         # One epoch, and the chain of all epochs, however many of them this loader runs.
@@ -246,13 +248,7 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a function that knows its loader can go to a worker process."""
-        return {
-            **self.__dict__,
-            "_work": None,
-            "_workshop": None,
-            "_placing": None,
-            "_iterators": None,
-        }
+        return {**self.__dict__, "_work": None, "_workshop": None, "_iterators": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet())
@@ -348,7 +344,10 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
     if count == 1:
         return (0, 1)
-    if node.is_stream:  # it is cut into lanes, which `StreamSetup` looks at
+    if node.is_stream:
+        from loaderx.loader.stream import check_stream_shard  # most chains are no streams
+
+        check_stream_shard(node, count)
         return (index, count)
     if not node.batched:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")

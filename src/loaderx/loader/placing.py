@@ -14,7 +14,7 @@ from loaderx.chain import stages
 from loaderx.chain.base import Node
 from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Engine, Run, Work, Workshop
-from loaderx.errors import ArgumentError, ChainError, LoaderxWarning, check_int
+from loaderx.errors import ArgumentError, ChainError, LoaderxError, LoaderxWarning, check_int
 from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
 from loaderx.tree import Tree
@@ -29,10 +29,11 @@ class Placing:
     def __init__(
         self, placement: Placement, depth: int, shard: tuple[int, int], spec: Tree | None
     ) -> None:
-        self._placement = placement
+        self._placement: Placement | None = placement
         self._depth = depth
         self._narrow = placement.narrow() if has_wide(spec) else None
         self.shard = shard
+        self.counts = placement.counts
         self.spans_processes = placement.spans_processes
 
     @staticmethod
@@ -64,19 +65,36 @@ class Placing:
         """The engine's workshop, with batches placed as they leave it."""
         from loaderx.jax.prefetch import PlacedWorkshop
 
+        placement = self._there()
         if self._narrow is not None:
             work = NarrowedWork(work, self._narrow)
-        return PlacedWorkshop(engine.workshop(work), self._placement, self._depth)
+        return PlacedWorkshop(engine.workshop(work), placement, self._depth)
 
     def place_run(self, run: Run) -> Run:
         """A run of batches that are cut in this process, placed: those of streams."""
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream import REMEMBERED
 
+        placement = self._there()
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
         # The positions of all that are ahead must be known; and one may be on its way to the user.
-        return PlacedRun(run, self._placement, min(self._depth, REMEMBERED - 2))
+        return PlacedRun(run, placement, min(self._depth, REMEMBERED - 2))
+
+    def _there(self) -> Placement:
+        if self._placement is None:
+            raise LoaderxError(
+                "this loader was pickled, and its `sharding` stayed behind: it names devices of "
+                "the process in which it was made. Make a loader here."
+            )
+        return self._placement
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the devices: a function that knows its loader can go to a worker process."""
+        return {**self.__dict__, "_placement": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Placing:
+        return self  # a copy in this process has the same devices
 
 
 def _row_counts(node: Node) -> list[tuple[int | None, str, bool]]:

@@ -34,7 +34,6 @@ class StreamSetup:
     """What the iterators of one loader share."""
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
-        check_stream_shard(node, shard[1])
         self.node = node
         self.base, self.passes, self.steps = _how_long(node)
         self.plan = StreamPlan(self.base, shard=shard)
@@ -211,8 +210,7 @@ class StreamIterator(LoaderIterator[T]):
         return batches if self._place is None else self._place(batches)
 
     def _begin(self) -> StreamRun:
-        assert self._workshop is not None
-        supply = EngineSupply(self._setup.work, self._workshop, self._passes[1])
+        supply = EngineSupply(self._setup.work, self._there(), self._passes[1])
         reading = self._setup.plan.read(supply, *self._passes)
         if self._saved is not None:
             reading.restore(*self._saved, fresh=self._fresh)
@@ -225,9 +223,14 @@ class StreamIterator(LoaderIterator[T]):
         super()._stop()
         self._batches = None
 
-    def _rows_since(self, start: int) -> int:
-        assert self._batches is not None
-        rows = self._batches.rows_before(self._position)
+    def __getstate__(self) -> dict[str, Any]:
+        saved = self._saved if self._workshop is None else self._here()
+        return {**super().__getstate__(), "_batches": None, "_saved": saved}
+
+    def _rows_between(self, start: int, stop: int) -> int:
+        if self._batches is None:  # it has just been stopped, and counted
+            return 0
+        rows = self._batches.rows_before(stop)
         fresh, self._reported = rows - self._reported, rows
         return fresh
 

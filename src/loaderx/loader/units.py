@@ -119,7 +119,7 @@ class EngineSupply(Supply):
             run.close()
 
     def describe(self) -> tuple[str, str]:
-        for run in self._runs.values():
+        for run in list(self._runs.values()):  # another thread may open one
             return run.describe()
         return "inline", "records are read in order, in the caller's thread"
 

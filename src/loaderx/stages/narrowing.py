@@ -18,7 +18,17 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, StackError
 from loaderx.memory import Layout, Lend
-from loaderx.tree import LEAF, Array, Structure, Tree, describe, flatten
+from loaderx.tree import (
+    LEAF,
+    Array,
+    Structure,
+    Tree,
+    as_array,
+    describe,
+    field_names,
+    flatten,
+    is_array_like,
+)
 
 Prefix: TypeAlias = Any
 """A value, or a dict of prefixes by the keys of a structure."""
@@ -42,7 +52,7 @@ def as_prefix(tree: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Pre
     elif type(tree) in (list, tuple) or hasattr(tree, "_fields"):  # no PartitionSpec of older jax
         children = dict(zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True))
     elif hasattr(type(tree), "__dataclass_fields__"):
-        children = {name: getattr(tree, name) for name in type(tree).__dataclass_fields__}
+        children = {name: getattr(tree, name) for name in field_names(tree)}
     if children is None:
         return leaf(tree, path)
     return {
@@ -110,28 +120,41 @@ class Narrow:
 
     def __call__(self, batch: Tree, lend: Lend) -> Tree:
         leaves, structure = flatten(batch)
-        wide = [
-            number
-            for number, leaf in enumerate(leaves)
-            if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype in _NARROW
-        ]
-        if not wide:
-            return batch
         chosen = self._known.get(structure)
         if chosen is None:
             chosen = self._known[structure] = spread(self._chosen, structure)
-        wide = [number for number in wide if chosen[number]]
-        out = lend(Layout.of(*[(leaves[n].shape, _NARROW[leaves[n].dtype]) for n in wide]))
-        for number, target in zip(wide, out, strict=True):
+        wide = {
+            number: array
+            for number, leaf in enumerate(leaves)
+            if chosen[number] and (array := _wide(leaf)) is not None
+        }
+        if not wide:
+            return batch
+        out = lend(Layout.of(*[(one.shape, _NARROW[one.dtype]) for one in wide.values()]))
+        for (number, array), target in zip(wide.items(), out, strict=True):
             if target.dtype.kind in "iu":
-                _check_fits(leaves[number], target.dtype, structure.paths()[number])
+                _check_fits(array, target.dtype, structure.paths()[number])
             with np.errstate(over="ignore"):  # beyond float32 is infinite, as JAX has it
-                np.copyto(target, leaves[number], casting="unsafe")
+                np.copyto(target, array, casting="unsafe")
             leaves[number] = target
         return structure.build(leaves)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_chosen": self._chosen, "_known": {}}
+
+
+def _wide(leaf: Any) -> Array | None:
+    """The leaf as an array, if JAX would make it narrow."""
+    dtype = getattr(leaf, "dtype", None)
+    if not isinstance(dtype, np.dtype):  # a list; a tensor of another library
+        if not isinstance(leaf, list) and not is_array_like(leaf):
+            return None
+        try:
+            leaf = as_array(leaf)
+        except Exception:  # keys of JAX, say: placing knows them, or says what is wrong
+            return None
+        dtype = leaf.dtype
+    return as_array(leaf) if dtype in _NARROW else None
 
 
 def _check_fits(array: Array, dtype: np.dtype[Any], path: str) -> None:
