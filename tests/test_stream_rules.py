@@ -455,6 +455,36 @@ def test_a_filter_that_lets_nothing_through():
         list(mixed)
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.filterwarnings("ignore:filter.* let 0 of")
+def test_a_filter_above_a_mix_or_skip_that_lets_nothing_through(lanes):
+    stream, plain = Dataset.range(40).filter(everything), Dataset.range(40)
+    endless = [
+        Dataset.mix([stream.repeat(), plain.repeat()], [1, 3]),
+        Dataset.mix([stream.repeat(), plain], stop="repeat").shuffle(window=4),
+    ]
+    if lanes == 1:
+        endless += [stream.repeat().skip(3), plain.repeat().filter(everything).skip(3)]
+    for dataset in endless:
+        nothing = dataset.filter(lambda x: False).batch(4, lanes=lanes)
+        with pytest.raises(LoaderxError, match=r"no record came through \..*filter\(<lambda>\)"):
+            list(DataLoader(nothing))
+    ends = [
+        Dataset.mix([stream.repeat(30), plain.repeat(30)]),
+        Dataset.mix([stream, plain.take(9)], [1, 9], stop="repeat"),
+    ]
+    if lanes == 1:
+        ends += [stream.repeat().take(900), stream.repeat(30).skip(3)]
+    for dataset in ends:
+        assert list(dataset.filter(lambda x: False).batch(4, lanes=lanes)) == []
+
+
+@pytest.mark.filterwarnings("ignore:filter.* of .* records through")
+def test_a_filter_that_lets_a_rare_record_of_an_endless_mix_through():
+    rare = Dataset.mix([Dataset.range(3000).repeat(), Dataset.range(5).repeat()], [1, 20])
+    assert numbers(head(rare.filter(lambda x: x == 2999), 1)) == [2999]
+
+
 def test_an_empty_stream_has_no_spec():
     with pytest.raises(LoaderxError, match="the stream is empty: there is no element to look at"):
         Dataset.range(9).filter(lambda x: False).map(lambda x: x).element_spec  # noqa: B018

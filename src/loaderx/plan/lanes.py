@@ -48,6 +48,10 @@ class Reader:
         """Goes back; with ``fresh`` mixes begin their schedule anew (their weights changed)."""
         raise NotImplementedError
 
+    def passes(self) -> int:
+        """How often an endless reader has gone through its data; 0 where it ends or none knows."""
+        return 0
+
 
 def _numbers(state: Any, count: int) -> list[Any]:
     if not isinstance(state, (list, tuple)) or len(state) != count:
@@ -72,7 +76,7 @@ class UnitReader(Reader):
         units = plan.units
         self.rounds = rounds_of(units, lanes)
         self.units = self.rounds if units is None else len(range(lane, units, lanes))
-        self.patience = _patience(plan)
+        self.lanes, self.patience = lanes, _patience(plan)
         self.start((0,) * len(plan.passes))
 
     def start(self, path: Path) -> None:
@@ -121,6 +125,11 @@ class UnitReader(Reader):
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         unit, used = map(_whole, _numbers(state, 2))
         self._go(path, unit, used)
+
+    def passes(self) -> int:
+        if self.plan.length is not None:
+            return 0
+        return self.unit * self.lanes * self.plan.rows // max(1, self.plan.longest)
 
 
 def _patience(plan: UnitPlan) -> int | None:
@@ -180,6 +189,9 @@ class RepeatReader(Reader):
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
 
+    def passes(self) -> int:
+        return max(self.number if self.count is None else 0, self.below.passes())
+
 
 class SliceReader(Reader):
     """Rows from ``begin`` on, ``count`` of them.  State: rows passed, and the position below."""
@@ -214,6 +226,9 @@ class SliceReader(Reader):
         passed, below = _numbers(state, 2)
         self.passed = _whole(passed)
         self.below.restore(path, below, fresh=fresh)
+
+    def passes(self) -> int:
+        return 0 if self.count is not None else self.below.passes()
 
 
 class MixReader(Reader):
@@ -274,6 +289,9 @@ class MixReader(Reader):
         for part, inner in zip(self.parts, parts, strict=True):
             part.restore(path, inner, fresh=fresh)
 
+    def passes(self) -> int:
+        return min(part.passes() for part in self.parts)
+
 
 class AgainMixReader(MixReader):
     """A mix whose components start again, until the last of them has ended."""
@@ -307,11 +325,13 @@ class ChunkReader(Reader):
         finish: Finish,
         window: int | None,
         ordinals: Sequence[int],
+        lanes: int,
         make_job: Callable[[], Job],
         note: Note,
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
+        self.patience = 4 * lanes  # passes over an endless input without a row
         self.make_job, self.note = make_job, note
         self._begin((0,) * len(ordinals))
 
@@ -321,6 +341,7 @@ class ChunkReader(Reader):
         self.left = 0  # rows to be passed over before the next one: a state was restored
         self.piece: Piece | None = None
         self.below_state: Any = None
+        self.fruitful: int | None = None  # the pass below that gave the last row
 
     def start(self, path: Path) -> None:
         self._begin(path)
@@ -366,7 +387,23 @@ class ChunkReader(Reader):
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
         self.piece = Piece.of(output, self.finish.padding)
         self.note(output)
+        self._judge()
         return True
+
+    def _judge(self) -> None:
+        """Gives an endless input up of which nothing comes through."""
+        now = self.below.passes()
+        if self.fruitful is None or (self.piece is not None and self.piece.count):
+            self.fruitful = now
+        elif now - self.fruitful > self.patience:
+            listed = ", ".join(f".{stage.stage}" for stage in self.stages)
+            raise LoaderxError(
+                f"no record came through {listed} in {self.patience} passes over an endless "
+                "dataset: a filter lets nothing through. Look at what it returns."
+            )
+
+    def passes(self) -> int:
+        return self.below.passes()
 
     def _chunk(self, pieces: list[Piece]) -> Chunk:
         names = [piece.name(i) for piece in pieces for i in range(piece.count) if piece.names]

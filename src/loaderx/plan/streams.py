@@ -174,14 +174,13 @@ class Builder:
         plan = self.plan
         wish = next((stage.wants for stage in above if stage.wants is not None), finish.stacked)
         windows = [stage.window for stage in above if stage.window is not None]
-        lengths = [below.length for below in node.below() if below.length is not None]
         leaf = units.UnitPlan(
             self.compiler.of_records(node, stacked=wish),
             above,
             finish,
             rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
             length=node.length,
-            longest=max(lengths, default=0),
+            longest=streams.once_through(node),
             passes=passes,
             keyed=plan.keyed,
         )
@@ -252,11 +251,12 @@ class Builder:
         windows = [stage.window for stage in above if stage.window is not None]
         window = max(windows, default=None)
         ordinals = [ordinal for _, ordinal in passes]
+        many = self.plan.lanes
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
             notes = reading.notes
             return lanes.ChunkReader(
-                below(reading, lane), above, finish, window, ordinals, notes.job, notes.note
+                below(reading, lane), above, finish, window, ordinals, many, notes.job, notes.note
             )
 
         return chunked
