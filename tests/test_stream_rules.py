@@ -651,11 +651,24 @@ def test_parts_of_an_iterable_on_hosts():
 
 def test_a_failing_iterable():
     def broken():
-        yield 1
+        yield from (1, 2)
         raise OSError("the network is gone")
 
-    with pytest.raises(OSError, match="the network is gone"):
-        list(DataLoader(Dataset.from_iterable(broken).batch(2)))
+    message = r"step 1: Dataset.from_iterable\(broken\) failed on record 2: OSError: the network is"
+    for engine in ("inline", "threads"):
+        iterator = iter(DataLoader(Dataset.from_iterable(broken).batch(2), engine=engine))
+        assert next(iterator).tolist() == [1, 2]
+        for _ in range(2):  # it goes on where it was, and fails again
+            with pytest.raises(RecordError, match=message) as caught:
+                next(iterator)
+            assert (caught.value.index, caught.value.step) == (2, 1)
+            assert isinstance(caught.value.__cause__, OSError)
+
+    def closed():
+        raise OSError("no such host")
+
+    with pytest.raises(RecordError, match=r"\(closed\) failed when it was opened: OSError: no such"):
+        list(Dataset.from_iterable(closed))
 
 
 # Mixes ------------------------------------------------------------------------------------------
@@ -726,6 +739,17 @@ def test_another_batch_size_goes_on_at_the_same_rows():
         larger.set_state(iterator.get_state(), strict=False)
     ids = [int(r["x"]) for r in head(dataset, 30)]
     assert next(larger)["x"].tolist() == ids[12:18]
+
+
+def test_another_batch_size_goes_on_with_the_schedule_of_a_mix():
+    one, other = Dataset.range(60).filter(even).repeat(), Dataset.range(1000, 1060).repeat()
+    dataset = Dataset.mix([one, other], [2, 1])
+    iterator = iter(DataLoader(dataset.batch(4)))
+    head(iterator, 2)
+    larger = iter(DataLoader(dataset.batch(5)))
+    with pytest.warns(LoaderxWarning):
+        larger.set_state(iterator.get_state(), strict=False)
+    assert next(larger).tolist() == numbers(head(dataset, 13))[8:]
 
 
 # States -----------------------------------------------------------------------------------------
@@ -814,6 +838,17 @@ def test_how_long_to_run_is_not_part_of_the_state():
         iterator = iter(DataLoader(dataset))
         iterator.set_state(state)
         assert_same(head(iterator, 2), head(endless(), 5)[3:])
+
+
+def test_a_state_of_more_passes():
+    stream = Dataset.range(10).filter(everything)
+    state = state_of(stream.repeat().batch(5), 9)
+    fewer = iter(DataLoader(stream.repeat(2).batch(5)))
+    with pytest.raises(StateError, match=r"in pass 4 \(counted from 0\), and .repeat\(2\) has 2"):
+        fewer.set_state(state)
+    enough = iter(DataLoader(stream.repeat(5).batch(5)))
+    enough.set_state(state)
+    assert [batch.tolist() for batch in enough] == [[5, 6, 7, 8, 9]]
 
 
 def test_merging_states():

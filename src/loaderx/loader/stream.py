@@ -297,7 +297,7 @@ class StreamIterator(LoaderIterator[T]):
         self._stop()
         before = (self._position, self._saved, self._fresh)
         self._position = found.step
-        self._saved, self._fresh = (found.counters, found.positions), found.is_other
+        self._saved, self._fresh = (found.counters, found.positions), found.is_other_mix
         try:
             run = self._begin()  # a state that does not fit is refused here, not at the next batch
             self._saved, self._fresh = run.position(self._position), False

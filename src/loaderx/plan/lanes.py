@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import LoaderxError, StateError
+from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
+from loaderx.plan.records import say
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -185,6 +186,11 @@ class RepeatReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         number, below = _numbers(state, 2)
+        if self.count is not None and _whole(number) >= self.count:
+            raise StateError(
+                f"the state is in pass {number} (counted from 0), and {self.stage} has "
+                f"{self.count}. Was it saved with more of them?"
+            )
         self.path, self.number, self.barren = path, _whole(number), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
@@ -448,9 +454,16 @@ class IterableReader(Reader):
     """Records of an iterable.  State: records read, and the source's own state."""
 
     def __init__(
-        self, source: IterableSource, lane: int, lanes: int, ordinals: Sequence[int], keyed: bool
+        self,
+        source: IterableSource,
+        stage: str,
+        lane: int,
+        lanes: int,
+        ordinals: Sequence[int],
+        keyed: bool,
     ) -> None:
-        self.source, self.lane, self.lanes = source, lane, lanes
+        self.source, self.stage = source, stage
+        self.lane, self.lanes = lane, lanes
         self.ordinals, self.keyed = ordinals, keyed
         self.path: Path = (0,) * len(ordinals)
         self.opened: OpenIterable | None = None
@@ -466,10 +479,21 @@ class IterableReader(Reader):
 
     def ready(self, n: int) -> int:
         if not self.records:
-            if self.opened is None:
-                self.opened = self.source.open(self.lane, self.lanes, self.position)
-            self.records = self.opened.read(n)
+            try:
+                if self.opened is None:
+                    self.opened = self.source.open(self.lane, self.lanes, self.position)
+                self.records = self.opened.read(n)
+            except LoaderxError:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
         return min(n, len(self.records))
+
+    def _failure(self, error: Exception) -> RecordError:
+        number = None if self.opened is None else self.opened.count
+        where = "when it was opened" if number is None else f"on record {number}"
+        text = f"{self.stage} failed {where}: {say(error)}"
+        return RecordError(text, index=number, stage=self.stage)
 
     def take(self, n: int) -> Piece:
         assert self.opened is not None

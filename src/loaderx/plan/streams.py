@@ -233,11 +233,11 @@ class Builder:
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
-        source, plan = node.source, self.plan
+        source, stage, plan = node.source, node.stage, self.plan
         ordinals = [ordinal for _, ordinal in passes]
 
         def iterable(reading: Reading, lane: int) -> lanes.Reader:
-            return lanes.IterableReader(source, lane, plan.lanes, ordinals, plan.keyed)
+            return lanes.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
 
         return self._chunked(iterable, above, passes, finish)
 
