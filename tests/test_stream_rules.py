@@ -391,6 +391,28 @@ def test_on_error_after_a_take_or_skip_counts_what_fails():
     assert [b.tolist() for b in DataLoader(batches)] == [[0, 1, 2, 4], [5]]
 
 
+def test_on_error_guards_what_stands_below_a_take_or_a_mix():
+    def picky(x):
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    for failing in (
+        Dataset.range(12).filter(lambda x: picky(x) >= 0),
+        Dataset.range(12).map(picky).filter(everything),
+    ):
+        assert numbers(failing.take(5).on_error("replace")) == [0, 1, 2, 4, 5]
+        assert numbers(failing.skip(1).filter(everything).on_error("replace"))[:3] == [1, 2, 4]
+        mix = Dataset.mix([failing, Dataset.range(100, 112)])
+        for guarded in (mix.on_error("replace"), mix.filter(everything).on_error("replace")):
+            assert numbers(guarded)[:10] == [0, 100, 1, 101, 2, 102, 4, 103, 5, 104]
+    stream = Dataset.range(12).filter(everything)
+    taken = stream.take(6).map(picky).filter(everything).on_error("replace")
+    assert numbers(taken) == [0, 1, 2, 4, 5]
+    mapped = Dataset.mix([stream, Dataset.range(100, 112)]).map(picky).filter(everything)
+    assert 3 not in numbers(mapped.on_error("replace"))
+
+
 def test_reprs():
     dataset = STREAM.shuffle(1, window=8).repeat().batch(4, lanes=2)
     assert repr(dataset).splitlines() == [

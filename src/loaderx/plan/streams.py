@@ -115,10 +115,10 @@ class Builder:
                 return repeated
             case stages.Sliced():
                 pushed, rest = _split(above)
-                if any(isinstance(stage, chunks.Guard) for stage in pushed):
-                    pushed, rest = [], [*above]  # what fails has been counted
+                if guards := _first_guard(above):
+                    pushed, rest = [], [*above]  # what fails above has been counted
                 last = finish if not rest else self.plan.loose
-                below = self.records(node.input, pushed, passes, last)
+                below = self.records(node.input, [*pushed, *guards], passes, last)
                 begin, count = node.start, node.count
 
                 def sliced(reading: Reading, lane: int) -> lanes.Reader:
@@ -203,6 +203,7 @@ class Builder:
         finish: units.Finish,
     ) -> Make:
         pushed, rest = _split(above)
+        pushed += _first_guard(rest)
         last = finish if not rest else self.plan.loose
         inner = [*passes, (INNER_PASSES, node.repeats)] if node.stop == "repeat" else passes
         parts = [
@@ -270,6 +271,11 @@ def _split(
         if not stage.is_one_to_one:
             return list(above[:number]), list(above[number:])
     return list(above), []
+
+
+def _first_guard(above: Sequence[chunks.UnitStage]) -> list[chunks.UnitStage]:
+    """The on_error that also guards what stands below these stages, if there is one."""
+    return [stage for stage in above if isinstance(stage, chunks.Guard)][:1]
 
 
 class Notes:
