@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -957,6 +958,20 @@ def test_work_can_be_shipped():
         assert_same([one.value], [other.value])
     assert work.describe(1) == "records 4 to 7 of the input"
     assert "filter(odd)" in dict(work.parts())
+
+
+def test_loaders_can_be_pickled():
+    loader = DataLoader(arrays(20).filter(odd).batch(4), engine="inline")
+    batches = list(loader)
+    assert_same(list(pickle.loads(pickle.dumps(loader))), batches)
+    iterator = iter(loader)
+    next(iterator)
+    copy = pickle.loads(pickle.dumps(iterator))  # as with a function that knows it
+    assert copy.step == 1
+    assert copy.get_state() == iterator.get_state()
+    with pytest.raises(LoaderxError, match="it can be iterated where it was made only"):
+        next(copy)
+    assert_same(list(iterator), batches[1:])
 
 
 def test_a_lane_that_falls_far_behind_costs_no_memory():

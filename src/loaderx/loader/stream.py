@@ -41,6 +41,11 @@ class StreamSetup:
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*marks(node, default_seed(node, 0)), unit_mark(node)]
         self.repeats_records = _repeats_records(self.base)
+        self._shard = shard
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The description: a plan is made of it again."""
+        return StreamSetup, (self.node, self._shard)
 
     def iterator(
         self,
@@ -205,6 +210,10 @@ class StreamIterator(LoaderIterator[T]):
         self._saved: Position | None = None  # where to begin; None: at the beginning
         self._fresh = False
         self._reported = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        saved = self._here()
+        return {**super().__getstate__(), "_batches": None, "_place": None, "_saved": saved}
 
     def _start(self) -> Run:
         self._batches = batches = self._begin()
