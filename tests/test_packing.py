@@ -149,6 +149,15 @@ def test_leaves_with_more_axes():
     assert row["t"][:, 0].tolist() == [3, 3, 3, 1, 2, 2, -1]
 
 
+def test_keys_and_names_with_dots_and_braces():
+    records = Dataset.from_source([{"a.t": np.arange(2)}] * 2)
+    (row,) = records.pack({"a.t": 4}, segment_ids="{}{x}", positions=None)
+    assert row["a.t{x}"].tolist() == [1, 1, 2, 2]
+    for dataset in (records, records.filter(lambda r: True)):
+        (batch,) = dataset.batch(2, pad_to={"a.t": 3})
+        assert batch["a.t_length"].tolist() == [2, 2]
+
+
 def test_names_of_the_marks():
     records = documents([2, 3])
     (row,) = Dataset.from_source(records).map(lambda r: {"t": r["t"]}).pack(
@@ -201,6 +210,7 @@ def test_density():
         ({"lengths": {"t": 1}, "bos": 1}, ArgumentError, "must be at least 2, got 1"),
         ({"strategy": "worst"}, ArgumentError, "`strategy` must be one of 'best_fit'"),
         ({"overflow": "ignore"}, ArgumentError, "`overflow` must be one of 'error'"),
+        ({"lengths": {3: 4}}, ArgumentTypeError, "`lengths` must be a string, got 3"),
         ({"window": 0}, ArgumentError, "`window` must be at least 1, got 0"),
         ({"max_segments": 0}, ArgumentError, "`max_segments` must be at least 1"),
         ({"segment_ids": "seg"}, ArgumentError, r"`segment_ids` must be a name with a \{\}"),

@@ -206,6 +206,17 @@ def test_records_that_cannot_be_stacked_are_named():
         list(dataset.batch(3))
 
 
+@pytest.mark.parametrize("makes_stream", [False, True])
+def test_a_stage_of_stacked_runs_that_cannot_be_stacked_is_named(makes_stream):
+    dataset = Dataset.from_source([np.zeros(n) for n in [2, 3] * 100])
+    if makes_stream:
+        with pytest.raises(StackError, match=r"filter\(len, batched=True\) .*: record 1 has shape"):
+            list(dataset.filter(len, batched=True).batch(4))
+        dataset = dataset.filter(everything)
+    with pytest.raises(StackError, match=r"map\(len, batched=True\) is given .*: record 1 has sh"):
+        list(dataset.map(len, batched=True).batch(4))
+
+
 # Stages ---------------------------------------------------------------------------------------
 
 
@@ -690,7 +701,9 @@ def test_a_failing_iterable():
     def closed():
         raise OSError("no such host")
 
-    with pytest.raises(RecordError, match=r"\(closed\) failed when it was opened: OSError: no such"):
+    with pytest.raises(
+        RecordError, match=r"\(closed\) failed when it was opened: OSError: no such"
+    ):
         list(Dataset.from_iterable(closed))
 
 

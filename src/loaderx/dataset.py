@@ -30,6 +30,7 @@ from loaderx.errors import (
     PositionError,
     check_choice,
     check_int,
+    check_name,
     check_seed,
 )
 from loaderx.memory import Pool
@@ -265,8 +266,7 @@ class Dataset(Generic[T]):
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
-        if not isinstance(name, str):
-            raise ArgumentTypeError(f"`name` must be a string, got {name!r}.")
+        check_name("name", name)
         return self._transform("random_keys", RandomKeys(name), name, seed=seed)
 
     def _transform(
@@ -448,7 +448,7 @@ class Dataset(Generic[T]):
                 size,
                 drop_remainder,
                 pad_remainder,
-                mask_key,
+                check_name("mask_key", mask_key),
                 padding,
                 collate_fn,
                 lanes,

@@ -168,7 +168,8 @@ class Apply(UnitStage):
             return chunk.with_run(self.transform.on_records(as_records(chunk.run), extra, fail))
         if not len(chunk):
             return chunk
-        tree = self.transform.on_batch(as_stacked(chunk.run, job, chunk.name), extra, fail)
+        given = as_stacked(chunk.run, job, chunk.name, self.stage)
+        tree = self.transform.on_batch(given, extra, fail)
         problem = rows_problem(tree, len(chunk))
         if problem is not None:
             raise fail(None, problem)
@@ -206,7 +207,7 @@ class Filter(UnitStage):
             return chunk
         fail = chunk.fail(self.stage)
         if self.wants:
-            tree = as_stacked(chunk.run, job, chunk.name)
+            tree = as_stacked(chunk.run, job, chunk.name, self.stage)
             chunk = chunk.with_run(Stacked(tree, count))
             mask = self._mask(tree, count, fail)
         else:

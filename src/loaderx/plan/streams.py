@@ -273,7 +273,7 @@ def _split(
     return list(above), []
 
 
-def _first_guard(above: Sequence[chunks.UnitStage]) -> list[chunks.UnitStage]:
+def _first_guard(above: Sequence[chunks.UnitStage]) -> Sequence[chunks.UnitStage]:
     """The on_error that also guards what stands below these stages, if there is one."""
     return [stage for stage in above if isinstance(stage, chunks.Guard)][:1]
 

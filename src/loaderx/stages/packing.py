@@ -333,7 +333,7 @@ def _write(
                 parts.write_ids(mark)
             else:
                 parts.write_positions(mark)
-            extra.append((template.format(path), mark))
+            extra.append((template.replace("{}", path), mark))
     paths = structure.paths()
     for path, column in zip(paths, columns, strict=True):
         if path not in out:

@@ -236,26 +236,27 @@ def unpadded(record: Any, padding: Padding) -> Any:
 
 def _unpadded(record: Any, path: str) -> Any:
     key, _, rest = path.partition(".")
-    if rest:
+    if rest and key in record:
         return {**record, key: _unpadded(record[key], rest)}
+    key = path
     length = record[f"{key}_length"]
     found = {name: leaf for name, leaf in record.items() if name != f"{key}_length"}
     return {**found, key: found[key][:length]}
 
 
 def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
-    """The batch with one more leaf, at a dotted path of dict keys."""
+    """The batch with one more leaf, at a dotted path of dict keys (which may have dots, too)."""
     key, _, rest = path.partition(".")
     if not isinstance(batch, dict):
         raise StackError(
             f"`{asked_by}` adds a leaf {path!r}, so records must be dicts; "
             f"these are {type(batch).__name__}. Make a dict of them in .map() first."
         )
-    if rest:
+    if rest and key in batch:
         return {**batch, key: add_leaf(batch[key], rest, leaf, asked_by)}
-    if key in batch:
-        raise StackError(f"`{asked_by}` adds a leaf {key!r}, but records have one already.")
-    return {**batch, key: leaf}
+    if path in batch:
+        raise StackError(f"`{asked_by}` adds a leaf {path!r}, but records have one already.")
+    return {**batch, path: leaf}
 
 
 def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
