@@ -675,6 +675,21 @@ def test_an_iterable_is_read_no_further_than_needed():
     assert len(read) == 4
 
 
+def test_a_stage_above_an_iterable_names_the_record():
+    def picky(x):
+        if x == 30:
+            raise ValueError("thirty")
+        return x
+
+    for stream in (
+        Dataset.from_iterable(lambda: range(50)).map(picky),
+        Dataset.from_iterable(lambda: range(50)).shuffle(window=8).map(picky),
+    ):
+        with pytest.raises(RecordError, match=r"map\(picky\) failed on record 30: ") as caught:
+            list(DataLoader(stream.batch(4)))
+        assert caught.value.index == 30
+
+
 def test_parts_of_an_iterable_on_hosts():
     dataset = Dataset.from_iterable(shard_up).repeat().batch(8, lanes=4)
     whole = [b.tolist() for b in head(dataset, 4)]
@@ -732,6 +747,20 @@ def test_components_that_do_not_fit_are_named():
     message = r"a row of dataset 1 has the structure \{'a': \*\}, a row of dataset 0 has \*"
     with pytest.raises(LoaderxError, match=message):
         list(Dataset.mix([one, other]).batch(4))
+
+
+def test_a_mix_names_its_rows_also_where_some_of_them_are_loose():
+    ragged = Dataset.from_source([{"x": i, "t": [0] * (i % 3)} for i in range(8)])
+    loose = Dataset.mix([ragged.filter(everything), ragged], [1, 3], stop="repeat")
+    for wrong in range(8):
+
+        def picky(record, wrong=wrong):
+            if record["x"] == wrong:
+                raise ValueError("this one")
+            return True
+
+        with pytest.raises(RecordError, match=r"filter\(picky\) failed on .*: ValueError: this one"):
+            list(loose.shuffle(window=16).filter(picky).batch(4))
 
 
 def mixed(weights, size=6, lanes=3):

@@ -412,14 +412,16 @@ class ChunkReader(Reader):
         return self.below.passes()
 
     def _chunk(self, pieces: list[Piece]) -> Chunk:
-        names = [piece.name(i) for piece in pieces for i in range(piece.count) if piece.names]
+        named = any(piece.names for piece in pieces)
+        names = [piece.name(i) for piece in pieces for i in range(piece.count) if named]
         count = sum(piece.count for piece in pieces)
+        first = pieces[0].first
         run = pieces[0].as_run()
         if len(pieces) > 1:
             run = [record for piece in pieces for record in piece.as_records()]
 
         def identify(number: int) -> tuple[int | None, str]:
-            return number, names[number] if names else f"row {number} of window {self.number}"
+            return first + number, names[number] if names else f"row {number} of window {self.number}"
 
         return Chunk(
             run,
@@ -505,7 +507,7 @@ class IterableReader(Reader):
             key = epoch_child(key, np.array([number]), ordinal)
         keys = fold(key, numbers, ROW) if self.keyed else None
         names = [f"record {number}" for number in numbers.tolist()]
-        return Piece(n, keys, None, None, records, names)
+        return Piece(n, keys, None, None, records, names, first=first)
 
     def state(self) -> Any:
         """Where the next record is; asked for only when all that was read has been taken."""
