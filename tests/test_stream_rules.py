@@ -426,6 +426,7 @@ def test_on_error_guards_what_stands_below_a_take_or_a_mix():
 
 
 def test_reprs():
+    assert ".skip(0)\n" in repr(STREAM.skip(0))
     dataset = STREAM.shuffle(1, window=8).repeat().batch(4, lanes=2)
     assert repr(dataset).splitlines() == [
         "Dataset.range(0, 100)",
@@ -742,6 +743,19 @@ def test_a_mix_of_streams_and_other_datasets():
     assert numbers(ours) == numbers(by_index)
 
 
+def test_mixes_that_start_again_inside_each_other_have_many_epochs():
+    small = Dataset.range(9).filter(everything).shuffle(window=3)
+    inner = Dataset.mix([small, Dataset.range(100, 130)], stop="repeat")
+    outer = Dataset.mix([inner, Dataset.range(1000, 1100)], stop="repeat")
+    most = Dataset.mix([outer, Dataset.range(2000, 2010)], stop="repeat").batch(50)
+    expected = list(most.repeat(4))
+    loader = DataLoader(most)
+    assert_same([batch for e in range(4) for batch in loader.epoch(e)], expected)
+    again = most.repeat(2).take(9).repeat(3)
+    assert_same(list(DataLoader(again)), list(again))
+    assert len(list(loader.epoch(1000))) == len(expected) // 4
+
+
 def test_components_that_do_not_fit_are_named():
     one, other = STREAM.map(lambda x: x), Dataset.from_source([{"a": 1}] * 9)
     message = r"a row of dataset 1 has the structure \{'a': \*\}, a row of dataset 0 has \*"
@@ -759,7 +773,9 @@ def test_a_mix_names_its_rows_also_where_some_of_them_are_loose():
                 raise ValueError("this one")
             return True
 
-        with pytest.raises(RecordError, match=r"filter\(picky\) failed on .*: ValueError: this one"):
+        with pytest.raises(
+            RecordError, match=r"filter\(picky\) failed on .*: ValueError: this one"
+        ):
             list(loose.shuffle(window=16).filter(picky).batch(4))
 
 

@@ -27,7 +27,9 @@ from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys
 
 MANY_PASSES = 1 << 36
-INNER_PASSES = 1 << 24  # of a repeat below another one
+PASS_BITS = 24  # for the passes of a repeat below another one
+INNER_PASSES = 1 << PASS_BITS
+ALL_PASS_BITS = 40  # where several such repeats stand in each other
 FEW_RECORDS = 10_000  # before a filter is judged
 FEW_ROWS = 64
 
@@ -73,7 +75,7 @@ class StreamPlan:
         passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
         while cut is not None and node is not cut:
             if isinstance(node, stages.Repeated):
-                passes.append((INNER_PASSES, node.repeats))
+                passes.append((node.epochs or INNER_PASSES, node.repeats))
             elif isinstance(node, stages.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
@@ -103,8 +105,7 @@ class Builder:
             case stages.Seeded():
                 return self.records(node.input, above, passes, finish)
             case stages.Repeated():
-                times = INNER_PASSES if node.epochs is None else node.epochs
-                inner = [*passes, (times, node.repeats)]
+                inner = [*passes, (node.epochs or INNER_PASSES, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
                 many = self.plan.lanes
@@ -181,7 +182,7 @@ class Builder:
             rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
             length=node.length,
             longest=streams.once_through(node),
-            passes=passes,
+            passes=_numbered(passes),
             keyed=plan.keyed,
         )
         number = len(plan.leaves)
@@ -271,6 +272,13 @@ def _split(
         if not stage.is_one_to_one:
             return list(above[:number]), list(above[number:])
     return list(above), []
+
+
+def _numbered(passes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The passes with a bound for each, so that their product leaves room for the units."""
+    unknown = sum(count == INNER_PASSES for count, _ in passes)
+    most = 1 << min(PASS_BITS, ALL_PASS_BITS // max(1, unknown))
+    return [(most if count == INNER_PASSES else count, ordinal) for count, ordinal in passes]
 
 
 def _first_guard(above: Sequence[chunks.UnitStage]) -> Sequence[chunks.UnitStage]:
