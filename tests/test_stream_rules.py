@@ -67,6 +67,7 @@ STREAM = Dataset.range(100).filter(even)
         (lambda: STREAM.shuffle(0), ChainError, r"needs a window: write .shuffle\(window=1000\)"),
         (lambda: STREAM.batch(4).shuffle(window=3), ChainError, "before .batch"),
         (lambda: STREAM.shuffle(window=0), ArgumentError, "`window` must be at least 1, got 0"),
+        (lambda: STREAM.shuffle(window=1 << 63), ArgumentError, r"`window` must be at most 2\*\*62"),
         (lambda: Dataset.range(9).shuffle(window=1.5), ArgumentTypeError, "`window` must be an int"),
         (lambda: STREAM[3], ChainError, "a stream has no elements by number: iterate over it"),
         (lambda: STREAM[[1, 2]], ChainError, "a stream has no elements by number"),
@@ -811,6 +812,17 @@ def test_weights_may_change_at_a_restore():
     assert first.tolist() == [int(x) for x in alone[: len(first)]]
 
 
+def test_new_weights_below_a_window_warn_of_its_records():
+    def dataset(weights):
+        mix = Dataset.mix([STREAM.repeat(), Dataset.range(1000, 1060).repeat()], weights)
+        return mix.shuffle(window=8).batch(3)
+
+    old = iter(DataLoader(dataset([1, 1])))
+    next(old)
+    with pytest.warns(LoaderxWarning, match="window that was begun above the mix is filled anew"):
+        iter(DataLoader(dataset([2, 1]))).set_state(old.get_state(), strict=False)
+
+
 def test_another_batch_size_goes_on_at_the_same_rows():
     dataset = arrays(60).filter(odd).repeat()
     iterator = iter(DataLoader(dataset.batch(4)))
@@ -993,6 +1005,9 @@ def test_the_epoch_of_an_endless_stream():
         next(iterator)
     assert epochs == [0] * 6 + [1] * 5
     assert iter(DataLoader(arrays(30).repeat().filter(odd).batch(4))).epoch == 0
+    skipped = iter(DataLoader(arrays(30).filter(odd).repeat().batch(5).skip(2).map(grow)))
+    head(skipped, 3)
+    assert skipped.epoch == 1
 
 
 def test_a_bounded_stream_on_hosts_says_when_it_ends_too_early():

@@ -15,6 +15,7 @@ from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
     check_padding,
+    check_window,
     index_table,
     mix_weights,
     say_slice,
@@ -327,7 +328,7 @@ class Dataset(Generic[T]):
         own = None if seed is None else check_seed(seed)
         if window is None:
             return Dataset._of(stages.Shuffled(self._node, own))
-        node = stages.WindowShuffled(self._node, check_int("window", window, least=1), own)
+        node = stages.WindowShuffled(self._node, check_window(window), own)
         streams.check_windows(node)
         return Dataset._of(node)
 

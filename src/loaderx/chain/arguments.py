@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.base import LIMIT
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -72,6 +73,13 @@ def split_bounds(fractions: Sequence[float], length: int) -> list[int]:
         if bounds[-1] == bounds[-2]:
             raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
     return bounds
+
+
+def check_window(window: int) -> int:
+    window = check_int("window", window, least=1)
+    if window > LIMIT:
+        raise ArgumentError(f"`window` must be at most 2**62, got {window}.")
+    return window
 
 
 def check_padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
@@ -137,7 +145,7 @@ def check_packing(
     return Packing(
         rows,
         strategy,
-        check_int("window", window, least=1),
+        check_window(window),
         overflow,
         pad_value,
         max_segments,
@@ -179,7 +187,7 @@ def check_bucketing(
     named = None if leaves is None else tuple(check_name("leaves", leaf) for leaf in leaves)
     if named == ():
         raise ArgumentError("`leaves` is empty: name the leaves that have the length.")
-    span = check_int("window", window, least=1)
+    span = check_window(window)
     return Bucketing(
         tuple(ends),
         tuple(sizes),

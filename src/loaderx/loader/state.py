@@ -125,6 +125,20 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
     )
 
 
+def _about_windows(saved: list[str], here: list[str]) -> str:
+    """With other weights, a window above a mix holds other rows."""
+    kinds = [mark.partition("(")[0].partition(" ")[0] for mark in here]
+    if _mixes(saved) == _mixes(here) or "mix" not in kinds:
+        return ""
+    above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
+    if not above:
+        return ""
+    return (
+        " The window that was begun above the mix is filled anew with the new weights: some of its "
+        "records come again, and others are left out."
+    )
+
+
 def _mixes(chain: list[str]) -> list[str]:
     return [mark for mark in chain if mark.startswith("mix(")]
 
@@ -193,7 +207,8 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
         )
     else:
         warnings.warn(
-            f"the state belongs to another chain: {problem} Going on at the same rows.",
+            f"the state belongs to another chain: {problem} Going on at the same rows."
+            f"{_about_windows(saved, here)}",
             LoaderxWarning,
             stacklevel=4,
         )

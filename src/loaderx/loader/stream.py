@@ -85,9 +85,9 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
 
 def _repeats_records(node: Node) -> bool:
     """Is the position of a lane one of a repeat?"""
-    while node.is_stage and node.is_stream and not isinstance(node, stages.Sliced):
-        if isinstance(node, stages.Repeated) and not node.batched:
-            return True
+    while node.is_stage and node.is_stream:
+        if not node.batched and isinstance(node, (stages.Repeated, stages.Sliced)):
+            return isinstance(node, stages.Repeated)
         node = node.inputs[0]
     return False
 
