@@ -70,6 +70,8 @@ def test_engines_and_states():
     ("arguments", "error", "message"),
     [
         (([], [1]), ArgumentTypeError, "`boundaries` must be a list of lengths"),
+        ((None, [1]), ArgumentTypeError, "`boundaries` must be a list of lengths"),
+        (([4], None), ArgumentTypeError, "`batch_sizes` must be an integer, got None"),
         (([4, 4], [1, 1]), ArgumentError, r"must rise from each to the next, got \[4, 4\]"),
         (([0], [1]), ArgumentError, r"`boundaries\[0\]` must be at least 1, got 0"),
         (([4, 8], [1]), ArgumentError, "`batch_sizes` has 1 numbers for 2 boundaries"),
@@ -79,6 +81,12 @@ def test_engines_and_states():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         Dataset.from_source(texts([1])).bucket(*arguments)
+
+
+@pytest.mark.parametrize("name", ["leaves", "mask_key"])
+def test_bad_names(name):
+    with pytest.raises(ArgumentTypeError, match=f"`{name}` must be"):
+        Dataset.from_source(texts([1])).bucket([4], 1, **{name: 3})
 
 
 def test_bad_records():

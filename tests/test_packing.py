@@ -15,6 +15,7 @@ from loaderx import (
     Dataset,
     LoaderxWarning,
     RecordError,
+    StackError,
 )
 from loaderx.chain.arguments import check_packing
 from loaderx.memory import Pool
@@ -148,6 +149,15 @@ def test_leaves_with_more_axes():
     assert row["t"][:, 0].tolist() == [3, 3, 3, 1, 2, 2, -1]
 
 
+def test_keys_and_names_with_dots_and_braces():
+    records = Dataset.from_source([{"a.t": np.arange(2)}] * 2)
+    (row,) = records.pack({"a.t": 4}, segment_ids="{}{x}", positions=None)
+    assert row["a.t{x}"].tolist() == [1, 1, 2, 2]
+    for dataset in (records, records.filter(lambda r: True)):
+        (batch,) = dataset.batch(2, pad_to={"a.t": 3})
+        assert batch["a.t_length"].tolist() == [2, 2]
+
+
 def test_names_of_the_marks():
     records = documents([2, 3])
     (row,) = Dataset.from_source(records).map(lambda r: {"t": r["t"]}).pack(
@@ -200,6 +210,7 @@ def test_density():
         ({"lengths": {"t": 1}, "bos": 1}, ArgumentError, "must be at least 2, got 1"),
         ({"strategy": "worst"}, ArgumentError, "`strategy` must be one of 'best_fit'"),
         ({"overflow": "ignore"}, ArgumentError, "`overflow` must be one of 'error'"),
+        ({"lengths": {3: 4}}, ArgumentTypeError, "`lengths` must be a string, got 3"),
         ({"window": 0}, ArgumentError, "`window` must be at least 1, got 0"),
         ({"max_segments": 0}, ArgumentError, "`max_segments` must be at least 1"),
         ({"segment_ids": "seg"}, ArgumentError, r"`segment_ids` must be a name with a \{\}"),
@@ -329,6 +340,29 @@ def test_draws_of_packed_rows_are_their_own():
     keys = [tuple(row["key"].tolist()) for row in packed]
     assert len(set(keys)) == len(keys)
     assert_same(list(packed), list(stream_oracle.elements(packed)))
+
+
+def test_pieces_of_records_with_several_leaves_draw_their_own():
+    records = [{"t": np.arange(2), "u": np.arange(35)}]
+    packed = Dataset.from_source(records).pack({"t": 10, "u": 10}, overflow="split").random_keys()
+    keys = [tuple(row["key"].tolist()) for row in packed]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_windows_whose_records_have_their_keys_in_another_order():
+    one, two = np.full(2, 1), np.full(2, 2)
+    records = [{"t": one, "u": two}] * 2 + [{"u": two, "t": one}] * 2
+    packed = Dataset.from_source(records).pack({"t": 4, "u": 4}, window=2).shuffle(window=4)
+    (batch,) = packed.batch(2)
+    assert batch["t"].tolist() == [[1] * 4] * 2
+    assert batch["u"].tolist() == [[2] * 4] * 2
+
+
+def test_windows_of_different_dtypes_are_not_cast():
+    records = [{"t": np.arange(2, dtype=kind)} for kind in ("i4", "i4", "i8", "i8")]
+    packed = Dataset.from_source(records).pack({"t": 4}, window=2).shuffle(window=4)
+    with pytest.raises(StackError, match=r'leaf "t".* has dtype int(32|64), the others int'):
+        list(packed.batch(2))
 
 
 def test_packing_a_batch_is_refused():

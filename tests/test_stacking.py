@@ -116,10 +116,9 @@ def test_none_is_structure():
 
 
 def test_a_record_that_holds_nothing():
-    with pytest.raises(StackError, match=r"record 0 is None, .*did its source forget its `return`"):
+    with pytest.raises(StackError, match=r"record 0 is None; did .* forget its `return`"):
         batch_of([None] * 2)
-    with pytest.raises(StackError, match=r"cannot stack: record 0 is \{\}, which holds nothing"):
-        batch_of([{}] * 2)
+    assert batch_of([{}] * 2) == {}
 
 
 @pytest.mark.parametrize("dataset", [Dataset.range(4), Dataset.range(4).filter(lambda x: True)])

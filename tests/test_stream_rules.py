@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -66,6 +67,7 @@ STREAM = Dataset.range(100).filter(even)
         (lambda: STREAM.shuffle(0), ChainError, r"needs a window: write .shuffle\(window=1000\)"),
         (lambda: STREAM.batch(4).shuffle(window=3), ChainError, "before .batch"),
         (lambda: STREAM.shuffle(window=0), ArgumentError, "`window` must be at least 1, got 0"),
+        (lambda: STREAM.shuffle(window=1 << 63), ArgumentError, r"`window` must be at most 2\*\*62"),
         (lambda: Dataset.range(9).shuffle(window=1.5), ArgumentTypeError, "`window` must be an int"),
         (lambda: STREAM[3], ChainError, "a stream has no elements by number: iterate over it"),
         (lambda: STREAM[[1, 2]], ChainError, "a stream has no elements by number"),
@@ -203,6 +205,17 @@ def test_records_that_cannot_be_stacked_are_named():
     assert [b["t"].shape for b in dataset.batch(2)] == [(2, 2), (2, 3)]  # the batch decides
     with pytest.raises(LoaderxError, match=r'leaf "t": row 2 of the batch has shape \(3,\)'):
         list(dataset.batch(3))
+
+
+@pytest.mark.parametrize("makes_stream", [False, True])
+def test_a_stage_of_stacked_runs_that_cannot_be_stacked_is_named(makes_stream):
+    dataset = Dataset.from_source([np.zeros(n) for n in [2, 3] * 100])
+    if makes_stream:
+        with pytest.raises(StackError, match=r"filter\(len, batched=True\) .*: record 1 has shape"):
+            list(dataset.filter(len, batched=True).batch(4))
+        dataset = dataset.filter(everything)
+    with pytest.raises(StackError, match=r"map\(len, batched=True\) is given .*: record 1 has sh"):
+        list(dataset.map(len, batched=True).batch(4))
 
 
 # Stages ---------------------------------------------------------------------------------------
@@ -391,7 +404,30 @@ def test_on_error_after_a_take_or_skip_counts_what_fails():
     assert [b.tolist() for b in DataLoader(batches)] == [[0, 1, 2, 4], [5]]
 
 
+def test_on_error_guards_what_stands_below_a_take_or_a_mix():
+    def picky(x):
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    for failing in (
+        Dataset.range(12).filter(lambda x: picky(x) >= 0),
+        Dataset.range(12).map(picky).filter(everything),
+    ):
+        assert numbers(failing.take(5).on_error("replace")) == [0, 1, 2, 4, 5]
+        assert numbers(failing.skip(1).filter(everything).on_error("replace"))[:3] == [1, 2, 4]
+        mix = Dataset.mix([failing, Dataset.range(100, 112)])
+        for guarded in (mix.on_error("replace"), mix.filter(everything).on_error("replace")):
+            assert numbers(guarded)[:10] == [0, 100, 1, 101, 2, 102, 4, 103, 5, 104]
+    stream = Dataset.range(12).filter(everything)
+    taken = stream.take(6).map(picky).filter(everything).on_error("replace")
+    assert numbers(taken) == [0, 1, 2, 4, 5]
+    mapped = Dataset.mix([stream, Dataset.range(100, 112)]).map(picky).filter(everything)
+    assert 3 not in numbers(mapped.on_error("replace"))
+
+
 def test_reprs():
+    assert ".skip(0)\n" in repr(STREAM.skip(0))
     dataset = STREAM.shuffle(1, window=8).repeat().batch(4, lanes=2)
     assert repr(dataset).splitlines() == [
         "Dataset.range(0, 100)",
@@ -453,6 +489,36 @@ def test_a_filter_that_lets_nothing_through():
     mixed = Dataset.mix([never, Dataset.range(9)], stop="repeat")
     with pytest.raises(LoaderxError, match="dataset 0 of .*mix.*not one record"):
         list(mixed)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.filterwarnings("ignore:filter.* let 0 of")
+def test_a_filter_above_a_mix_or_skip_that_lets_nothing_through(lanes):
+    stream, plain = Dataset.range(40).filter(everything), Dataset.range(40)
+    endless = [
+        Dataset.mix([stream.repeat(), plain.repeat()], [1, 3]),
+        Dataset.mix([stream.repeat(), plain], stop="repeat").shuffle(window=4),
+    ]
+    if lanes == 1:
+        endless += [stream.repeat().skip(3), plain.repeat().filter(everything).skip(3)]
+    for dataset in endless:
+        nothing = dataset.filter(lambda x: False).batch(4, lanes=lanes)
+        with pytest.raises(LoaderxError, match=r"no record came through \..*filter\(<lambda>\)"):
+            list(DataLoader(nothing))
+    ends = [
+        Dataset.mix([stream.repeat(30), plain.repeat(30)]),
+        Dataset.mix([stream, plain.take(9)], [1, 9], stop="repeat"),
+    ]
+    if lanes == 1:
+        ends += [stream.repeat().take(900), stream.repeat(30).skip(3)]
+    for dataset in ends:
+        assert list(dataset.filter(lambda x: False).batch(4, lanes=lanes)) == []
+
+
+@pytest.mark.filterwarnings("ignore:filter.* of .* records through")
+def test_a_filter_that_lets_a_rare_record_of_an_endless_mix_through():
+    rare = Dataset.mix([Dataset.range(3000).repeat(), Dataset.range(5).repeat()], [1, 20])
+    assert numbers(head(rare.filter(lambda x: x == 2999), 1)) == [2999]
 
 
 def test_an_empty_stream_has_no_spec():
@@ -611,6 +677,21 @@ def test_an_iterable_is_read_no_further_than_needed():
     assert len(read) == 4
 
 
+def test_a_stage_above_an_iterable_names_the_record():
+    def picky(x):
+        if x == 30:
+            raise ValueError("thirty")
+        return x
+
+    for stream in (
+        Dataset.from_iterable(lambda: range(50)).map(picky),
+        Dataset.from_iterable(lambda: range(50)).shuffle(window=8).map(picky),
+    ):
+        with pytest.raises(RecordError, match=r"map\(picky\) failed on record 30: ") as caught:
+            list(DataLoader(stream.batch(4)))
+        assert caught.value.index == 30
+
+
 def test_parts_of_an_iterable_on_hosts():
     dataset = Dataset.from_iterable(shard_up).repeat().batch(8, lanes=4)
     whole = [b.tolist() for b in head(dataset, 4)]
@@ -620,6 +701,30 @@ def test_parts_of_an_iterable_on_hosts():
 
 
 def test_a_failing_iterable():
+    def broken():
+        yield from (1, 2)
+        raise OSError("the network is gone")
+
+    message = r"step 1: Dataset.from_iterable\(broken\) failed on record 2: OSError: the network is"
+    for engine in ("inline", "threads"):
+        iterator = iter(DataLoader(Dataset.from_iterable(broken).batch(2), engine=engine))
+        assert next(iterator).tolist() == [1, 2]
+        for _ in range(2):  # it goes on where it was, and fails again
+            with pytest.raises(RecordError, match=message) as caught:
+                next(iterator)
+            assert (caught.value.index, caught.value.step) == (2, 1)
+            assert isinstance(caught.value.__cause__, OSError)
+
+    def closed():
+        raise OSError("no such host")
+
+    with pytest.raises(
+        RecordError, match=r"\(closed\) failed when it was opened: OSError: no such"
+    ):
+        list(Dataset.from_iterable(closed))
+
+
+def test_an_iterable_that_failed_and_is_healthy_again():
     healthy = False
 
     def broken():
@@ -630,24 +735,13 @@ def test_a_failing_iterable():
 
     iterator = iter(DataLoader(Dataset.from_iterable(broken).batch(2)))
     assert [b.tolist() for b in head(iterator, 2)] == [[0, 1], [2, 3]]
-    message = r"step 2: reading from_iterable\(broken\) failed on record 5: OSError: the network is"
+    message = r"step 2: Dataset.from_iterable\(broken\) failed on record 5: OSError: the network is"
     with pytest.raises(RecordError, match=message) as caught:
         next(iterator)
     assert caught.value.index == 5
     assert isinstance(caught.value.__cause__, OSError)
     healthy = True
     assert [b.tolist() for b in iterator] == [[4, 5], [6, 7]]
-
-
-def test_an_iterable_that_cannot_be_opened():
-    def missing():
-        raise FileNotFoundError("shard-0.txt")
-
-    message = (
-        r"reading from_iterable\(missing\) failed as it was opened: FileNotFoundError: shard-0"
-    )
-    with pytest.raises(RecordError, match=message):
-        list(DataLoader(Dataset.from_iterable(missing).batch(2)))
 
 
 # Mixes ------------------------------------------------------------------------------------------
@@ -668,6 +762,19 @@ def test_a_mix_of_streams_and_other_datasets():
         stop="repeat",
     )
     assert numbers(ours) == numbers(by_index)
+
+
+def test_mixes_that_start_again_inside_each_other_have_many_epochs():
+    small = Dataset.range(9).filter(everything).shuffle(window=3)
+    inner = Dataset.mix([small, Dataset.range(100, 130)], stop="repeat")
+    outer = Dataset.mix([inner, Dataset.range(1000, 1100)], stop="repeat")
+    most = Dataset.mix([outer, Dataset.range(2000, 2010)], stop="repeat").batch(50)
+    expected = list(most.repeat(4))
+    loader = DataLoader(most)
+    assert_same([batch for e in range(4) for batch in loader.epoch(e)], expected)
+    again = most.repeat(2).take(9).repeat(3)
+    assert_same(list(DataLoader(again)), list(again))
+    assert len(list(loader.epoch(1000))) == len(expected) // 4
 
 
 def test_components_that_do_not_fit_are_named():
@@ -693,6 +800,22 @@ def test_a_failure_in_a_mix_names_the_dataset(keep):
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(RecordError, match=message):
         next(iterator)
+
+
+def test_a_mix_names_its_rows_also_where_some_of_them_are_loose():
+    ragged = Dataset.from_source([{"x": i, "t": [0] * (i % 3)} for i in range(8)])
+    loose = Dataset.mix([ragged.filter(everything), ragged], [1, 3], stop="repeat")
+    for wrong in range(8):
+
+        def picky(record, wrong=wrong):
+            if record["x"] == wrong:
+                raise ValueError("this one")
+            return True
+
+        with pytest.raises(
+            RecordError, match=r"filter\(picky\) failed on .*: ValueError: this one"
+        ):
+            list(loose.shuffle(window=16).filter(picky).batch(4))
 
 
 def mixed(weights, size=6, lanes=3):
@@ -727,6 +850,17 @@ def test_weights_may_change_at_a_restore():
     assert first.tolist() == [int(x) for x in alone[: len(first)]]
 
 
+def test_new_weights_below_a_window_warn_of_its_records():
+    def dataset(weights):
+        mix = Dataset.mix([STREAM.repeat(), Dataset.range(1000, 1060).repeat()], weights)
+        return mix.shuffle(window=8).batch(3)
+
+    old = iter(DataLoader(dataset([1, 1])))
+    next(old)
+    with pytest.warns(LoaderxWarning, match="window that was begun above the mix is filled anew"):
+        iter(DataLoader(dataset([2, 1]))).set_state(old.get_state(), strict=False)
+
+
 def test_another_batch_size_goes_on_at_the_same_rows():
     dataset = arrays(60).filter(odd).repeat()
     iterator = iter(DataLoader(dataset.batch(4)))
@@ -736,6 +870,17 @@ def test_another_batch_size_goes_on_at_the_same_rows():
         larger.set_state(iterator.get_state(), strict=False)
     ids = [int(r["x"]) for r in head(dataset, 30)]
     assert next(larger)["x"].tolist() == ids[12:18]
+
+
+def test_another_batch_size_goes_on_with_the_schedule_of_a_mix():
+    one, other = Dataset.range(60).filter(even).repeat(), Dataset.range(1000, 1060).repeat()
+    dataset = Dataset.mix([one, other], [2, 1])
+    iterator = iter(DataLoader(dataset.batch(4)))
+    head(iterator, 2)
+    larger = iter(DataLoader(dataset.batch(5)))
+    with pytest.warns(LoaderxWarning):
+        larger.set_state(iterator.get_state(), strict=False)
+    assert next(larger).tolist() == numbers(head(dataset, 13))[8:]
 
 
 # States -----------------------------------------------------------------------------------------
@@ -826,6 +971,17 @@ def test_how_long_to_run_is_not_part_of_the_state():
         assert_same(head(iterator, 2), head(endless(), 5)[3:])
 
 
+def test_a_state_of_more_passes():
+    stream = Dataset.range(10).filter(everything)
+    state = state_of(stream.repeat().batch(5), 9)
+    fewer = iter(DataLoader(stream.repeat(2).batch(5)))
+    with pytest.raises(StateError, match=r"in pass 4 \(counted from 0\), and .repeat\(2\) has 2"):
+        fewer.set_state(state)
+    enough = iter(DataLoader(stream.repeat(5).batch(5)))
+    enough.set_state(state)
+    assert [batch.tolist() for batch in enough] == [[5, 6, 7, 8, 9]]
+
+
 def test_merging_states():
     parts = [state_of(endless(), shard=(h, 4)) for h in range(4)]
     assert merge_states(parts) == merge_states(parts[::-1]) == state_of(endless())
@@ -887,6 +1043,9 @@ def test_the_epoch_of_an_endless_stream():
         next(iterator)
     assert epochs == [0] * 6 + [1] * 5
     assert iter(DataLoader(arrays(30).repeat().filter(odd).batch(4))).epoch == 0
+    skipped = iter(DataLoader(arrays(30).filter(odd).repeat().batch(5).skip(2).map(grow)))
+    head(skipped, 3)
+    assert skipped.epoch == 1
 
 
 def test_a_bounded_stream_on_hosts_says_when_it_ends_too_early():
@@ -910,6 +1069,20 @@ def test_work_can_be_shipped():
         assert_same([one.value], [other.value])
     assert work.describe(1) == "records 4 to 7 of the input"
     assert "filter(odd)" in dict(work.parts())
+
+
+def test_loaders_can_be_pickled():
+    loader = DataLoader(arrays(20).filter(odd).batch(4), engine="inline")
+    batches = list(loader)
+    assert_same(list(pickle.loads(pickle.dumps(loader))), batches)
+    iterator = iter(loader)
+    next(iterator)
+    copy = pickle.loads(pickle.dumps(iterator))  # as with a function that knows it
+    assert copy.step == 1
+    assert copy.get_state() == iterator.get_state()
+    with pytest.raises(LoaderxError, match="only the iterator itself can be iterated"):
+        next(copy)
+    assert_same(list(iterator), batches[1:])
 
 
 def test_a_lane_that_falls_far_behind_costs_no_memory():

@@ -157,3 +157,6 @@ def test_bad_arguments(text):
         Tokens(text, 4, "words")
     with pytest.raises(ArgumentError, match="empty list"):
         Tokens([], 4)
+    for wrong in (3, None, b"t.bin", ["t.bin", 3]):
+        with pytest.raises(ArgumentTypeError, match=r"`path` must be a file's path, or a list of"):
+            Tokens(wrong, 4)

@@ -15,6 +15,7 @@ from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
     check_padding,
+    check_window,
     index_table,
     mix_weights,
     say_slice,
@@ -31,6 +32,7 @@ from loaderx.errors import (
     check_bool,
     check_choice,
     check_int,
+    check_name,
     check_seed,
 )
 from loaderx.memory import Pool
@@ -266,8 +268,7 @@ class Dataset(Generic[T]):
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
-        if not isinstance(name, str):
-            raise ArgumentTypeError(f"`name` must be a string, got {name!r}.")
+        check_name("name", name)
         return self._transform("random_keys", RandomKeys(name), name, seed=seed)
 
     def _transform(
@@ -328,7 +329,7 @@ class Dataset(Generic[T]):
         own = None if seed is None else check_seed(seed)
         if window is None:
             return Dataset._of(stages.Shuffled(self._node, own))
-        node = stages.WindowShuffled(self._node, check_int("window", window, least=1), own)
+        node = stages.WindowShuffled(self._node, check_window(window), own)
         streams.check_windows(node)
         return Dataset._of(node)
 
@@ -451,7 +452,7 @@ class Dataset(Generic[T]):
                 size,
                 drop_remainder,
                 pad_remainder,
-                mask_key,
+                check_name("mask_key", mask_key),
                 padding,
                 collate_fn,
                 lanes,

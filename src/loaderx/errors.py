@@ -136,3 +136,12 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
         known = ", ".join(repr(choice) for choice in choices)
         raise ArgumentError(f"`{name}` must be one of {known}, got {value!r}.")
     return value
+
+
+def check_name(name: str, value: str) -> str:
+    """``value`` if it is a string."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(
+            f"`{name}` must be a string, got {value!r} ({type(value).__name__})."
+        )
+    return value

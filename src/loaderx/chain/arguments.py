@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.base import LIMIT
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -17,6 +18,7 @@ from loaderx.errors import (
     PositionError,
     check_choice,
     check_int,
+    check_name,
 )
 from loaderx.stages.options import OVERFLOWS, STRATEGIES, Bucketing, Packing
 from loaderx.stages.stacking import Padding
@@ -25,12 +27,11 @@ from loaderx.stages.stacking import Padding
 def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1.0] * count
-    try:
-        shares = [float(weight) for weight in weights]
-    except (TypeError, ValueError) as error:
+    if isinstance(weights, (str, bytes, Mapping)) or not isinstance(weights, Iterable):
         raise ArgumentTypeError(
             f"`weights` must be a list of numbers, one for each dataset; got {weights!r}."
-        ) from error
+        )
+    shares = [_weight(number, weight) for number, weight in enumerate(weights)]
     if len(shares) != count:
         raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
     for number, share in enumerate(shares):
@@ -40,6 +41,18 @@ def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
                 "Leave a dataset out instead of giving it no weight."
             )
     return shares
+
+
+def _weight(number: int, weight: Any) -> float:
+    try:
+        if isinstance(weight, (str, bytes)):
+            raise TypeError
+        return float(weight)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            f"`weights` must be positive numbers; weight {number} is {weight!r} "
+            f"({type(weight).__name__})."
+        ) from None
 
 
 def split_bounds(fractions: Sequence[Any], length: int) -> list[int]:
@@ -67,13 +80,21 @@ def split_bounds(fractions: Sequence[Any], length: int) -> list[int]:
     return bounds
 
 
+def check_window(window: int) -> int:
+    window = check_int("window", window, least=1)
+    if window > LIMIT:
+        raise ArgumentError(f"`window` must be at most 2**62, got {window}.")
+    return window
+
+
 def check_padding(pad_to: Mapping[str, int] | None, value: Any) -> Padding:
     if pad_to is not None and not isinstance(pad_to, Mapping):
         raise ArgumentTypeError(
             f"`pad_to` must be a dict such as {{'tokens': 512}}, got {pad_to!r}."
         )
     lengths = {
-        path: check_int(f"pad_to[{path!r}]", n, least=1) for path, n in (pad_to or {}).items()
+        check_name("pad_to", path): check_int(f"pad_to[{path!r}]", n, least=1)
+        for path, n in (pad_to or {}).items()
     }
     return Padding(lengths, value)
 
@@ -95,7 +116,10 @@ def check_packing(
             f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
         )
     least = 1 if bos is None else 2
-    rows = {path: check_int(f"lengths[{path!r}]", n, least=least) for path, n in lengths.items()}
+    rows = {
+        check_name("lengths", path): check_int(f"lengths[{path!r}]", n, least=least)
+        for path, n in lengths.items()
+    }
     check_choice("strategy", strategy, STRATEGIES)
     check_choice("overflow", overflow, OVERFLOWS)
     if max_segments is not None:
@@ -126,7 +150,7 @@ def check_packing(
     return Packing(
         rows,
         strategy,
-        check_int("window", window, least=1),
+        check_window(window),
         overflow,
         pad_value,
         max_segments,
@@ -146,12 +170,15 @@ def check_bucketing(
     pad_value: Any,
     mask_key: str,
 ) -> Bucketing:
-    if isinstance(boundaries, (str, int)) or not list(boundaries):
+    if not isinstance(boundaries, Iterable) or not list(boundaries):
         raise ArgumentTypeError(f"`boundaries` must be a list of lengths, got {boundaries!r}.")
     ends = [check_int(f"boundaries[{i}]", n, least=1) for i, n in enumerate(boundaries)]
     if any(b <= a for a, b in itertools.pairwise(ends)):
         raise ArgumentError(f"`boundaries` must rise from each to the next, got {ends}.")
-    listed = [batch_sizes] * len(ends) if hasattr(batch_sizes, "__index__") else list(batch_sizes)
+    if isinstance(batch_sizes, Iterable):
+        listed = list(batch_sizes)
+    else:
+        listed = [check_int("batch_sizes", batch_sizes, least=1)] * len(ends)
     sizes = [check_int(f"batch_sizes[{i}]", n, least=1) for i, n in enumerate(listed)]
     if len(sizes) != len(ends):
         raise ArgumentError(
@@ -160,12 +187,20 @@ def check_bucketing(
         )
     if isinstance(leaves, str):
         leaves = [leaves]
-    named = None if leaves is None else tuple(leaves)
+    if leaves is not None and not isinstance(leaves, Iterable):
+        raise ArgumentTypeError(f"`leaves` must be a name or a list of names, got {leaves!r}.")
+    named = None if leaves is None else tuple(check_name("leaves", leaf) for leaf in leaves)
     if named == ():
         raise ArgumentError("`leaves` is empty: name the leaves that have the length.")
-    span = check_int("window", window, least=1)
+    span = check_window(window)
     return Bucketing(
-        tuple(ends), tuple(sizes), named, span, bool(drop_remainder), pad_value, mask_key
+        tuple(ends),
+        tuple(sizes),
+        named,
+        span,
+        bool(drop_remainder),
+        pad_value,
+        check_name("mask_key", mask_key),
     )
 
 

@@ -242,7 +242,7 @@ class Sliced(Moved):
 
     @property
     def stage(self) -> str:
-        if self.step == 1 and self.start == 0:
+        if self.step == 1 and self.start == 0 and self.count is not None:
             return f"take({self.count})"
         if self.step == 1 and (self.count is None or self._has_last):
             return f"skip({self.start})"

@@ -197,6 +197,17 @@ def _nbytes(leaf: Any) -> int:
     return rows * int(leaf.dtype.itemsize)
 
 
+def once_through(node: Node) -> int:
+    """The records after which each of a dataset, also of an endless one, has come once."""
+    if node.length is not None:
+        return node.length
+    inner = [once_through(below) for below in node.inputs]
+    if isinstance(node, Mixed):
+        period = sum(node.tickets)
+        return max(-(-n * period // own) for n, own in zip(inner, node.tickets, strict=True))
+    return sum(inner)
+
+
 def unit_leaves(node: Node) -> Iterator[tuple[Node, list[int]]]:
     """The datasets that are read in units, each with the windows that its units must hold."""
     return ((place, windows) for place, windows in _places(node) if not place.is_stream)

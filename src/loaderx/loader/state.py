@@ -116,13 +116,31 @@ def _difference(saved: list[str], here: list[str]) -> str | None:
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
     """With other weights, record n of a mix is another one."""
-    old, new = ([mark for mark in chain if mark.startswith("mix(")] for chain in (saved, here))
+    old, new = _mixes(saved), _mixes(here)
     if old == new or not (old and new):
         return ""
     return (
         " A mix that is read by index has one position for all of its datasets: with other weights "
         "some of their records come again, and others are left out."
     )
+
+
+def _about_windows(saved: list[str], here: list[str]) -> str:
+    """With other weights, a window above a mix holds other rows."""
+    kinds = [mark.partition("(")[0].partition(" ")[0] for mark in here]
+    if _mixes(saved) == _mixes(here) or "mix" not in kinds:
+        return ""
+    above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
+    if not above:
+        return ""
+    return (
+        " The window that was begun above the mix is filled anew with the new weights: some of its "
+        "records come again, and others are left out."
+    )
+
+
+def _mixes(chain: list[str]) -> list[str]:
+    return [mark for mark in chain if mark.startswith("mix(")]
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
@@ -145,7 +163,7 @@ class StreamPosition(Frozen):
     step: int
     counters: list[int]
     positions: list[Any]
-    is_other: bool  # was it saved with another chain?
+    is_other_mix: bool  # was it saved with other weights, or other datasets, in a mix?
 
 
 def make_stream_state(
@@ -189,7 +207,8 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
         )
     else:
         warnings.warn(
-            f"the state belongs to another chain: {problem} Going on at the same rows.",
+            f"the state belongs to another chain: {problem} Going on at the same rows."
+            f"{_about_windows(saved, here)}",
             LoaderxWarning,
             stacklevel=4,
         )
@@ -200,7 +219,8 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             f"{own.stop - 1}. Join the states of all hosts with loaderx.merge_states([...])."
         )
     counters = [state.get("epoch", 0), *above]
-    return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], problem is not None)
+    other_mix = _mixes(saved) != _mixes(here)
+    return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], other_mix)
 
 
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -40,6 +40,11 @@ class StreamSetup:
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*marks(node, default_seed(node, 0)), unit_mark(node)]
         self.repeats_records = _repeats_records(self.base)
+        self._shard = shard
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The description: a plan is made of it again."""
+        return StreamSetup, (self.node, self._shard)
 
     def iterator(
         self,
@@ -79,9 +84,9 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
 
 def _repeats_records(node: Node) -> bool:
     """Is the position of a lane one of a repeat?"""
-    while node.is_stage and node.is_stream and not isinstance(node, stages.Sliced):
-        if isinstance(node, stages.Repeated) and not node.batched:
-            return True
+    while node.is_stage and node.is_stream:
+        if not node.batched and isinstance(node, (stages.Repeated, stages.Sliced)):
+            return isinstance(node, stages.Repeated)
         node = node.inputs[0]
     return False
 
@@ -225,7 +230,7 @@ class StreamIterator(LoaderIterator[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         saved = self._saved if self._workshop is None else self._here()
-        return {**super().__getstate__(), "_batches": None, "_saved": saved}
+        return {**super().__getstate__(), "_batches": None, "_place": None, "_saved": saved}
 
     def _rows_between(self, start: int, stop: int) -> int:
         if self._batches is None:  # it has just been stopped, and counted
@@ -300,7 +305,7 @@ class StreamIterator(LoaderIterator[T]):
         self._stop()
         before = (self._position, self._saved, self._fresh)
         self._position = found.step
-        self._saved, self._fresh = (found.counters, found.positions), found.is_other
+        self._saved, self._fresh = (found.counters, found.positions), found.is_other_mix
         try:
             run = self._begin()  # a state that does not fit is refused here, not at the next batch
             self._saved, self._fresh = run.position(self._position), False

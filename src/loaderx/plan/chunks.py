@@ -168,7 +168,8 @@ class Apply(UnitStage):
             return chunk.with_run(self.transform.on_records(as_records(chunk.run), extra, fail))
         if not len(chunk):
             return chunk
-        tree = self.transform.on_batch(as_stacked(chunk.run, job, chunk.name), extra, fail)
+        given = as_stacked(chunk.run, job, chunk.name, self.stage)
+        tree = self.transform.on_batch(given, extra, fail)
         problem = rows_problem(tree, len(chunk))
         if problem is not None:
             raise fail(None, problem)
@@ -206,7 +207,7 @@ class Filter(UnitStage):
             return chunk
         fail = chunk.fail(self.stage)
         if self.wants:
-            tree = as_stacked(chunk.run, job, chunk.name)
+            tree = as_stacked(chunk.run, job, chunk.name, self.stage)
             chunk = chunk.with_run(Stacked(tree, count))
             mask = self._mask(tree, count, fail)
         else:
@@ -372,17 +373,21 @@ class Pack(UnitStage):
         if chunk.keys is not None:
             begins = np.concatenate([found.start for _, found in parts])
             keys = fold(chunk.keys[first], begins, PIECE)
-        trees = [Stacked(found.tree, found.count) for _, found in parts]
-        run = trees[0] if len(trees) == 1 else joined(trees)
+        run = joined([Stacked(found.tree, found.count) for _, found in parts])
         return chunk._with(run, keys, places, chunk.origins[first])
 
 
-def joined(runs: Sequence[Stacked]) -> Stacked:
-    """Stacked runs of one structure as one run."""
-    first, structure = flatten(runs[0].tree)
-    columns = [flatten(run.tree)[0] for run in runs]
-    leaves = [np.concatenate([column[i] for column in columns]) for i in range(len(first))]
-    return Stacked(structure.build(leaves), sum(run.count for run in runs))
+def joined(runs: Sequence[Stacked]) -> Run:
+    """Stacked runs as one run: of arrays where they look alike, else of records."""
+    if len(runs) == 1:
+        return runs[0]
+    flat = [flatten(run.tree) for run in runs]
+    looks = {(shape, *[(leaf.dtype, leaf.shape[1:]) for leaf in leaves]) for leaves, shape in flat}
+    if len(looks) > 1:  # keys in another order, or another dtype: whoever stacks them will see
+        return [record for run in runs for record in as_records(run)]
+    columns = zip(*[leaves for leaves, _ in flat], strict=True)
+    tree = flat[0][1].build([np.concatenate(column) for column in columns])
+    return Stacked(tree, sum(run.count for run in runs))
 
 
 class Bucket(UnitStage):

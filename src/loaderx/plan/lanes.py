@@ -49,6 +49,10 @@ class Reader:
         """Goes back; with ``fresh`` mixes begin their schedule anew (their weights changed)."""
         raise NotImplementedError
 
+    def passes(self) -> int:
+        """How often an endless reader has gone through its data; 0 where it ends or none knows."""
+        return 0
+
 
 def _numbers(state: Any, count: int) -> list[Any]:
     if not isinstance(state, (list, tuple)) or len(state) != count:
@@ -73,7 +77,7 @@ class UnitReader(Reader):
         units = plan.units
         self.rounds = rounds_of(units, lanes)
         self.units = self.rounds if units is None else len(range(lane, units, lanes))
-        self.patience = _patience(plan)
+        self.lanes, self.patience = lanes, _patience(plan)
         self.start((0,) * len(plan.passes))
 
     def start(self, path: Path) -> None:
@@ -122,6 +126,11 @@ class UnitReader(Reader):
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         unit, used = map(_whole, _numbers(state, 2))
         self._go(path, unit, used)
+
+    def passes(self) -> int:
+        if self.plan.length is not None:
+            return 0
+        return self.unit * self.lanes * self.plan.rows // max(1, self.plan.longest)
 
 
 def _patience(plan: UnitPlan) -> int | None:
@@ -177,9 +186,17 @@ class RepeatReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         number, below = _numbers(state, 2)
+        if self.count is not None and _whole(number) >= self.count:
+            raise StateError(
+                f"the state is in pass {number} (counted from 0), and {self.stage} has "
+                f"{self.count}. Was it saved with more of them?"
+            )
         self.path, self.number, self.barren = path, _whole(number), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
+
+    def passes(self) -> int:
+        return max(self.number if self.count is None else 0, self.below.passes())
 
 
 class SliceReader(Reader):
@@ -215,6 +232,9 @@ class SliceReader(Reader):
         passed, below = _numbers(state, 2)
         self.passed = _whole(passed)
         self.below.restore(path, below, fresh=fresh)
+
+    def passes(self) -> int:
+        return 0 if self.count is not None else self.below.passes()
 
 
 class MixReader(Reader):
@@ -278,6 +298,9 @@ class MixReader(Reader):
         for part, inner in zip(self.parts, parts, strict=True):
             part.restore(path, inner, fresh=fresh)
 
+    def passes(self) -> int:
+        return min(part.passes() for part in self.parts)
+
 
 class AgainMixReader(MixReader):
     """A mix whose components start again, until the last of them has ended."""
@@ -311,11 +334,13 @@ class ChunkReader(Reader):
         finish: Finish,
         window: int | None,
         ordinals: Sequence[int],
+        lanes: int,
         make_job: Callable[[], Job],
         note: Note,
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
+        self.patience = 4 * lanes  # passes over an endless input without a row
         self.make_job, self.note = make_job, note
         self._begin((0,) * len(ordinals))
 
@@ -325,6 +350,7 @@ class ChunkReader(Reader):
         self.left = 0  # rows to be passed over before the next one: a state was restored
         self.piece: Piece | None = None
         self.below_state: Any = None
+        self.fruitful: int | None = None  # the pass below that gave the last row
 
     def start(self, path: Path) -> None:
         self._begin(path)
@@ -370,17 +396,37 @@ class ChunkReader(Reader):
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
         self.piece = Piece.of(output, self.finish.padding)
         self.note(output)
+        self._judge()
         return True
 
+    def _judge(self) -> None:
+        """Gives an endless input up of which nothing comes through."""
+        now = self.below.passes()
+        if self.fruitful is None or (self.piece is not None and self.piece.count):
+            self.fruitful = now
+        elif now - self.fruitful > self.patience:
+            listed = ", ".join(f".{stage.stage}" for stage in self.stages)
+            raise LoaderxError(
+                f"no record came through {listed} in {self.patience} passes over an endless "
+                "dataset: a filter lets nothing through. Look at what it returns."
+            )
+
+    def passes(self) -> int:
+        return self.below.passes()
+
     def _chunk(self, pieces: list[Piece]) -> Chunk:
-        names = [piece.name(i) for piece in pieces for i in range(piece.count) if piece.names]
+        named = any(piece.names for piece in pieces)
+        names = [piece.name(i) for piece in pieces for i in range(piece.count) if named]
         count = sum(piece.count for piece in pieces)
+        first = pieces[0].first
         run = pieces[0].as_run()
         if len(pieces) > 1:
             run = [record for piece in pieces for record in piece.as_records()]
 
         def identify(number: int) -> tuple[int | None, str]:
-            return number, names[number] if names else f"row {number} of window {self.number}"
+            return first + number, names[
+                number
+            ] if names else f"row {number} of window {self.number}"
 
         return Chunk(
             run,
@@ -415,9 +461,16 @@ class IterableReader(Reader):
     """Records of an iterable.  State: records read, and the source's own state."""
 
     def __init__(
-        self, source: IterableSource, lane: int, lanes: int, ordinals: Sequence[int], keyed: bool
+        self,
+        source: IterableSource,
+        stage: str,
+        lane: int,
+        lanes: int,
+        ordinals: Sequence[int],
+        keyed: bool,
     ) -> None:
-        self.source, self.lane, self.lanes = source, lane, lanes
+        self.source, self.stage = source, stage
+        self.lane, self.lanes = lane, lanes
         self.ordinals, self.keyed = ordinals, keyed
         self.path: Path = (0,) * len(ordinals)
         self.opened: OpenIterable | None = None
@@ -440,17 +493,14 @@ class IterableReader(Reader):
             except LoaderxError:
                 raise
             except Exception as error:
-                raise self._failed(error) from error
+                raise self._failure(error) from error
         return min(n, len(self.records))
 
-    def _failed(self, error: Exception) -> RecordError:
-        stage = f"reading from_iterable({self.source.name})"
-        if self.opened is None:
-            return RecordError(f"{stage} failed as it was opened: {say(error)}", stage=stage)
-        index = self.opened.count
-        return RecordError(
-            f"{stage} failed on record {index}: {say(error)}", index=index, stage=stage
-        )
+    def _failure(self, error: Exception) -> RecordError:
+        number = None if self.opened is None else self.opened.count
+        where = "when it was opened" if number is None else f"on record {number}"
+        text = f"{self.stage} failed {where}: {say(error)}"
+        return RecordError(text, index=number, stage=self.stage)
 
     def take(self, n: int) -> Piece:
         assert self.opened is not None
@@ -462,7 +512,7 @@ class IterableReader(Reader):
             key = epoch_child(key, np.array([number]), ordinal)
         keys = fold(key, numbers, ROW) if self.keyed else None
         names = [f"record {number}" for number in numbers.tolist()]
-        return Piece(n, keys, None, None, records, names)
+        return Piece(n, keys, None, None, records, names, first=first)
 
     def state(self) -> Any:
         """Where the next record is; asked for only when all that was read has been taken."""

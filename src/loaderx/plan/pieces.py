@@ -20,9 +20,12 @@ class Piece:
     """A run of rows: stacked leaves, or single records (with names, for messages).
 
     Of the leaves all rows are meant, or those that ``chosen`` says; they may be padded already.
+    ``first`` is the index of the first row, for rows that are counted.
     """
 
-    __slots__ = ("chosen", "count", "keys", "leaves", "names", "padding", "records", "structure")
+    __slots__ = (
+        "chosen", "count", "first", "keys", "leaves", "names", "padding", "records", "structure",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,8 +37,10 @@ class Piece:
         names: list[str] | None = None,
         chosen: npt.NDArray[np.int64] | None = None,
         padding: Padding = NO_PADDING,
+        first: int = 0,
     ) -> None:
-        self.count, self.keys, self.chosen = count, keys, chosen
+        self.count, self.first = count, first
+        self.keys, self.chosen = keys, chosen
         self.padding = padding
         self.leaves, self.structure = leaves, structure
         self.records, self.names = records, names

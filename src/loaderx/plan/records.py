@@ -205,7 +205,7 @@ class Apply(Inner):
         if not self.stacked:
             return self.transform.on_records(as_records(run), extra, fail)
         count = len(rows)
-        tree = as_stacked(run, job, self.child.namer(rows))
+        tree = as_stacked(run, job, self.child.namer(rows), self.stage)
         tree = self.transform.on_batch(tree, extra, fail)
         problem = rows_problem(tree, count)
         if problem is not None:
@@ -458,9 +458,14 @@ def as_records(run: Run) -> list[Any]:
     return [structure.build(row) for row in zip(*leaves, strict=True)]
 
 
-def as_stacked(run: Run, job: Job, name: Callable[[int], str]) -> Tree:
-    """The run as one tree of arrays that the caller owns."""
-    return run.tree if isinstance(run, Stacked) else stack(run, job.lend, name)
+def as_stacked(run: Run, job: Job, name: Callable[[int], str], stage: str) -> Tree:
+    """The run as one tree of arrays that the caller owns, for a stage of stacked runs."""
+    if isinstance(run, Stacked):
+        return run.tree
+    try:
+        return stack(run, job.lend, name)
+    except StackError as error:
+        raise StackError(f"{stage} is given stacked runs of records: {error}") from error
 
 
 def rows_problem(tree: Tree, count: int) -> StackError | None:

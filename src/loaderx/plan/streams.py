@@ -27,7 +27,9 @@ from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys
 
 MANY_PASSES = 1 << 36
-INNER_PASSES = 1 << 24  # of a repeat below another one
+PASS_BITS = 24  # for the passes of a repeat below another one
+INNER_PASSES = 1 << PASS_BITS
+ALL_PASS_BITS = 40  # where several such repeats stand in each other
 FEW_RECORDS = 10_000  # before a filter is judged
 FEW_ROWS = 64
 
@@ -73,7 +75,7 @@ class StreamPlan:
         passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
         while cut is not None and node is not cut:
             if isinstance(node, stages.Repeated):
-                passes.append((INNER_PASSES, node.repeats))
+                passes.append((node.epochs or INNER_PASSES, node.repeats))
             elif isinstance(node, stages.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
@@ -103,8 +105,7 @@ class Builder:
             case stages.Seeded():
                 return self.records(node.input, above, passes, finish)
             case stages.Repeated():
-                times = INNER_PASSES if node.epochs is None else node.epochs
-                inner = [*passes, (times, node.repeats)]
+                inner = [*passes, (node.epochs or INNER_PASSES, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
                 many = self.plan.lanes
@@ -115,10 +116,10 @@ class Builder:
                 return repeated
             case stages.Sliced():
                 pushed, rest = _split(above)
-                if any(isinstance(stage, chunks.Guard) for stage in pushed):
-                    pushed, rest = [], [*above]  # what fails has been counted
+                if guards := _first_guard(above):
+                    pushed, rest = [], [*above]  # what fails above has been counted
                 last = finish if not rest else self.plan.loose
-                below = self.records(node.input, pushed, passes, last)
+                below = self.records(node.input, [*pushed, *guards], passes, last)
                 begin, count = node.start, node.count
 
                 def sliced(reading: Reading, lane: int) -> lanes.Reader:
@@ -174,15 +175,14 @@ class Builder:
         plan = self.plan
         wish = next((stage.wants for stage in above if stage.wants is not None), finish.stacked)
         windows = [stage.window for stage in above if stage.window is not None]
-        lengths = [below.length for below in node.below() if below.length is not None]
         leaf = units.UnitPlan(
             self.compiler.of_records(node, stacked=wish),
             above,
             finish,
             rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
             length=node.length,
-            longest=max(lengths, default=0),
-            passes=passes,
+            longest=streams.once_through(node),
+            passes=_numbered(passes),
             keyed=plan.keyed,
         )
         number = len(plan.leaves)
@@ -204,6 +204,7 @@ class Builder:
         finish: units.Finish,
     ) -> Make:
         pushed, rest = _split(above)
+        pushed += _first_guard(rest)
         last = finish if not rest else self.plan.loose
         inner = [*passes, (INNER_PASSES, node.repeats)] if node.stop == "repeat" else passes
         parts = [
@@ -234,11 +235,11 @@ class Builder:
         passes: list[tuple[int, int]],
         finish: units.Finish,
     ) -> Make:
-        source, plan = node.source, self.plan
+        source, stage, plan = node.source, node.stage, self.plan
         ordinals = [ordinal for _, ordinal in passes]
 
         def iterable(reading: Reading, lane: int) -> lanes.Reader:
-            return lanes.IterableReader(source, lane, plan.lanes, ordinals, plan.keyed)
+            return lanes.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
 
         return self._chunked(iterable, above, passes, finish)
 
@@ -252,11 +253,12 @@ class Builder:
         windows = [stage.window for stage in above if stage.window is not None]
         window = max(windows, default=None)
         ordinals = [ordinal for _, ordinal in passes]
+        many = self.plan.lanes
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
             notes = reading.notes
             return lanes.ChunkReader(
-                below(reading, lane), above, finish, window, ordinals, notes.job, notes.note
+                below(reading, lane), above, finish, window, ordinals, many, notes.job, notes.note
             )
 
         return chunked
@@ -270,6 +272,18 @@ def _split(
         if not stage.is_one_to_one:
             return list(above[:number]), list(above[number:])
     return list(above), []
+
+
+def _numbered(passes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The passes with a bound for each, so that their product leaves room for the units."""
+    unknown = sum(count == INNER_PASSES for count, _ in passes)
+    most = 1 << min(PASS_BITS, ALL_PASS_BITS // max(1, unknown))
+    return [(most if count == INNER_PASSES else count, ordinal) for count, ordinal in passes]
+
+
+def _first_guard(above: Sequence[chunks.UnitStage]) -> Sequence[chunks.UnitStage]:
+    """The on_error that also guards what stands below these stages, if there is one."""
+    return [stage for stage in above if isinstance(stage, chunks.Guard)][:1]
 
 
 class Notes:

@@ -93,7 +93,7 @@ class UnitPlan:
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows, self.length = rows, length
-        self.longest = longest  # of the datasets below, for one that is endless
+        self.longest = longest  # records until all have come once, for a dataset that is endless
         self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
         self.window = self._borrowed()

@@ -121,12 +121,15 @@ class OpenIterable:
             )
 
     def read(self, most: int) -> list[Any]:
-        """The next records, fewer than ``most`` at the end."""
+        """The next records, fewer than ``most`` at the end.
+
+        If the iterable fails, ``count`` is the number of the record that it failed on.
+        """
         found: list[Any] = []
         try:
-            found.extend(itertools.islice(self._records, most))
+            found.extend(itertools.islice(self._records, most))  # also what came before a failure
         finally:
-            self.count += len(found)  # after a failure, the number of the record that failed
+            self.count += len(found)
         self.ended = self.ended or len(found) < most
         return found
 

@@ -8,7 +8,7 @@ matrix that begins one token later.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,7 @@ class Tokens:
         self.stride = self.length if stride is None else check_int("stride", stride, least=1)
         self.targets = bool(targets)
         self._dtype = None if dtype is None else _whole_numbers(dtype)
-        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-        if not paths:
-            raise ArgumentError("`path` is an empty list: name at least one file.")
-        self.paths = [os.path.abspath(os.fspath(one)) for one in paths]
+        self.paths = [os.path.abspath(os.fspath(one)) for one in _paths(path)]
         self._open()
 
     def _open(self) -> None:
@@ -191,6 +188,21 @@ class Tokens:
 
 def _reopen(paths: Any, length: int, dtype: Any, stride: int, targets: bool) -> Tokens:
     return Tokens(paths, length, dtype, stride, targets=targets)
+
+
+def _paths(path: Any) -> list[PathLike]:
+    if isinstance(path, (str, os.PathLike)):
+        return [path]
+    paths = list(path) if isinstance(path, Iterable) and not isinstance(path, bytes) else [path]
+    for one in paths:
+        if not isinstance(one, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"`path` must be a file's path, or a list of them; got {one!r} "
+                f"({type(one).__name__})."
+            )
+    if not paths:
+        raise ArgumentError("`path` is an empty list: name at least one file.")
+    return paths
 
 
 def _whole_numbers(dtype: npt.DTypeLike) -> np.dtype[Any]:

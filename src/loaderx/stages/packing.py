@@ -30,7 +30,10 @@ Name = Callable[[int], str]
 
 
 class Packed:
-    """The rows of a window, and for each its first record and where in that record it begins."""
+    """The rows of a window, and for each its first record and where in that record it begins.
+
+    Where it begins counts the entries of all leaves, so that no two rows begin at the same place.
+    """
 
     __slots__ = ("capacity", "count", "first", "start", "tokens", "tree")
 
@@ -330,7 +333,7 @@ def _write(
                 parts.write_ids(mark)
             else:
                 parts.write_positions(mark)
-            extra.append((template.format(path), mark))
+            extra.append((template.replace("{}", path), mark))
     paths = structure.paths()
     for path, column in zip(paths, columns, strict=True):
         if path not in out:
@@ -340,9 +343,9 @@ def _write(
         tree = add_leaf(tree, path, mark, "pack")
     capacity = grid.count * sum(options.lengths[path] for path in leaves)
     tokens = int(sizes.sum()) + grid.count * options.heads * len(leaves)
-    return Packed(
-        tree, segments.record[grid.first], segments.begin[0, grid.first], tokens, capacity
-    )
+    # Of the pieces of a record, each begins further on than the last in one leaf at least.
+    start = segments.begin[:, grid.first].sum(axis=0)
+    return Packed(tree, segments.record[grid.first], start, tokens, capacity)
 
 
 class _Parts:

@@ -47,9 +47,10 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
     _, structure = flatten(records[0])
     columns = columns_of(records, structure, name)
     paths = structure.paths()
-    if not paths:
-        hint = "; did its source forget its `return`?" if records[0] is None else "."
-        raise StackError(f"cannot stack: {name(0)} is {records[0]!r}, which holds nothing{hint}")
+    if records[0] is None:
+        raise StackError(
+            f"cannot stack: {name(0)} is None; did its source or its function forget its `return`?"
+        )
     for path in padding.lengths:
         if path not in paths:
             raise StackError(
@@ -240,26 +241,27 @@ def unpadded(record: Any, padding: Padding) -> Any:
 
 def _unpadded(record: Any, path: str) -> Any:
     key, _, rest = path.partition(".")
-    if rest:
+    if rest and key in record:
         return {**record, key: _unpadded(record[key], rest)}
+    key = path
     length = record[f"{key}_length"]
     found = {name: leaf for name, leaf in record.items() if name != f"{key}_length"}
     return {**found, key: found[key][:length]}
 
 
 def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
-    """The batch with one more leaf, at a dotted path of dict keys."""
+    """The batch with one more leaf, at a dotted path of dict keys (which may have dots, too)."""
     key, _, rest = path.partition(".")
     if not isinstance(batch, dict):
         raise StackError(
             f"`{asked_by}` adds a leaf {path!r}, so records must be dicts; "
             f"these are {type(batch).__name__}. Make a dict of them in .map() first."
         )
-    if rest:
+    if rest and key in batch:
         return {**batch, key: add_leaf(batch[key], rest, leaf, asked_by)}
-    if key in batch:
-        raise StackError(f"`{asked_by}` adds a leaf {key!r}, but records have one already.")
-    return {**batch, key: leaf}
+    if path in batch:
+        raise StackError(f"`{asked_by}` adds a leaf {path!r}, but records have one already.")
+    return {**batch, path: leaf}
 
 
 def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
