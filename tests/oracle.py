@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain import joined, stages
+from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.order.permutation import permute
@@ -43,29 +43,29 @@ def elements(dataset: Any) -> list[Any]:
 def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
     """The address of an element in the node's input, for stages that only move elements."""
     match node:
-        case stages.Seeded():
+        case chain.Seeded():
             return epoch, p
-        case stages.Repeated():
+        case chain.Repeated():
             rounds, inside = divmod(p, node.input.length)
             return _child(epoch, rounds, node.repeats), inside
-        case stages.Shuffled():
+        case chain.Shuffled():
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             return epoch, _permuted(p, node.length, fold_int(epoch, stage, ORDER))
-        case stages.WindowShuffled():
+        case chain.WindowShuffled():
             window, inside = divmod(p, node.window)
             first = window * node.window
             rest = node.window if node.length is None else min(node.window, node.length - first)
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
             return epoch, first + _permuted(inside, rest, key)
-        case stages.Part():
+        case chain.Part():
             if node.seed is None:
                 return epoch, node.start + p
             stage = fold_int(node.seed, 0, PART)
             return epoch, _permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
-        case stages.Sliced():
+        case chain.Sliced():
             return epoch, node.start + p * node.step
-        case stages.Picked():
+        case chain.Picked():
             seen = int((node.table[:p] == node.table[p]).sum())
             return _child(epoch, seen, node.repeats), int(node.table[p])
     return None
@@ -81,7 +81,7 @@ def _permuted(p: int, length: int, key: int) -> int:
 
 def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     """Component, epoch and position for concatenate and mix."""
-    if isinstance(node, joined.Concatenated):
+    if isinstance(node, chain.Concatenated):
         for number, part in enumerate(node.components):
             if part.length is None or p < part.length:
                 return number, epoch, p
@@ -99,7 +99,7 @@ def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     return component, epoch, inside
 
 
-def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
+def _keyed(node: chain.Transformed, key: int, seed: int) -> int:
     return fold_int(key, fold_int(node.seed(seed), node.random_stages, STAGE), STAGE)
 
 
@@ -108,23 +108,23 @@ def _record(node: Node, epoch: int, p: int, seed: int) -> Row:
     if moved is not None:
         return _record(node.input, *moved, seed)
     match node:
-        case stages.FromSource():
+        case chain.FromSource():
             value = node.source.records(np.array([p]))[0]
             return value, fold_int(epoch, p, ROW)
-        case stages.Guarded():
+        case chain.Guarded():
             return _record(node.input, epoch, p, seed)
-        case stages.Transformed():
+        case chain.Transformed():
             value, key = _record(node.input, epoch, p, seed)
             return _transformed(node, value, key, p, seed), key
-        case stages.Unbatched():
+        case chain.Unbatched():
             return _unbatched(node.input, epoch, p, seed)
-        case joined.Zipped():
+        case chain.Zipped():
             rows = [_record(part, epoch, p, default_seed(part, seed)) for part in node.components]
             key = rows[0][1]
             for _, other in rows[1:]:
                 key = fold_int(key, other, BRANCH)
             return node.structure.build([value for value, _ in rows]), key
-        case joined.Concatenated() | joined.Mixed():
+        case chain.Concatenated() | chain.Mixed():
             component, inner, inside = _route(node, epoch, p)
             part = node.components[component]
             value, key = _record(part, inner, inside, default_seed(part, seed))
@@ -132,7 +132,7 @@ def _record(node: Node, epoch: int, p: int, seed: int) -> Row:
     raise AssertionError(type(node))
 
 
-def _transformed(node: stages.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
+def _transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
     transform = node.transform
     if node.stacked:
         batch, _ = _on_batch(node, stack([value]), [key], p, seed)
@@ -168,20 +168,20 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
     if moved is not None:
         return _batch(node.input, *moved, seed)
     match node:
-        case stages.Guarded():
+        case chain.Guarded():
             return _batch(node.input, epoch, k, seed)
-        case stages.Transformed():
+        case chain.Transformed():
             batch, keys = _batch(node.input, epoch, k, seed)
             return _on_batch(node, batch, keys, k, seed)
-        case stages.Batched():
+        case chain.Batched():
             return _cut(node, epoch, k, seed)
-        case joined.Zipped():
+        case chain.Zipped():
             parts = [_batch(part, epoch, k, default_seed(part, seed)) for part in node.components]
             keys = parts[0][1]
             for _, others in parts[1:]:
                 keys = [fold_int(a, b, BRANCH) for a, b in zip(keys, others)]
             return node.structure.build([batch for batch, _ in parts]), keys
-        case joined.Concatenated() | joined.Mixed():
+        case chain.Concatenated() | chain.Mixed():
             component, inner, inside = _route(node, epoch, k)
             part = node.components[component]
             batch, keys = _batch(part, inner, inside, default_seed(part, seed))
@@ -189,7 +189,7 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
     raise AssertionError(type(node))
 
 
-def _cut(node: stages.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
+def _cut(node: chain.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
     total = node.input.length
     wanted = range(k * node.size, (k + 1) * node.size)
     real = [p for p in wanted if total is None or p < total]
@@ -212,7 +212,7 @@ def _unbatched(node: Node, epoch: int, p: int, seed: int) -> Row:
     while True:
         batch, keys = _batch(node, epoch, k, seed)
         count = len(flatten(batch)[0][0])
-        padded = next((n for n in node.below() if isinstance(n, stages.Batched)), None)
+        padded = next((n for n in node.below() if isinstance(n, chain.Batched)), None)
         if padded.pad_remainder:
             count = int(batch[padded.mask_key].sum())
         if p < count:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import oracle
-from loaderx.chain import joined, stages, streams
+from loaderx import chain
+from loaderx.chain import streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
@@ -37,22 +38,22 @@ def elements(dataset: Any) -> Iterator[Any]:
 
 def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
     match node:
-        case stages.Batched():
+        case chain.Batched():
             yield from _cut(node, epoch, seed)
-        case stages.Repeated():
+        case chain.Repeated():
             for q in itertools.count() if node.epochs is None else range(node.epochs):
                 yield from _batches(node.input, oracle._child(epoch, q, node.repeats), seed)
-        case stages.Sliced():
+        case chain.Sliced():
             stop = None if node.count is None else node.start + node.count
             yield from itertools.islice(_batches(node.input, epoch, seed), node.start, stop)
-        case stages.Transformed():
+        case chain.Transformed():
             for number, (batch, keys) in enumerate(_batches(node.input, epoch, seed)):
                 yield oracle._on_batch(node, batch, keys, number, seed)
         case _:
             yield from _batches(node.inputs[0], epoch, seed)
 
 
-def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+def _cut(node: chain.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
     masked = streams.only_masks(node.input)
     lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
@@ -80,10 +81,8 @@ def _lane(
 ) -> Iterator[Row]:
     """The rows of one lane; ``masked``: of a stream that only masks."""
     above: list[Node] = []
-    while node.is_stream and not isinstance(
-        node, (joined.Mixed, streams.FromIterable, stages.Sliced)
-    ):
-        if not isinstance(node, stages.Seeded):
+    while node.is_stream and not isinstance(node, (chain.Mixed, chain.FromIterable, chain.Sliced)):
+        if not isinstance(node, chain.Seeded):
             above.insert(0, node)
         node = node.inputs[0]
     for e, inner in _passes(above, epoch):
@@ -92,7 +91,7 @@ def _lane(
 
 def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
     """Epoch keys of all passes of the repeats above, outermost first."""
-    repeats = [node for node in reversed(above) if isinstance(node, stages.Repeated)]
+    repeats = [node for node in reversed(above) if isinstance(node, chain.Repeated)]
 
     def nested(number: int, key: int) -> Iterator[int]:
         if number == len(repeats):
@@ -110,7 +109,7 @@ def _one_pass(
     node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int,
     masked: bool,
 ) -> Iterator[Row]:  # fmt: skip
-    above = [stage for stage in above if not isinstance(stage, stages.Repeated)]
+    above = [stage for stage in above if not isinstance(stage, chain.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
         size = streams.unit_rows(node, windows, lanes, masked=masked)
@@ -136,14 +135,14 @@ def _one_pass(
 
 def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
     match node:
-        case stages.Sliced():
+        case chain.Sliced():
             stop = None if node.count is None else node.start + node.count
             inner = _lane(node.input, epoch, lane, lanes, seed)
             yield from itertools.islice(inner, node.start, stop)
-        case streams.FromIterable():
+        case chain.FromIterable():
             for number, record in enumerate(node.source.make(lane, lanes)):
                 yield record, fold_int(epoch, number, ROW)
-        case joined.Mixed():
+        case chain.Mixed():
             yield from _mixed(node, epoch, lane, lanes, seed)
 
 
@@ -172,9 +171,9 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
 
 
 def _window(node: Node) -> int | None:
-    if isinstance(node, stages.WindowShuffled):
+    if isinstance(node, chain.WindowShuffled):
         return node.window
-    return node.options.window if isinstance(node, streams.PackedRecords) else None
+    return node.options.window if isinstance(node, chain.PackedRecords) else None
 
 
 def _through(
@@ -188,30 +187,30 @@ def _through(
 
 def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) -> Iterator[Placed]:
     match node:
-        case stages.Transformed():
+        case chain.Transformed():
             for place, value, key in rows:
                 yield place, oracle._transformed(node, value, key, 0, seed), key
-        case streams.Filtered():
+        case chain.Filtered():
             for place, value, key in rows:
                 argument = oracle.stack([value]) if node.stacked else value
                 if np.all(node.function.call(argument)):
                     yield place, value, key
-        case streams.FlatMapped():
+        case chain.FlatMapped():
             for place, value, key in rows:
                 for number, made in enumerate(node.function.call(value)):
                     yield place, made, fold_int(key, number, CHILD)
-        case stages.WindowShuffled():
+        case chain.WindowShuffled():
             stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):
                     moved = group[oracle._permuted(i, len(group), key)]
                     yield place, moved[1], moved[2]
-        case streams.PackedRecords():
+        case chain.PackedRecords():
             for _, group in _windows(rows, node.options.window, first):
                 for value, key in packed([(v, k) for _, v, k in group], node.options):
                     yield group[0][0], value, key
-        case stages.Guarded():
+        case chain.Guarded():
             yield from rows
 
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, o
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain import joined, stages, streams
+from loaderx import chain
+from loaderx.chain import streams
 from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
@@ -95,7 +96,7 @@ class Dataset(Generic[T]):
                 )
         arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
+        object.__setattr__(self, "_node", chain.FromSource(ArraySource(tree, "from_file")))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -121,7 +122,7 @@ class Dataset(Generic[T]):
         """
         if isinstance(keys, str):
             raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
+        return Dataset._of(chain.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
     def from_arrays(tree: Tree = None, /, **leaves: Any) -> Dataset[Any]:
@@ -132,7 +133,7 @@ class Dataset(Generic[T]):
         """
         if tree is not None and leaves:
             raise ArgumentTypeError("give either one tree or named arrays, not both.")
-        return Dataset._of(stages.FromSource(ArraySource(leaves if tree is None else tree)))
+        return Dataset._of(chain.FromSource(ArraySource(leaves if tree is None else tree)))
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
@@ -145,7 +146,7 @@ class Dataset(Generic[T]):
         """
         if isinstance(source, Dataset):
             return source
-        return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
+        return Dataset._of(chain.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
     def from_iterable(iterable: Iterable[Any] | Callable[..., Iterable[Any]]) -> Dataset[Any]:
@@ -161,19 +162,19 @@ class Dataset(Generic[T]):
         >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
         [[0, 1], [2, 3], [4]]
         """
-        return Dataset._of(streams.FromIterable(IterableSource(iterable)))
+        return Dataset._of(chain.FromIterable(IterableSource(iterable)))
 
     @staticmethod
     def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
         """The numbers of `range`, as int64."""
-        return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
+        return Dataset._of(chain.FromSource(RangeSource(start, stop, step)))
 
     # Joins ------------------------------------------------------------------------------------
 
     @staticmethod
     def concatenate(datasets: Iterable[Dataset[T]]) -> Dataset[T]:
         """One dataset after the other."""
-        return Dataset._of(joined.Concatenated(_nodes("concatenate", datasets)))
+        return Dataset._of(chain.Concatenated(_nodes("concatenate", datasets)))
 
     @staticmethod
     def zip(datasets: Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]) -> Dataset[Any]:
@@ -184,7 +185,7 @@ class Dataset(Generic[T]):
         else:
             nodes = _nodes("zip", datasets)
             tree = tuple(0 for _ in nodes)
-        return Dataset._of(joined.Zipped(nodes, flatten(tree)[1]))
+        return Dataset._of(chain.Zipped(nodes, flatten(tree)[1]))
 
     @staticmethod
     def mix(
@@ -206,7 +207,7 @@ class Dataset(Generic[T]):
         nodes = _nodes("mix", datasets)
         shares = mix_weights(weights, len(nodes))
         check_choice("stop", stop, ("first_exhausted", "repeat"))
-        return Dataset._of(joined.Mixed(nodes, tickets(shares), stop))
+        return Dataset._of(chain.Mixed(nodes, tickets(shares), stop))
 
     # Stages on elements -----------------------------------------------------------------------
 
@@ -256,7 +257,7 @@ class Dataset(Generic[T]):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(streams.Filtered(self._node, resolve(f, "filter"), batched))
+        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), batched))
 
     def flat_map(self, f: Any) -> Dataset[Any]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -264,7 +265,7 @@ class Dataset(Generic[T]):
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return Dataset._of(streams.FlatMapped(self._node, resolve(f, "flat_map")))
+        return Dataset._of(chain.FlatMapped(self._node, resolve(f, "flat_map")))
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
@@ -286,7 +287,7 @@ class Dataset(Generic[T]):
             )
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
-            stages.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
+            chain.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
         )
 
     def apply(self, transforms: Any) -> Dataset[Any]:
@@ -328,14 +329,14 @@ class Dataset(Generic[T]):
         """
         own = None if seed is None else check_seed(seed)
         if window is None:
-            return Dataset._of(stages.Shuffled(self._node, own))
-        node = stages.WindowShuffled(self._node, check_window(window), own)
+            return Dataset._of(chain.Shuffled(self._node, own))
+        node = chain.WindowShuffled(self._node, check_window(window), own)
         streams.check_windows(node)
         return Dataset._of(node)
 
     def seed(self, n: int) -> Dataset[T]:
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
-        return Dataset._of(stages.Seeded(self._node, check_seed(n)))
+        return Dataset._of(chain.Seeded(self._node, check_seed(n)))
 
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
         """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
@@ -344,7 +345,7 @@ class Dataset(Generic[T]):
             raise ArgumentError(
                 f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
             )
-        return Dataset._of(stages.Repeated(self._node, epochs))
+        return Dataset._of(chain.Repeated(self._node, epochs))
 
     def take(self, n: int) -> Dataset[T]:
         """The first ``n`` elements."""
@@ -361,7 +362,7 @@ class Dataset(Generic[T]):
         return self._slice(n, 1, None if length is None else length - n)
 
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
-        return Dataset._of(stages.Sliced(self._node, start, step, count))
+        return Dataset._of(chain.Sliced(self._node, start, step, count))
 
     def split(
         self, *fractions: float, shuffle: bool = True, seed: int | None = None
@@ -384,7 +385,7 @@ class Dataset(Generic[T]):
         if length is None:
             raise ChainError("split needs a dataset that ends: put it before .repeat().")
         for node in self._node.below():
-            shuffled = isinstance(node, (stages.Shuffled, stages.WindowShuffled))
+            shuffled = isinstance(node, (chain.Shuffled, chain.WindowShuffled))
             if shuffled or node.repeats_here:
                 raise ChainError(
                     f"split after .{node.stage}: the parts would share records from one epoch to "
@@ -398,7 +399,7 @@ class Dataset(Generic[T]):
         call = f"split({listed}{options if shuffle else ', shuffle=False'})"
         return tuple(
             Dataset._of(
-                stages.Part(
+                chain.Part(
                     self._node, f"{call}[{i}]", start, stop - start, own if shuffle else None
                 )
             )
@@ -447,7 +448,7 @@ class Dataset(Generic[T]):
         if self._node.is_stream and not self._node.batched:
             streams.check_lanes(self._node, lanes)
         return Dataset._of(
-            stages.Batched(
+            chain.Batched(
                 self._node,
                 size,
                 drop_remainder,
@@ -494,7 +495,7 @@ class Dataset(Generic[T]):
             lengths, strategy, window, overflow, pad_value, max_segments, segment_ids, positions,
             bos, whole_documents,
         )  # fmt: skip
-        return Dataset._of(streams.PackedRecords(self._node, options))
+        return Dataset._of(chain.PackedRecords(self._node, options))
 
     def bucket(
         self,
@@ -524,11 +525,11 @@ class Dataset(Generic[T]):
         options = check_bucketing(
             boundaries, batch_sizes, leaves, window, drop_remainder, pad_value, mask_key
         )
-        return Dataset._of(streams.Bucketed(self._node, options))
+        return Dataset._of(chain.Bucketed(self._node, options))
 
     def unbatch(self) -> Dataset[Any]:
         """The rows of batches as records again (padding left out)."""
-        return Dataset._of(stages.Unbatched(self._node))
+        return Dataset._of(chain.Unbatched(self._node))
 
     def on_error(self, policy: Any) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
@@ -542,7 +543,7 @@ class Dataset(Generic[T]):
             check_choice("policy", policy, ("raise", "replace"))
             if policy == "raise":
                 return self
-        return Dataset._of(stages.Guarded(self._node, policy))
+        return Dataset._of(chain.Guarded(self._node, policy))
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -572,7 +573,7 @@ class Dataset(Generic[T]):
             )
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
             table = index_table(np.asarray(index), self._node.length)
-            return Dataset._of(stages.Picked(self._node, table))
+            return Dataset._of(chain.Picked(self._node, table))
         position = check_int("index", index)
         length = self._node.length
         if length is not None and not -length <= position < length:
@@ -619,7 +620,7 @@ class Dataset(Generic[T]):
             return self._node.spec
         spec = spec_of(self._first() if self._node.is_stream else self[0])
         if not self._node.batched or not any(
-            isinstance(node, stages.Batched) and node.can_be_short for node in self._node.below()
+            isinstance(node, chain.Batched) and node.can_be_short for node in self._node.below()
         ):
             return spec
         return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)

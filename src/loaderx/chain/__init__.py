@@ -1,1 +1,33 @@
 """The frozen description of a dataset: a chain of nodes, one per stage."""
+
+from loaderx.chain.batches import Batched, Unbatched
+from loaderx.chain.joined import Concatenated, Joined, Mixed, Zipped
+from loaderx.chain.leaves import FromIterable, FromSource
+from loaderx.chain.moves import Part, Picked, Repeated, Shuffled, Sliced, WindowShuffled
+from loaderx.chain.rules import Guarded, Seeded
+from loaderx.chain.streams import Bucketed, Filtered, FlatMapped, PackedRecords
+from loaderx.chain.transforms import Transformed
+
+__all__ = [
+    "Batched",
+    "Bucketed",
+    "Concatenated",
+    "Filtered",
+    "FlatMapped",
+    "FromIterable",
+    "FromSource",
+    "Guarded",
+    "Joined",
+    "Mixed",
+    "PackedRecords",
+    "Part",
+    "Picked",
+    "Repeated",
+    "Seeded",
+    "Shuffled",
+    "Sliced",
+    "Transformed",
+    "Unbatched",
+    "WindowShuffled",
+    "Zipped",
+]

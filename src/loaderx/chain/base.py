@@ -134,6 +134,65 @@ class Node(Frozen):
         return nodes[::-1]
 
 
+class Leaf(Node):
+    """Where a chain begins."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @cached_property
+    def batched(self) -> bool:
+        return False
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        return None
+
+
+class Single(Node):
+    """A stage with one input."""
+
+    input: Node
+
+    @property
+    def is_stage(self) -> bool:
+        return True
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def length(self) -> int | None:
+        return self.input.length
+
+    @cached_property
+    def ends(self) -> bool:
+        return self.input.ends if self.is_stream else self.length is not None
+
+    @property
+    def moves(self) -> bool:
+        """Does the stage put elements in other places?"""
+        return False
+
+    @cached_property
+    def only_last_is_short(self) -> bool:
+        return self.uniform if self.moves else self.input.only_last_is_short
+
+    @cached_property
+    def rows_are_known(self) -> bool:
+        return self.input.rows_are_known and (self.uniform or not self.moves)
+
+    @cached_property
+    def rows(self) -> int | None:
+        if not self.moves:
+            return self.input.rows
+        if self.length is None or self.batch_size is None or not self.uniform:
+            return None
+        return self.length * self.batch_size
+
+
 def checked_length(length: int) -> int:
     if length > LIMIT:
         raise ArgumentError(f"a dataset can have at most 2**62 elements, this one has {length}.")

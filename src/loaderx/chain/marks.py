@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from loaderx.chain.base import Node
-from loaderx.chain.stages import Batched, Guarded, Repeated, Seeded, Sliced, Transformed
+from loaderx.chain.batches import Batched
+from loaderx.chain.moves import Repeated, Sliced
+from loaderx.chain.rules import Guarded, Seeded
+from loaderx.chain.transforms import Transformed
 
 
 def default_seed(node: Node, inherited: int) -> int:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import Node, digest
+from loaderx.chain.base import Node, Single, digest
+from loaderx.chain.batches import Batched
 from loaderx.chain.joined import Mixed
-from loaderx.chain.stages import Batched, Repeated, Seeded, Single, Sliced, WindowShuffled
+from loaderx.chain.leaves import FromIterable
+from loaderx.chain.moves import Repeated, Sliced, WindowShuffled
+from loaderx.chain.rules import Seeded
 from loaderx.errors import ChainError
-from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import Function
 from loaderx.stages.options import Bucketing, Packing
 from loaderx.tree import Tree, flatten
@@ -134,45 +136,6 @@ def check_no_buckets(node: Node) -> None:
             "several hosts cannot share the batches of .bucket(...): the next one may have another "
             "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
         )
-
-
-class FromIterable(Node):
-    source: IterableSource
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @cached_property
-    def ends(self) -> bool:
-        return True  # nobody knows; what never ends needs no second pass
-
-    @cached_property
-    def is_stream(self) -> bool:
-        return True
-
-    @cached_property
-    def batched(self) -> bool:
-        return False
-
-    @cached_property
-    def batch_size(self) -> int | None:
-        return None
-
-    @cached_property
-    def spec(self) -> Tree | None:
-        return None
-
-    @property
-    def stage(self) -> str:
-        return f"Dataset.from_iterable({self.source.name})"
-
-    def mark(self, seed: int) -> str:
-        return "iterable"
 
 
 def unit_rows(node: Node, windows: list[int], lanes: int, *, masked: bool) -> int:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from loaderx.chain import stages
+from loaderx.chain import Batched, Repeated, Unbatched
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
@@ -164,7 +164,7 @@ class DataLoader(Generic[T]):
         # One epoch, and the chain of all epochs, however many of them this loader runs.
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
-        self._all = self._base if endless else stages.Repeated(self._base, None)
+        self._all = self._base if endless else Repeated(self._base, None)
         self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
         self._workshop: Workshop | None = None
@@ -352,12 +352,12 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
     if not node.batched:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
     for below in node.below():
-        if isinstance(below, stages.Batched) and _reaches(node, below):
+        if isinstance(below, Batched) and _reaches(node, below):
             _check_host_batch(below, count, node.uniform)
     return (index, count)
 
 
-def _check_host_batch(node: stages.Batched, count: int, uniform: bool) -> None:
+def _check_host_batch(node: Batched, count: int, uniform: bool) -> None:
     if node.size % count:
         raise ArgumentError(
             f"{count} hosts cannot share batches of {node.size} records: the number of hosts must "
@@ -374,6 +374,6 @@ def _reaches(node: Node, target: Node) -> bool:
     """Is ``target`` the batch stage of these batches, with no unbatch in between?"""
     if node is target:
         return True
-    if isinstance(node, (stages.Unbatched, stages.Batched)):
+    if isinstance(node, (Unbatched, Batched)):
         return False
     return any(_reaches(part, target) for part in node.inputs)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from loaderx.chain import stages
+from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Engine, Run, Work, Workshop
@@ -114,11 +114,11 @@ def _row_counts(node: Node) -> list[tuple[int | None, str, bool]]:
     return counts
 
 
-def _batch_stages(node: Node) -> Iterator[stages.Batched | Bucketed]:
+def _batch_stages(node: Node) -> Iterator[chain.Batched | Bucketed]:
     """The stages that cut the batches of a chain."""
-    if isinstance(node, (stages.Batched, Bucketed)):
+    if isinstance(node, (chain.Batched, Bucketed)):
         yield node
-    elif not isinstance(node, stages.Unbatched):
+    elif not isinstance(node, chain.Unbatched):
         for part in node.inputs:
             yield from _batch_stages(part)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaderx.chain import stages
+from loaderx import chain
 from loaderx.chain.base import Node
 
 
@@ -11,17 +11,17 @@ def rows_before(node: Node, step: int) -> int:
     if not node.batched:
         return step
     match node:
-        case stages.Repeated():
+        case chain.Repeated():
             assert node.input.length is not None
             rounds, inside = divmod(step, node.input.length)
             whole = rows_before(node.input, node.input.length)
             return rounds * whole + rows_before(node.input, inside)
-        case stages.Batched():
+        case chain.Batched():
             rows = step * node.size
             return rows if node.rows is None else min(rows, node.rows)
-        case stages.Transformed() | stages.Seeded() | stages.Guarded() | stages.Shuffled():
+        case chain.Transformed() | chain.Seeded() | chain.Guarded() | chain.Shuffled():
             return rows_before(node.input, step)
-        case stages.Sliced() if node.step == 1:
+        case chain.Sliced() if node.step == 1:
             return rows_before(node.input, node.start + step) - rows_before(node.input, node.start)
     return step * (node.batch_size or 1)
 
@@ -29,13 +29,13 @@ def rows_before(node: Node, step: int) -> int:
 def epoch_of(node: Node, step: int) -> int:
     """The epoch of the outermost repeat at a step; 0 where there is none."""
     match node:
-        case stages.Repeated():
+        case chain.Repeated():
             assert node.input.length is not None
             return step // node.input.length
-        case stages.Batched():
+        case chain.Batched():
             return epoch_of(node.input, step * node.size)
-        case stages.Sliced():
+        case chain.Sliced():
             return epoch_of(node.input, node.start + step * node.step)
-        case stages.Transformed() | stages.Seeded() | stages.Guarded():
+        case chain.Transformed() | chain.Seeded() | chain.Guarded():
             return epoch_of(node.input, step)
     return 0

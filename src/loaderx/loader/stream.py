@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-from loaderx.chain import stages
+from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
@@ -71,12 +71,12 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
     base = without_outer_repeat(node)
     steps = _ENDLESS
     if base is node:
-        while isinstance(base, stages.Sliced) and (base.start, base.step) == (0, 1):
+        while isinstance(base, chain.Sliced) and (base.start, base.step) == (0, 1):
             steps = min(steps, _ENDLESS if base.count is None else base.count)
             base = base.input
         return base, 1, steps
-    while not isinstance(node, stages.Repeated):
-        if isinstance(node, stages.Sliced) and node.count is not None:
+    while not isinstance(node, chain.Repeated):
+        if isinstance(node, chain.Sliced) and node.count is not None:
             steps = min(steps, node.count)
         node = node.inputs[0]
     return base, node.epochs, steps
@@ -85,8 +85,8 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
 def _repeats_records(node: Node) -> bool:
     """Is the position of a lane one of a repeat?"""
     while node.is_stage and node.is_stream:
-        if not node.batched and isinstance(node, (stages.Repeated, stages.Sliced)):
-            return isinstance(node, stages.Repeated)
+        if not node.batched and isinstance(node, (chain.Repeated, chain.Sliced)):
+            return isinstance(node, chain.Repeated)
         node = node.inputs[0]
     return False
 
@@ -120,9 +120,9 @@ def _is_bounded(node: Node, batch: Node) -> bool:
         above.append(node)
         node = node.inputs[0]
     for stage in reversed(above):
-        if isinstance(stage, stages.Sliced) and stage.count is not None:
+        if isinstance(stage, chain.Sliced) and stage.count is not None:
             return True
-        if isinstance(stage, stages.Repeated):
+        if isinstance(stage, chain.Repeated):
             return False
     return False
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.chain.stages import FromSource
+from loaderx.chain.leaves import FromSource
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import parts_of

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.chain.stages import Batched, FromSource, Guarded, Transformed
+from loaderx.chain.batches import Batched
+from loaderx.chain.leaves import FromSource
+from loaderx.chain.rules import Guarded
 from loaderx.chain.streams import Filtered, FlatMapped
+from loaderx.chain.transforms import Transformed
 from loaderx.engines.base import Noted
 from loaderx.loader.position import rows_before
 from loaderx.memory import Lend

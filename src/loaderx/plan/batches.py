@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain import stages as chain
+from loaderx import chain
 from loaderx.errors import LoaderxError, RecordError
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaderx.chain import joined, stages
+from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.plan import batches, moves, records, routing
@@ -41,24 +41,24 @@ class Compiler:
             below.moves.insert(0, move)
             return below
         match node:
-            case stages.FromSource():
+            case chain.FromSource():
                 return records.ReadSource(node.source, stacked=stacked)
-            case stages.Seeded():
+            case chain.Seeded():
                 return self.of_records(node.input, stacked=stacked, guard=guard)
-            case stages.Guarded():
+            case chain.Guarded():
                 below = self.of_records(node.input, stacked=stacked, guard=True)
                 return records.Guard(node.stage, below, node.policy)
-            case stages.Transformed():
+            case chain.Transformed():
                 return self._transform(node, stacked, guard)
-            case stages.Unbatched():
+            case chain.Unbatched():
                 return batches.Unbatch(self.of_batches(node.input))
-            case joined.Zipped():
+            case chain.Zipped():
                 children = [
                     self.component(part).of_records(part, stacked=stacked)
                     for part in node.components
                 ]
                 return records.Zip(node.stage, children, node.structure)
-            case joined.Concatenated() | joined.Mixed():
+            case chain.Concatenated() | chain.Mixed():
                 children = [
                     self.component(part).of_records(part, stacked=stacked, guard=guard)
                     for part in node.components
@@ -73,13 +73,13 @@ class Compiler:
             below.moves.insert(0, move)
             return below
         match node:
-            case stages.Batched():
+            case chain.Batched():
                 return self._cut(node, policy)
-            case stages.Seeded():
+            case chain.Seeded():
                 return self.of_batches(node.input, policy=policy)
-            case stages.Guarded():
+            case chain.Guarded():
                 return self.of_batches(node.input, policy=node.policy)
-            case stages.Transformed():
+            case chain.Transformed():
                 child = self.of_batches(node.input, policy=policy)
                 if node.transform.needs == "nothing":
                     return batches.ApplyBatch(node.stage, child, node.transform)
@@ -90,19 +90,19 @@ class Compiler:
                     seed=node.seed(self.seed),
                     ordinal=node.random_stages,
                 )
-            case joined.Zipped():
+            case chain.Zipped():
                 children = [
                     self.component(part).of_batches(part, policy=policy) for part in node.components
                 ]
                 return batches.ZipBatches(node.stage, children, node.structure, node.batch_size)
-            case joined.Concatenated() | joined.Mixed():
+            case chain.Concatenated() | chain.Mixed():
                 children = [
                     self.component(part).of_batches(part, policy=policy) for part in node.components
                 ]
                 return batches.MergeBatches(node.stage, children, _router(node), node.batch_size)
         raise AssertionError(f"no operator for {type(node).__name__}")
 
-    def _cut(self, node: stages.Batched, policy: Any) -> batches.Cut:
+    def _cut(self, node: chain.Batched, policy: Any) -> batches.Cut:
         stacked = node.collate is None and not node.padding.lengths
         child = self.of_records(node.input, stacked=stacked, guard=policy is not None)
         if policy is not None:
@@ -110,7 +110,7 @@ class Compiler:
         return batches.Cut(node, child, self.shard)
 
     def _transform(
-        self, node: stages.Transformed, stacked: bool, guard: bool
+        self, node: chain.Transformed, stacked: bool, guard: bool
     ) -> records.RecordOperator:
         if not isinstance(node.transform, RandomKeys):  # keys are added to whatever comes
             stacked = node.stacked
@@ -128,29 +128,29 @@ class Compiler:
 
     def _move(self, node: Node) -> moves.Move | None:
         match node:
-            case stages.Shuffled():
+            case chain.Shuffled():
                 assert node.length is not None
                 return moves.Shuffle(node.length, node.seed(self.seed), node.random_stages)
-            case stages.WindowShuffled():
+            case chain.WindowShuffled():
                 return moves.WindowShuffle(
                     node.length, node.window, node.seed(self.seed), node.random_stages
                 )
-            case stages.Part():
+            case chain.Part():
                 assert node.input.length is not None
                 return moves.Part(node.input.length, node.seed, node.start)
-            case stages.Sliced():
+            case chain.Sliced():
                 return moves.Slice(node.start, node.step)
-            case stages.Picked():
+            case chain.Picked():
                 return moves.Pick(node.table, node.seen, node.repeats)
-            case stages.Repeated():
+            case chain.Repeated():
                 assert node.input.length is not None
                 return moves.Repeat(node.input.length, node.input.rows, node.repeats)
         return None
 
 
-def _router(node: joined.Concatenated | joined.Mixed) -> routing.Router:
+def _router(node: chain.Concatenated | chain.Mixed) -> routing.Router:
     lengths = [part.length for part in node.components]
-    if isinstance(node, joined.Concatenated):
+    if isinstance(node, chain.Concatenated):
         return routing.ByOffset(lengths)
     ordinal = node.repeats if node.stop == "repeat" else None
     return routing.ByTickets(node.schedule, lengths, ordinal)
@@ -160,10 +160,10 @@ def _is_single(node: Node) -> bool:
     """Is this one dataset, seen once: nothing repeated or joined on the way to its source?"""
     single = True
     for stage in node.chain():
-        if isinstance(stage, stages.Unbatched):
+        if isinstance(stage, chain.Unbatched):
             single = stage.length is not None  # a dataset of its own, whatever is below it
-        elif isinstance(stage, (joined.Concatenated, joined.Mixed)) or (
-            stage.repeats_here and not isinstance(stage, joined.Joined)
+        elif isinstance(stage, (chain.Concatenated, chain.Mixed)) or (
+            stage.repeats_here and not isinstance(stage, chain.Joined)
         ):
             single = False
     return single and node.length is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loaderx.chain import stages as chain
+from loaderx import chain
 from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan.lanes import Path, Reader

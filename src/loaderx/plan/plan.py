@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain import stages
+from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.errors import RecordError
@@ -157,14 +157,14 @@ class Plan:
 
 def _largest_batch(node: Node) -> int:
     return max(
-        (below.size for below in node.below() if isinstance(below, stages.Batched)), default=1
+        (below.size for below in node.below() if isinstance(below, chain.Batched)), default=1
     )
 
 
 def _epoch_steps(node: Node) -> int | None:
-    while isinstance(node, stages.Seeded):
+    while isinstance(node, chain.Seeded):
         node = node.input
-    return node.input.length if isinstance(node, stages.Repeated) else None
+    return node.input.length if isinstance(node, chain.Repeated) else None
 
 
 def _plain_gather(root: Any) -> Any:

@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from loaderx.chain import joined, stages, streams
+from loaderx import chain
+from loaderx.chain import streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.errors import LoaderxWarning, RecordError
@@ -44,7 +45,7 @@ class StreamPlan:
         self.node = node
         self.batch = streams.stream_batch(node)
         self.bucket = next(
-            (below for below in node.below() if isinstance(below, streams.Bucketed)), None
+            (below for below in node.below() if isinstance(below, chain.Bucketed)), None
         )
         self.lanes = 1 if self.batch is None else self.batch.lanes
         host, hosts = shard
@@ -54,7 +55,7 @@ class StreamPlan:
         self.leaves: list[units.UnitPlan] = []
         self.meters: list[tuple[str, str]] = []
         self.keyed = any(
-            isinstance(below, stages.Transformed) and below.transform.needs == "keys"
+            isinstance(below, chain.Transformed) and below.transform.needs == "keys"
             for below in node.below()
             if below.is_stream
         )
@@ -74,9 +75,9 @@ class StreamPlan:
             above = [chunks.Bucket(self.bucket.stage, self.bucket.options)]
         passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
         while cut is not None and node is not cut:
-            if isinstance(node, stages.Repeated):
+            if isinstance(node, chain.Repeated):
                 passes.append((node.epochs or INNER_PASSES, node.repeats))
-            elif isinstance(node, stages.Guarded):
+            elif isinstance(node, chain.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
         return Builder(self, Compiler(self.seed)).records(records, above, passes, self.finish)
@@ -102,9 +103,9 @@ class Builder:
         if not node.is_stream:
             return self._leaf(node, above, passes, finish)
         match node:
-            case stages.Seeded():
+            case chain.Seeded():
                 return self.records(node.input, above, passes, finish)
-            case stages.Repeated():
+            case chain.Repeated():
                 inner = [*passes, (node.epochs or INNER_PASSES, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
@@ -114,7 +115,7 @@ class Builder:
                     return lanes.RepeatReader(below(reading, lane), epochs, stage, many)
 
                 return repeated
-            case stages.Sliced():
+            case chain.Sliced():
                 pushed, rest = _split(above)
                 if guards := _first_guard(above):
                     pushed, rest = [], [*above]  # what fails above has been counted
@@ -126,16 +127,16 @@ class Builder:
                     return lanes.SliceReader(below(reading, lane), begin, count)
 
                 return self._chunked(sliced, rest, passes, finish) if rest else sliced
-            case joined.Mixed():
+            case chain.Mixed():
                 return self._mixed(node, above, passes, finish)
-            case streams.FromIterable():
+            case chain.FromIterable():
                 return self._iterable(node, above, passes, finish)
         return self.records(node.inputs[0], [self._stage(node), *above], passes, finish)
 
     def _stage(self, node: Node) -> chunks.UnitStage:
         seed = self.compiler.seed
         match node:
-            case stages.Transformed():
+            case chain.Transformed():
                 stacked = None if isinstance(node.transform, RandomKeys) else node.stacked
                 return chunks.Apply(
                     node.stage,
@@ -144,20 +145,20 @@ class Builder:
                     seed=node.seed(seed),
                     ordinal=node.random_stages,
                 )
-            case stages.Guarded():
+            case chain.Guarded():
                 return chunks.Guard(node.stage, node.policy)
-            case stages.WindowShuffled():
+            case chain.WindowShuffled():
                 return chunks.Shuffle(node.stage, node.window, node.seed(seed), node.random_stages)
-            case streams.Filtered():
+            case chain.Filtered():
                 return chunks.Filter(
                     node.stage,
                     node.function,
                     stacked=node.stacked,
                     meter=self._meter(node, "filter"),
                 )
-            case streams.FlatMapped():
+            case chain.FlatMapped():
                 return chunks.FlatMap(node.stage, node.function)
-            case streams.PackedRecords():
+            case chain.PackedRecords():
                 return chunks.Pack(node.stage, node.options, meter=self._meter(node, "pack"))
         raise AssertionError(f"no stage for {type(node).__name__}")
 
@@ -198,7 +199,7 @@ class Builder:
 
     def _mixed(
         self,
-        node: joined.Mixed,
+        node: chain.Mixed,
         above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
@@ -230,7 +231,7 @@ class Builder:
 
     def _iterable(
         self,
-        node: streams.FromIterable,
+        node: chain.FromIterable,
         above: Sequence[chunks.UnitStage],
         passes: list[tuple[int, int]],
         finish: units.Finish,
@@ -330,7 +331,7 @@ class Notes:
 
     def _row(self, stage: str) -> int:
         for below in self._plan.node.below():
-            if isinstance(below, streams.PackedRecords) and below.stage == stage:
+            if isinstance(below, chain.PackedRecords) and below.stage == stage:
                 return sum(below.options.lengths.values())
         return 1
 
@@ -364,16 +365,16 @@ class Reading:
             return cut
         below = self._above(node.inputs[0], cut)
         match node:
-            case stages.Transformed() if node.transform.needs == "positions":
+            case chain.Transformed() if node.transform.needs == "positions":
                 return cutting.IndexAbove(below, node.stage, node.transform)
-            case stages.Transformed():
+            case chain.Transformed():
                 seed = node.seed(self.plan.seed)
                 return cutting.ApplyAbove(
                     below, node.stage, node.transform, seed, node.random_stages
                 )
-            case stages.Sliced():
+            case chain.Sliced():
                 return cutting.SliceAbove(below, node.start, node.count)
-            case stages.Repeated():
+            case chain.Repeated():
                 return cutting.RepeatAbove(below, f".{node.stage}", 0, node.epochs)
         return below  # a seed, an on_error
 

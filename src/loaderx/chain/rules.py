@@ -1,0 +1,40 @@
+"""Stages that say how the others run: the default seed, and what happens to failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaderx.chain.base import Single
+from loaderx.chain.batches import Unbatched
+from loaderx.errors import ChainError
+
+
+class Seeded(Single):
+    """The default seed of the chain that it stands in, above and below."""
+
+    number: int
+
+    @property
+    def stage(self) -> str:
+        return f"seed({self.number})"
+
+
+class Guarded(Single):
+    policy: Any  # "replace", or a function of the error
+
+    def __post_init__(self) -> None:
+        for node in self.input.below():
+            whole = isinstance(node, Unbatched) or (len(node.inputs) > 1 and node.is_aligned)
+            if whole and not node.ends:
+                raise ChainError(
+                    f"on_error after .{node.stage.removeprefix('Dataset.')} of an endless dataset: "
+                    "there is no end to choose another record from. Put .repeat() after it."
+                )
+
+    @property
+    def stage(self) -> str:
+        name = self.policy if isinstance(self.policy, str) else "function"
+        return f"on_error({name!r})"
+
+    def mark(self, seed: int) -> str:
+        return f"{self.stage} {seed}"
