@@ -517,6 +517,12 @@ def write_pages(out: Path, result: dict[str, Any]) -> None:
             (ROOT / page).write_text(write((ROOT / page).read_text(), result))
 
 
+def keep(result: dict[str, Any], out: Path) -> None:
+    """What has been measured so far, beside the results: a run may not come to its end."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "unfinished.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
 def usual_place(options: argparse.Namespace) -> str:
     """Only a run of everything, with all peers, may take the place of the results."""
     if options.quick or options.tiny:
@@ -559,34 +565,41 @@ def main() -> int:
     if options.pages:
         write_pages(out, json.loads((out / "results.json").read_text()))
         return 0
-    begun = perf_counter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # children are ended on the way out
     tree.adopt_orphans()
     suite = Suite(options)
-    about = surroundings(suite)
-    names = options.only or list(WORKLOADS)
-    if options.update:
-        reason = cannot_update(out / "results.json", suite, names)
+    with suite.states:
+        reason = options.update and cannot_update(
+            out / "results.json", suite, options.only or list(WORKLOADS)
+        )
         if reason:
             parser.error(f"--update: {reason}")
+        return measure_all(suite, options, out)
+
+
+def measure_all(suite: Suite, options: argparse.Namespace, out: Path) -> int:
+    begun = perf_counter()
+    about = surroundings(suite)
+    names = options.only or list(WORKLOADS)
     missing = data.make(suite.data, names, suite.quick)
     entries: list[Entry] = []
     for name in names:
         say(f"after {(perf_counter() - begun) / 60:.1f} minutes:")
         entries += suite.measure(WORKLOADS[name], missing.get(name))
-    about["took_min"] = round((perf_counter() - begun) / 60, 1)
-    about["versions"] = {
-        entry.contender.TITLE: entry.versions for entry in entries if entry.versions
-    }
-    result = {"about": about, "rows": [entry.row() for entry in entries]}
+        about["took_min"] = round((perf_counter() - begun) / 60, 1)
+        about["versions"] = {
+            entry.contender.TITLE: entry.versions for entry in entries if entry.versions
+        }
+        result = {"about": about, "rows": [entry.row() for entry in entries]}
+        keep(result, out)
     out.mkdir(parents=True, exist_ok=True)
     if options.update:
         result = updated(json.loads((out / "results.json").read_text()), result)
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "unfinished.json").unlink()
     write_pages(out, result)
     if not options.no_plot:
         draw(suite, out / "results.json", out / "results.png")
-    suite.states.cleanup()
     print(report.summary(result))
     return 1 if any(entry.status == "error" for entry in entries) else 0
 
@@ -595,5 +608,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        say("stopped: all processes are ended, and nothing is written")
+        say("stopped: all processes are ended; finished workloads are in unfinished.json")
         sys.exit(130)

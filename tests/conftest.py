@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
@@ -36,13 +37,12 @@ def worker_processes() -> list[str]:
     """Worker processes of this one, dying and dead ones that nobody waited for included."""
     found = []
     for children in Path("/proc/self/task").glob("*/children"):
-        for pid in children.read_text().split():
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_text()
-            except OSError:
-                continue
-            if "processes/start.py" in command or not command:  # whoever dies has none
-                found.append(f"process {pid}")
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            for pid in children.read_text().split():
+                with contextlib.suppress(OSError):
+                    command = Path(f"/proc/{pid}/cmdline").read_text()
+                    if "processes/start.py" in command or not command:  # whoever dies has none
+                        found.append(f"process {pid}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -227,9 +228,10 @@ def assert_gone(pid):
     """It may be a zombie for a moment, if somebody else has to collect it."""
     status = Path(f"/proc/{pid}/stat")
     deadline = time.monotonic() + 30
-    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    with contextlib.suppress(OSError):  # gone
+        while status.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -272,6 +274,45 @@ def test_what_hangs_is_ended(suite, tmp_path, monkeypatch):
     assert outcome.code == -signal.SIGKILL
     assert "waiting for a sign" in outcome.errors
     assert_gone(int(pid.read_text()))
+
+
+def test_a_process_may_end_while_it_is_looked_at(suite):
+    from suite import tree
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert tree.descendants(gone.pid) == [gone.pid]
+    assert tree.pss_mb(gone.pid) == 0
+
+
+def test_finished_workloads_are_kept_when_a_run_is_cut_short(suite, tmp_path, monkeypatch):
+    import run
+
+    def measure(self, workload, missing):
+        if workload.name == "tokens":
+            raise KeyboardInterrupt
+        return [run.Entry(one, workload, "defaults", "", status="none") for one in self.contenders]
+
+    monkeypatch.setattr(run.Suite, "measure", measure)
+    monkeypatch.setattr(run.data, "make", lambda *_: {})
+    monkeypatch.setattr(run.tree, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    command = [
+        "run.py",
+        "--tiny",
+        "--peers",
+        "--only",
+        "mnist128",
+        "tokens",
+        "--out",
+        str(tmp_path),
+    ]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(KeyboardInterrupt):
+        run.main()
+    rows = json.loads((tmp_path / "unfinished.json").read_text())["rows"]
+    assert {row["workload"] for row in rows} == {"mnist128"}
+    assert not (tmp_path / "results.json").exists()
 
 
 def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):

@@ -91,6 +91,7 @@ def ids(dataset):
         (lambda d: d.batch(2, collate_fn=3), ArgumentTypeError, "`collate_fn` must be a function"),
         (lambda d: d.batch(2, collate_fn=len, pad_to={"x": 3}), ArgumentError, "pad in the function"),
         (lambda d: d.random_keys(3), ArgumentTypeError, "`name` must be a string"),
+        (lambda d: Dataset.from_source([d, d]), ArgumentTypeError, "a list of datasets is no source"),
         (lambda d: Dataset.mix([d, d], [1]), ArgumentError, "`weights` has 1 numbers for 2 datasets"),
         (lambda d: Dataset.mix([d], {"a": 1}), ArgumentTypeError, "a list of numbers, one for each"),
         (lambda d: Dataset.mix([d, d], ["a", 1]), ArgumentTypeError, r"weight 0 is 'a' \(str\)"),
@@ -388,6 +389,11 @@ def test_batch_functions_always_raise():
 
 
 # What it shows ----------------------------------------------------------------------------------
+
+
+def test_repr_of_one():
+    assert repr(Dataset.range(1)).endswith("# 1 record")
+    assert repr(Dataset.range(3).batch(4)).endswith("# 1 batch")
 
 
 def test_repr():

@@ -27,7 +27,7 @@ from loaderx import (
     LoaderxError,
     RecordError,
 )
-from loaderx.engines import Auto, Inline, Processes, Threads
+from loaderx.engines import Auto, Inline, Processes, Threads, auto, trials
 from oracle import assert_same
 from plain import jitter, wait_for
 
@@ -334,9 +334,10 @@ class TimedWorkshop:
     reason = ""
     max_workers = 1
 
-    def __init__(self, made_s: float, handed_s: float) -> None:
-        self.now, self.made_s, self.handed_s, self.work = 0.0, made_s, handed_s, self
-        self.thread_safe, self.tried = True, 0
+    def __init__(self, made_s: float, handed_s: float, by_processes_s: float = 1.0) -> None:
+        self.now, self.made_s, self.work = 0.0, made_s, self
+        self.handed_s = {"threads": handed_s, "processes": by_processes_s}
+        self.thread_safe, self.tried, self.started, self.search = True, 0, 0, trials.Search()
 
     def __call__(self, step, lend):
         self.now += self.made_s
@@ -348,17 +349,27 @@ class TimedWorkshop:
 
     def open_found(self, found, steps):
         self.tried += 1
-        return TimedRun(self, iter(steps))
+        return TimedRun(self, iter(steps), self.handed_s[found[0]])
+
+    def processes(self, workers):
+        return self
+
+    def prepare(self):
+        self.started += 1
+        return True
+
+    def close(self):
+        pass
 
 
 class TimedRun:
-    """A thread that is always ahead."""
+    """Workers that hand out an element after so long."""
 
-    def __init__(self, workshop, steps):
-        self.workshop, self.steps = workshop, steps
+    def __init__(self, workshop, steps, handed_s):
+        self.workshop, self.steps, self.handed_s = workshop, steps, handed_s
 
     def next(self):
-        self.workshop.now += self.workshop.handed_s
+        self.workshop.now += self.handed_s
         return next(self.steps)
 
     def drain(self):
@@ -367,14 +378,14 @@ class TimedRun:
     def dismiss(self):
         pass
 
+    close = dismiss
+
 
 @pytest.mark.parametrize(
     ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
 )
 def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, found, monkeypatch):
     """The consumer is slow until the first trial begins, which is not why it gets faster."""
-    from loaderx.engines import trials
-
     workshop = TimedWorkshop(made_s, handed_s)
     monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
     chooser = trials.Chooser(workshop, range(2000))
@@ -385,6 +396,30 @@ def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, foun
     assert seen == list(range(2000))
     assert workshop.tried >= 2
     assert workshop.found == found
+
+
+@pytest.mark.parametrize(("by_processes_s", "wins"), [(0.01, True), (0.03, False)])
+@pytest.mark.parametrize("length", [7, 16, 100])
+def test_auto_goes_on_with_its_search_over_short_epochs(length, by_processes_s, wins, monkeypatch):
+    """Python that holds the GIL: threads win nothing, processes halve the time, or lose."""
+    workshop = TimedWorkshop(0.02, 0.02, by_processes_s)
+    workshop.max_workers = 2
+    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    monkeypatch.setattr(auto, "perf_counter", lambda: workshop.now)
+    for _ in range(30_000 // length):  # ten minutes
+        run = auto.AutoRun(workshop, range(length))
+        assert [run.next() for _ in range(length)] == list(range(length))
+        with pytest.raises(StopIteration):
+            run.next()
+        run.close()
+        if workshop.found:
+            break
+    if wins:
+        assert workshop.found == ("processes", 2)
+        assert workshop.now < 6
+    else:
+        assert workshop.found is None
+        assert 3 <= workshop.started <= 20  # after 5 s, 20 s, 80 s, ..., over a few epochs each
 
 
 def test_steps_under_way_are_bounded():

@@ -119,9 +119,11 @@ def members(session: int) -> list[int]:
 def descendants(pid: int) -> list[int]:
     found = [pid]
     for one in found:
-        for tasks in Path(f"/proc/{one}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found += map(int, tasks.read_text().split())
+        with contextlib.suppress(OSError):  # it has just ended
+            for task in os.listdir(f"/proc/{one}/task"):
+                with contextlib.suppress(OSError):
+                    children = Path(f"/proc/{one}/task/{task}/children").read_text()
+                    found += map(int, children.split())
     return found
 
 

@@ -146,6 +146,11 @@ class Dataset(Generic[T]):
         """
         if isinstance(source, Dataset):
             return source
+        if isinstance(source, (list, tuple)) and source and isinstance(source[0], Dataset):
+            raise ArgumentTypeError(
+                f"a {type(source).__name__} of datasets is no source of records. Join them with "
+                "Dataset.concatenate, Dataset.zip or Dataset.mix."
+            )
         return Dataset._of(chain.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod

@@ -11,7 +11,8 @@ def describe_chain(node: Node) -> str:
     if node.is_stream:
         count = f"a stream of {kind}" if node.ends else f"an endless stream of {kind}"
     else:
-        count = f"endless {kind}" if node.length is None else f"{node.length:,} {kind}"
+        many = kind if node.length != 1 else kind.removesuffix("es" if node.batched else "s")
+        count = f"endless {kind}" if node.length is None else f"{node.length:,} {many}"
     return "\n".join([*_lines(node), f"  # {count}"])
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from loaderx.engines.base import Work, cores
 from loaderx.engines.processes import why_not
 from loaderx.engines.threads import Threads
-from loaderx.engines.trials import Chooser
+from loaderx.engines.trials import Chooser, Search
 from loaderx.errors import check_int
 from loaderx.frozen import Frozen
 
@@ -47,6 +48,7 @@ class AutoWorkshop:
         self.work = work
         self.max_workers = max_workers
         self.found: Found | None = None  # None: inline, or nothing has been measured yet
+        self.search = Search()
         self.reason = "there was too little to measure yet"
         self.no_processes = why_not()
         self._prefetch = prefetch
@@ -83,6 +85,7 @@ class AutoRun:
         self._workshop = workshop
         self._chooser = Chooser(workshop, steps)
         self._elements = self._chooser.elements()
+        self._since = perf_counter()
         self.next = self._elements.__next__
 
     def ready(self) -> bool:
@@ -90,6 +93,8 @@ class AutoRun:
         return run is None or bool(run.ready())
 
     def close(self) -> None:
+        since, self._since = self._since, perf_counter()
+        self._workshop.search.seconds += self._since - since
         with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
             self._elements.close()
         if self._chooser.run is not None:

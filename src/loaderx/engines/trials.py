@@ -15,7 +15,8 @@ be won, and the stream has seconds to go.  While they start, the stream goes on 
 
 A pipeline that stays inline is measured again after a while, since the first batches may not be
 typical: the consumer compiles its step, caches are cold, a neighbour was busy during a trial.  What
-has won is remembered for the loader's next iterator.
+has won is remembered for the loader's next iterator, and what has not, too: short epochs go on with
+the search where the one before ended, and do not try again and again what loses.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SLOW_S = 2e-3  # from here on worker processes may be worth their start
 SMALL_SHARE = 0.03
 LARGE_SHARE = 0.2
 START_S = 3.0  # worker processes are not worth their start for a stream that is shorter
+TOO_SHORT = "the stream is too short for worker processes"
 ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
 SHORT_S = 0.002  # a trial that has won nothing by now is cut short
@@ -46,12 +48,36 @@ CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
 
 
+class Search:
+    """How far a loader's iterators have come with it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # that iterators have run: the loader will go on for as long, perhaps
+        self.measured: tuple[float, float] | None = None  # W and P, where a trial was cut short
+        self.tried: set[Found] = set()  # engines that have lost
+        self.lost = 0  # searches that found nothing better
+        self.period_s = 0.0  # of the last of them
+        self.rests_until = 0.0
+
+    def rest(self, period_s: float) -> None:
+        """Nothing is better: the next search begins after 5 s, 20 s, 80 s, ..."""
+        self.tried.clear()
+        self.period_s = period_s
+        self.rests_until = perf_counter() + CHECK_AGAIN_S * 4**self.lost
+        self.lost += 1
+
+    def batches_to_rest(self) -> int:
+        left_s = self.rests_until - perf_counter()
+        return max(16, int(left_s / self.period_s)) if left_s > 0 else 0
+
+
 class Chooser:
     """One stream of elements, made by one engine after the other."""
 
     def __init__(self, workshop: AutoWorkshop, steps: range) -> None:
         self.run: Any = None  # what makes the elements now; None: this thread
         self._workshop = workshop
+        self._search = workshop.search
         self._work = workshop.work
         self._max_workers = workshop.max_workers
         self._position, self._stop = steps.start, steps.stop
@@ -61,7 +87,6 @@ class Chooser:
         self._open: Found | None = None  # what `run` is
         self._best: Found | None = None
         self._best_s = 0.0
-        self._lost = 0  # trials that won nothing
         self._doubtful = 0  # trials that won what they cannot have won
 
     def elements(self) -> Generator[Any, None, None]:
@@ -69,24 +94,30 @@ class Chooser:
             self._switch(self._workshop.found)
             yield from self._follow()
             return
-        again = CHECK_AGAIN
+        again = self._search.batches_to_rest()
+        look_again = CHECK_AGAIN
         while self._position < self._stop:
-            yield from self._measure_inline(self._lend)
-            if not self._inline_is_best():
-                yield from self._try_others()
-                if self._best is not None:
-                    yield from self._follow()
-                    return
-                if 0 < self._doubtful <= DOUBTS:
-                    again = 4 * ENOUGH
+            if not again:
+                yield from self._measure()
+                if self._inline_is_best():
+                    again, look_again = look_again, 8 * look_again
                 else:
-                    # A trial costs more than a look: the next one comes after 5 s, 20 s, 80 s, ...
-                    self._lost += 1
-                    again = max(16, int(CHECK_AGAIN_S * 4 ** (self._lost - 1) / self._period_s))
+                    yield from self._try_others()
+                    if self._best is not None:
+                        yield from self._follow()
+                        return
+                    again = self._search.batches_to_rest() or 4 * ENOUGH
             steps = range(self._position, min(self._position + again, self._stop))
             yield from self._work.stream(steps, self._lend)
             self._position = steps.stop
-            again *= 8
+            again = 0
+
+    def _measure(self) -> Iterator[Any]:
+        if self._search.measured is None:
+            yield from self._measure_inline(self._lend)
+        else:
+            self._made_s, self._period_s = self._search.measured
+            self._search.measured = None
 
     def _measure_inline(self, lend: Lend) -> Iterator[Any]:
         made: list[float] = []
@@ -147,11 +178,19 @@ class Chooser:
         self._workshop.found = self._best
         if self._best is None:
             self._workshop.reason = f"{why}; {problem}" if problem else why
+            self._put_off(is_too_short=problem == TOO_SHORT)
         else:
             self._workshop.reason = (
                 f"a batch is handed out every {_say(self._best_s)}, "
                 f"inline every {_say(self._period_s)}"
             )
+
+    def _put_off(self, *, is_too_short: bool) -> None:
+        """When, and where, the search goes on."""
+        if self._position >= self._stop:
+            self._search.measured = (self._made_s, self._period_s)
+        elif not (is_too_short or 0 < self._doubtful <= DOUBTS):
+            self._search.rest(self._period_s)
 
     def _start_over(self) -> None:
         self._best, self._best_s = None, self._period_s
@@ -163,6 +202,8 @@ class Chooser:
 
     def _try_threads(self) -> Iterator[Any]:
         for workers in self._counts():
+            if ("threads", workers) in self._search.tried:
+                continue
             possible = self._possible(workers)
             more_is_better = (
                 possible < self._possible(2 * workers) / 2 and workers < self._max_workers
@@ -186,8 +227,9 @@ class Chooser:
             return ""
         if self._workshop.no_processes:
             return self._workshop.no_processes
-        if (self._stop - self._position) * self._best_s < START_S:
-            return "the stream is too short for worker processes"
+        left_s = (self._stop - self._position) * self._best_s
+        if max(left_s, self._search.seconds) < START_S:
+            return TOO_SHORT
         return None
 
     def _needed(self) -> int:
@@ -253,6 +295,8 @@ class Chooser:
             self._doubtful += 1  # the consumer became faster, and not by our doing
         elif won >= possible / 2:
             self._best, self._best_s = engine, period
+        elif not math.isinf(period):  # it is, if the stream ended
+            self._search.tried.add(engine)
 
     def _switch(self, engine: Found | None) -> None:
         steps = range(self._position, self._stop)
