@@ -369,14 +369,15 @@ class TimedRun:
         self.workshop, self.steps, self.handed_s = workshop, steps, handed_s
 
     def next(self):
+        assert self.steps is not None, "it has been dismissed"
         self.workshop.now += self.handed_s
         return next(self.steps)
 
     def drain(self):
-        self.steps = iter(())
+        self.steps = self.steps and iter(())
 
     def dismiss(self):
-        pass
+        self.steps = None
 
     close = dismiss
 

@@ -338,6 +338,7 @@ class Chooser:
                 try:
                     element = self._take()
                 except StopIteration:
+                    self.run = self._open = None
                     return float("inf")
                 times.append(perf_counter())
                 yield element
