@@ -424,9 +424,8 @@ class ChunkReader(Reader):
             run = [record for piece in pieces for record in piece.as_records()]
 
         def identify(number: int) -> tuple[int | None, str]:
-            return first + number, names[
-                number
-            ] if names else f"row {number} of window {self.number}"
+            name = names[number] if names else f"row {number} of window {self.number}"
+            return first + number, name
 
         return Chunk(
             run,
