@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-import fuzz
 import pytest
+
+import fuzz
 
 CASES = 400
 
