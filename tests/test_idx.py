@@ -72,8 +72,11 @@ def test_plain_bytes_are_mapped_and_read_only(tmp_path):
         (b"\0\0\x08\x03\0\0", "is cut off: it ends within its header"),
         (idx(np.zeros((3, 4), np.uint8))[:-1], "is cut off: 3 x 4 numbers of 1 bytes are 12 bytes"),
         (idx(np.zeros(3, "f4")) + b"!", "has more than its header says"),
-        (gzip.compress(idx(np.zeros(3000, np.uint8)))[:-12], "is cut off or damaged"),
-        (gzip.compress(idx(np.zeros(30, np.uint8))[:-1]), "is cut off: 30 numbers"),
+        (gzip.compress(idx(np.zeros(3000, np.uint8)))[:-12], "is damaged or cut off"),
+        (
+            gzip.compress(idx(np.zeros(30, np.uint8))[:-1]),
+            "is cut off: 30 bytes are expected, 29 came",
+        ),
         (gzip.compress(b"hello"), "is no IDX file: it begins with 68 65 6c 6c"),
     ],
     ids=range(9),
@@ -90,7 +93,7 @@ def test_damaged_files(content, message, tmp_path):
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileError, match="there is no file .*, nor labels.gz beside it"):
         lx.sources.open_idx(tmp_path / "labels")
-    with pytest.raises(FileError, match="there is no file"):
+    with pytest.raises(FileError, match="is a folder, and a regular file is needed"):
         lx.sources.open_idx(tmp_path)
 
 

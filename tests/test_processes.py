@@ -235,11 +235,15 @@ def test_a_mapped_file_that_was_replaced_is_sent_as_it_was(tmp_path):
     expected = [batch["x"] for batch in dataset]
     path.unlink()
     np.save(path, np.zeros(100_000, np.int64))
-    with DataLoader(dataset, engine=Processes(1)) as loader:
-        assert_same([batch["x"] for batch in loader], expected)
-    path.unlink()
-    with DataLoader(dataset, engine=Processes(1)) as loader:
-        assert_same([batch["x"] for batch in loader], expected)
+    for _ in range(2):
+        with (
+            DataLoader(dataset, engine=Processes(1)) as loader,
+            pytest.warns(
+                LoaderxWarning, match=r"no longer the files .*x\.npy.* from a copy in mem"
+            ),
+        ):
+            assert_same([batch["x"] for batch in loader], expected)
+        path.unlink(missing_ok=True)
 
 
 @pytest.mark.foreign

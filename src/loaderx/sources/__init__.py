@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx

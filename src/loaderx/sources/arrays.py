@@ -10,6 +10,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
+from loaderx.sources.mapping import remember
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
 
 Gather: TypeAlias = Callable[[Indices, Lend], Tree]
@@ -147,6 +148,7 @@ def _rows_of_lists(tree: Tree) -> Tree:
 def _leaf(leaf: Any, path: str) -> Any:
     """An array as a read-only view, or a lazy array-like as it is."""
     if isinstance(leaf, np.ndarray):
+        remember(leaf)
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")

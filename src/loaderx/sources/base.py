@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -38,3 +39,14 @@ class Source(Protocol):
 
     def records(self, indices: Indices) -> list[Any]:
         """The records one by one; their arrays may be read-only views of the source."""
+
+
+class ForWorkers(ABC):
+    """What pickles by path, but goes to worker processes as arrays in shared memory.
+
+    A worker then sees the very rows that this process sees, whatever has become of the path.
+    """
+
+    @abstractmethod
+    def for_workers(self) -> tuple[Any, ...]:
+        """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""

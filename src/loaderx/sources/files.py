@@ -11,7 +11,6 @@ import struct
 import threading
 import warnings
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,9 +18,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError, LoaderxWarning
+from loaderx.sources.base import ForWorkers
+from loaderx.sources.mapping import (
+    Identity,
+    changed,
+    map_array,
+    open_regular,
+    read_exactly,
+    reading,
+)
+from loaderx.sources.npy import MAGIC, Header, read_header
 from loaderx.tree import Array
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name and extra field
+_MOST_DEFLATED = 1032  # no byte of a deflate stream unpacks to more
 
 
 def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None) -> dict[str, Any]:
@@ -31,14 +41,17 @@ def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None)
         members = {file.stem: file for file in sorted(place.glob("*.npy"))}
         if not members:
             raise FileError(f"{place} has no .npy files.")
-        return {key: _map_npy(members[key]) for key in _chosen(place, list(members), keys)}
+        return {key: open_npy(members[key]) for key in _chosen(place, list(members), keys)}
     if not place.exists():
         raise FileError(f"there is no file or folder {place}.")
-    if zipfile.is_zipfile(place):
-        return _open_npz(place, keys)
-    if place.suffix == ".npz":
-        raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
-    return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place))
+    with open_regular(place) as file:
+        # By its first bytes: the data of an .npy may look like the end of a zip archive.
+        is_npy = file.read(len(MAGIC)) == MAGIC
+        if not is_npy and zipfile.is_zipfile(file):
+            return _open_npz(place, file, keys)
+        if place.suffix == ".npz":
+            raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
+        return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
 
 
 def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[str]:
@@ -51,33 +64,60 @@ def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[st
     return wanted
 
 
-def _map_npy(place: Path) -> Array:
-    with place.open("rb") as file:
-        return _map_array(place, file, f"{place}", 0)
+def open_npy(place: str | os.PathLike[str]) -> Array:
+    """The array of an ``.npy`` file, mapped into memory."""
+    with open_regular(place) as file:
+        return _map_npy(place, file)
 
 
-def _open_npz(place: Path, keys: Sequence[str] | None) -> dict[str, Any]:
-    with zipfile.ZipFile(place) as archive, place.open("rb") as file:
-        stored = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        members = {info.filename.removesuffix(".npy"): info for info in stored}
+def _map_npy(place: str | os.PathLike[str], file: BinaryIO) -> Array:
+    file.seek(0)
+    header = read_header(file, os.fstat(file.fileno()).st_size, f"{place}")
+    return _map(file, header, 0, f"{place}")
+
+
+def _map(file: BinaryIO, header: Header, start: int, where: str) -> Array:
+    with reading(where):  # more axes than NumPy has, for one
+        if 0 in header.shape:
+            return np.empty(header.shape, header.dtype)
+        return map_array(
+            file, header.dtype, header.shape, start + header.start, fortran=header.fortran
+        )
+
+
+def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[str, Any]:
+    with reading(f"{place}"), zipfile.ZipFile(file) as archive:
+        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
         if not members:
             raise FileError(f"{place} has no arrays (.npy members).")
-        opened: dict[str, Any] = {}
+        if len(members) < len(infos):
+            names = [info.filename for info in infos]
+            double = next(name for name in names if names.count(name) > 1)
+            raise FileError(f"{place} has two members of the name {double!r}: which is meant?")
+        opened = {}
         for key in _chosen(place, list(members), keys):
-            info = members[key]
             where = f"{place}, array {key!r}"
-            if info.compress_type == zipfile.ZIP_STORED:
-                start = _data_offset(file, info.header_offset, where)
-                opened[key] = _map_array(place, file, where, start)
-            else:
-                opened[key] = CompressedArray(place, info.filename)
-                warnings.warn(
-                    f"{where} is compressed: it is read whole into memory when it is first used. "
-                    "Save it with np.savez instead of np.savez_compressed to have it mapped.",
-                    LoaderxWarning,
-                    stacklevel=4,
-                )
+            opened[key] = _open_member(place, file, archive, members[key], where)
         return opened
+
+
+def _open_member(
+    place: Path, file: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str
+) -> Any:
+    with reading(where), archive.open(info) as member:
+        header = read_header(member, info.file_size, where)
+    start = _data_offset(file, info.header_offset, where)
+    _check_room(archive, info, start, where)
+    if info.compress_type == zipfile.ZIP_STORED:
+        return _map(file, header, start, where)
+    warnings.warn(
+        f"{where} is compressed: it is read whole into memory ({header.nbytes / 1e6:,.1f} MB) when "
+        "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped.",
+        LoaderxWarning,
+        stacklevel=6,  # whoever called `Dataset.from_file`
+    )
+    return CompressedArray(place, info.filename, header, Identity.of(file))
 
 
 def _data_offset(file: BinaryIO, header: int, where: str) -> int:
@@ -89,48 +129,42 @@ def _data_offset(file: BinaryIO, header: int, where: str) -> int:
     return header + _LOCAL_HEADER.size + int(name) + int(extra)
 
 
-def _map_array(place: Path, file: BinaryIO, where: str, start: int) -> Array:
-    file.seek(start)
-    shape, fortran, dtype = _read_header(file, where)
-    offset = file.tell()
-    needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    size = os.fstat(file.fileno()).st_size
-    if size < needed:
-        raise FileError(f"{where} is cut off: {needed} bytes are expected, the file has {size}.")
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    order: Any = "F" if fortran else "C"
-    return np.memmap(place, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)
-
-
-def _read_header(file: Any, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileError(f"{where} is not a NumPy array file: {error}") from error
-    if dtype.hasobject:
+def _check_room(archive: zipfile.ZipFile, info: zipfile.ZipInfo, start: int, where: str) -> None:
+    """A member must end before the next one begins, and cannot unpack to more than it may hold."""
+    others = [other.header_offset for other in archive.infolist()]
+    room = min([at for at in others if at > info.header_offset] + [archive.start_dir]) - start
+    held = info.compress_size
+    if held > room:
         raise FileError(
-            f"{where} holds Python objects (dtype {dtype}), which only unpickling could read. "
-            "loaderx never unpickles a file; save plain arrays instead."
+            f"{where} is damaged: the archive says that it has {held} bytes, there is room for "
+            f"{max(0, room)}."
         )
-    return shape, fortran, dtype
+    factor = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _MOST_DEFLATED}.get(info.compress_type)
+    if factor is not None and info.file_size > held * factor:
+        raise FileError(
+            f"{where} is damaged: {held} bytes of the archive cannot hold the {info.file_size} "
+            "that it says."
+        )
 
 
-class CompressedArray:
+class CompressedArray(ForWorkers):
     """A compressed member of an ``.npz``: known by its header, unpacked at its first use."""
 
-    def __init__(self, place: Path, member: str) -> None:
+    def __init__(self, place: Path, member: str, header: Header, identity: Identity) -> None:
         self._place, self._member = place.resolve(), member
-        with zipfile.ZipFile(place) as archive, archive.open(member) as file:
-            self.shape, _, self.dtype = _read_header(file, f"{place}, array {member!r}")
+        self._header = header
+        self._identity: Identity | None = identity
+        self._size = identity.size
         self._array: Array | None = None
         self._lock = threading.Lock()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._header.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._header.dtype
 
     def whole(self) -> Array:
         """The array itself, read now if it was not before."""
@@ -143,15 +177,37 @@ class CompressedArray:
         return self.whole()[index]
 
     def _read(self) -> Array:
-        try:
-            with zipfile.ZipFile(self._place) as archive, archive.open(self._member) as file:
-                array: Array = np.lib.format.read_array(file, allow_pickle=False)
-                return array
-        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
-            raise FileError(f"{self._place}, array {self._member!r} is damaged: {error}") from error
+        where = f"{self._place}, array {self._member.removesuffix('.npy')!r}"
+        with open_regular(self._place) as file, reading(where):
+            now = Identity.of(file)
+            known = self._identity or now._replace(size=self._size)
+            if change := known.change(now):
+                raise changed(self._place, change)
+            with zipfile.ZipFile(file) as archive, archive.open(self._member) as member:
+                header = read_header(member, archive.getinfo(self._member).file_size, where)
+                if header != self._header:
+                    raise changed(self._place, "has been written to")
+                data = read_exactly(member, header.nbytes, where)
+            flat = np.frombuffer(data, header.dtype)
+            order: Any = "F" if header.fortran else "C"
+            array: Array = flat.reshape(header.shape, order=order)
+            array.flags.writeable = False
+            return array
+
+    def for_workers(self) -> tuple[Any, ...]:
+        """Unpacked, so that the array goes to all workers as one copy in shared memory."""
+        return _with_array, (self.__getstate__(), self.whole())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_array": None, "_lock": None}
+        # Another machine may have the same file as another inode; that its size and header are the
+        # same is seen when it is read.
+        return {**self.__dict__, "_array": None, "_lock": None, "_identity": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _with_array(state: dict[str, Any], array: Array) -> CompressedArray:
+    made = CompressedArray.__new__(CompressedArray)
+    made.__setstate__({**state, "_array": array})
+    return made

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
+import warnings
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, LoaderxWarning
+from loaderx.sources.mapping import map_array, open_regular, read_exactly, reading
 from loaderx.tree import Array
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
+_MOST_DEFLATED = 1032  # no byte of a gzip file unpacks to more
+_LARGE = 1 << 30  # bytes from which unpacking into memory is worth a warning
 
 
 def open_idx(path: str | os.PathLike[str]) -> Array:
     """The array in an IDX file, packed with gzip or not; ``name.gz`` is found as ``name`` too.
 
     Bytes in a plain file are mapped into memory.  What is packed, or has numbers of several bytes
-    (which must be turned round), is read once.
+    (which must be turned round), is read once; from 1 GB (2**30 bytes) on, unpacking it warns.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,30 +43,44 @@ def open_idx(path: str | os.PathLike[str]) -> Array:
     packed = place.with_name(place.name + ".gz")
     if not place.exists() and packed.exists():
         place = packed
-    if not place.is_file():
+    if not place.exists():
         raise FileError(f"there is no file {place}, nor {packed.name} beside it.")
-    with place.open("rb") as file:
+    with open_regular(place) as file:
         if file.read(2) == _GZIP:
-            return _unpack(place)
+            return _unpack(place, file)
         file.seek(0)
-        shape, dtype, start = _header(file, place)
-        size = os.fstat(file.fileno()).st_size
-    _check_size(place, size - start, shape, dtype)
-    if 0 in shape:
-        return np.empty(shape, dtype.newbyteorder("="))
-    mapped = np.memmap(place, dtype=dtype, mode="r", offset=start, shape=shape)
-    return np.asarray(mapped) if dtype.itemsize == 1 else mapped.astype(dtype.newbyteorder("="))
+        with reading(f"{place}"):
+            shape, dtype, start = _header(file, place)
+            _check_size(place, os.fstat(file.fileno()).st_size - start, shape, dtype)
+            if 0 in shape:
+                return np.empty(shape, dtype.newbyteorder("="))
+            mapped = map_array(file, dtype, shape, start)
+    return mapped if dtype.itemsize == 1 else mapped.astype(dtype.newbyteorder("="))
 
 
-def _unpack(place: Path) -> Array:
-    try:
-        with gzip.open(place, "rb") as file:
-            shape, dtype, _ = _header(file, place)
-            data = file.read()
-    except (EOFError, OSError, zlib.error) as error:
-        raise FileError(f"{place} is cut off or damaged: {error}") from error
-    _check_size(place, len(data), shape, dtype)
-    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+def _unpack(place: Path, packed: BinaryIO) -> Array:
+    most = os.fstat(packed.fileno()).st_size * _MOST_DEFLATED
+    packed.seek(0)
+    with reading(f"{place}"), gzip.GzipFile(fileobj=packed) as file:
+        shape, dtype, _ = _header(file, place)
+        needed = dtype.itemsize * prod(shape)
+        if needed > most:
+            raise FileError(
+                f"{place} is damaged: its header says {needed} bytes, and a gzip file of its size "
+                f"holds at most {most}."
+            )
+        if needed >= _LARGE:
+            warnings.warn(
+                f"{place} is unpacked into memory: {needed / 1e9:.1f} GB. Unpack it on disk "
+                "(gunzip) to have it mapped instead.",
+                LoaderxWarning,
+                stacklevel=3,
+            )
+        data = read_exactly(file, needed, f"{place}")
+        if file.read(1):
+            raise FileError(f"{place} has more than its header says, {needed} bytes.")
+        numbers = np.frombuffer(data, dtype).reshape(shape)
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -80,9 +98,7 @@ def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int
 
 
 def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    needed = dtype.itemsize
-    for length in shape:
-        needed *= length
+    needed = dtype.itemsize * prod(shape)
     if have == needed:
         return
     axes = " x ".join(map(str, shape))

@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
 from loaderx.memory import Layout, Lend
-from loaderx.sources.base import Indices
+from loaderx.sources.base import ForWorkers, Indices
+from loaderx.sources.mapping import map_array, open_regular
 from loaderx.tree import Array, ArraySpec, Tree
 
 PathLike = str | os.PathLike[str]
 
 
-class Tokens:
+class Tokens(ForWorkers):
     """Rows of ``length`` tokens from flat binary files, or from ``.npy`` files of one axis.
 
     Args:
@@ -33,7 +34,9 @@ class Tokens:
         targets: records are ``{"inputs", "targets"}``, the targets one token further on,
             instead of ``{"tokens"}``.
 
-    Tokens at the end of a file that make no whole row are left out.
+    Tokens at the end of a file that make no whole row are left out.  What is appended to a file
+    later is not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the files
+    must have the sizes that they had.
 
     >>> np.arange(10, dtype=np.uint16).tofile("numbers.bin")
     >>> rows = Tokens("numbers.bin", 4, targets=True)
@@ -56,10 +59,10 @@ class Tokens:
         self.targets = bool(targets)
         self._dtype = None if dtype is None else _whole_numbers(dtype)
         self.paths = [os.path.abspath(os.fspath(one)) for one in _paths(path)]
-        self._open()
+        self._cut([_map(path, self._dtype) for path in self.paths])
 
-    def _open(self) -> None:
-        self._files = [_map(path, self._dtype) for path in self.paths]
+    def _cut(self, files: list[Array]) -> None:
+        self._files = files
         kinds = {file.dtype for file in self._files}
         if len(kinds) > 1:
             raise FileError(f"the files hold different dtypes: {', '.join(map(str, kinds))}.")
@@ -90,7 +93,19 @@ class Tokens:
         return file[shift : shift + count * self.length].reshape(count, self.length)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.paths, self.length, self._dtype, self.stride, self.targets)
+        counts = [len(file) for file in self._files]
+        return _reopen, (self.paths, counts, self._settings())
+
+    def for_workers(self) -> tuple[Any, ...]:
+        return _rebuild, (self.paths, self._files, self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "length": self.length,
+            "stride": self.stride,
+            "targets": self.targets,
+            "_dtype": self._dtype,
+        }
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -186,8 +201,23 @@ class Tokens:
         return found
 
 
-def _reopen(paths: Any, length: int, dtype: Any, stride: int, targets: bool) -> Tokens:
-    return Tokens(paths, length, dtype, stride, targets=targets)
+def _reopen(paths: list[str], counts: list[int], settings: dict[str, Any]) -> Tokens:
+    """Opens the files again, in a process that knows nothing of them but their paths."""
+    files = [_map(path, settings["_dtype"]) for path in paths]
+    for path, file, count in zip(paths, files, counts, strict=True):
+        if len(file) != count:
+            raise FileError(
+                f"{path} has {len(file)} tokens, and had {count} when this dataset was made. Make "
+                "it anew with Tokens(...)."
+            )
+    return _rebuild(paths, files, settings)
+
+
+def _rebuild(paths: list[str], files: list[Array], settings: dict[str, Any]) -> Tokens:
+    tokens = Tokens.__new__(Tokens)
+    tokens.__dict__.update(settings, paths=paths)
+    tokens._cut(files)
+    return tokens
 
 
 def _paths(path: Any) -> list[PathLike]:
@@ -216,26 +246,25 @@ def _whole_numbers(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def _map(path: str, dtype: np.dtype[Any] | None) -> Array:
-    if not os.path.isfile(path):
-        raise FileError(f"there is no file {path}.")
     if path.endswith(".npy"):
         return _map_npy(path, dtype)
     kind = np.dtype(np.uint16) if dtype is None else dtype
-    size = os.path.getsize(path)
-    if size % kind.itemsize:
-        raise FileError(
-            f"{path} has {size} bytes, which is no multiple of the {kind.itemsize} of a {kind} "
-            "token. Is `dtype` right, and the file whole?"
-        )
-    if not size:
-        raise FileError(f"{path} is empty.")
-    return np.asarray(np.memmap(path, kind, "r"))
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size % kind.itemsize:
+            raise FileError(
+                f"{path} has {size} bytes, which is no multiple of the {kind.itemsize} of a "
+                f"{kind} token. Is `dtype` right, and the file whole?"
+            )
+        if not size:
+            raise FileError(f"{path} is empty.")
+        return map_array(file, kind, (size // kind.itemsize,))
 
 
 def _map_npy(path: str, dtype: np.dtype[Any] | None) -> Array:
-    from loaderx.sources.files import open_arrays  # slow to import
+    from loaderx.sources.files import open_npy  # slow to import
 
-    (array,) = open_arrays(path).values()
+    array = open_npy(path)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise FileError(
             f"{path} holds {array.dtype}{list(array.shape)}; tokens are whole numbers in one row."

@@ -3,7 +3,8 @@
 Everything is pickled by value where a worker could not import it (functions of a script, of a
 notebook, lambdas).  Large arrays stay out of the pickle: they lie in a shared file that all workers
 map, so the data is there once however many workers there are.  Arrays that are mapped from a file
-already are opened again from that file, and so are h5py datasets.
+already are mapped again from that file, if it is still the same (`sources/mapping.py`); h5py
+datasets are opened again.
 
 An array that was read-only is so in the workers; one that could be written can be written there
 too, and then the pages that were written are the worker's own.
@@ -18,6 +19,7 @@ import os
 import pickle
 import struct
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +29,16 @@ import numpy as np
 
 from loaderx.engines.base import Work
 from loaderx.engines.processes.wire import map_file, shared_file
-from loaderx.errors import FileError, LoaderxError
+from loaderx.errors import FileError, LoaderxError, LoaderxWarning
+from loaderx.sources.base import ForWorkers
+from loaderx.sources.mapping import (
+    Identity,
+    changed,
+    map_array,
+    mapped_base,
+    open_regular,
+    remembered,
+)
 from loaderx.tree import Array
 
 OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
@@ -46,7 +57,15 @@ class Shipment:
 
     def __init__(self, work: Work, free_share: float = 1.0) -> None:
         buffers: list[pickle.PickleBuffer] = []
-        self.pickled = _dump(work, buffers)
+        replaced: list[str] = []
+        self.pickled = _dump(work, buffers, replaced)
+        if replaced:
+            warnings.warn(
+                f"no longer the files that were mapped: {', '.join(replaced)}. Worker processes "
+                "get the rows of the old files, as this process sees them, from a copy in memory.",
+                LoaderxWarning,
+                stacklevel=2,
+            )
         raws, self._order = _distinct(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
         _check_memory(self.nbytes, free_share)
@@ -94,9 +113,11 @@ def dumps(value: Any) -> bytes:
     return pickled
 
 
-def _dump(work: Work, buffers: list[pickle.PickleBuffer]) -> bytes:
+def _dump(work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str]) -> bytes:
     try:
-        return _pickled(work, buffers)
+        return _pickled(work, buffers, replaced)
+    except LoaderxError:
+        raise
     except Exception as error:
         culprit = _culprit(work)
         raise ShippingError(
@@ -106,7 +127,7 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer]) -> bytes:
         ) from error
 
 
-def _pickled(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
+def _pickled(value: Any, buffers: list[pickle.PickleBuffer], replaced: list[str]) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < OUT_OF_BAND:
             return True  # in the pickle
@@ -114,31 +135,49 @@ def _pickled(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
         return False
 
     out = io.BytesIO()
-    _Pickler(out, protocol=5, buffer_callback=keep).dump(value)
+    pickler = _Pickler(out, protocol=5, buffer_callback=keep)
+    pickler.replaced = replaced
+    pickler.dump(value)
     return out.getvalue()
 
 
 def _culprit(work: Work) -> str:
     for name, part in work.parts():
         try:
-            _pickled(part, [])
+            _pickled(part, [], [])
         except Exception:
             return name
     return "the dataset"
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    replaced: list[str]
+    """Paths of mapped files that show other files by now."""
+
     def reducer_override(self, value: Any) -> Any:
         if type(value) in (np.ndarray, np.memmap):
-            if value.nbytes >= OUT_OF_BAND and not value.dtype.hasobject:
-                reduced = _reduce_mapped(value)
-                if reduced is None and not _is_flat_bytes(value):  # those NumPy does as we want
-                    reduced = _reduce_array(value)
-                if reduced is not None:
-                    return reduced
+            reduced = self._reduce_array(value) if value.nbytes else None
+            if reduced is not None:
+                return reduced
+        elif isinstance(value, ForWorkers):
+            return value.for_workers()
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
             return _open_h5py, (os.path.abspath(value.file.filename), value.name)
         return super().reducer_override(value)
+
+    def _reduce_array(self, array: Array) -> Any:
+        """None for what NumPy does as we want."""
+        base = mapped_base(array)
+        if base is not None:
+            _check_length(base, array)
+        if array.nbytes < OUT_OF_BAND or array.dtype.hasobject:
+            return None
+        if base is not None and base.filename is not None and base.mode != "c":
+            reduced = _reduce_mapped(array, base)
+            if reduced is not None:
+                return reduced
+            self.replaced.append(os.path.abspath(base.filename))
+        return None if _is_flat_bytes(array) else _reduce_array(array)
 
 
 def _is_flat_bytes(array: Array) -> bool:
@@ -180,34 +219,53 @@ def _build_array(
     return np.ndarray(shape, dtype, stretch, inside, strides)
 
 
-def _mapped_base(array: Array) -> Any:
-    """The memory map that an array is a view of, None if there is none that can be shared."""
-    chain: list[Any] = [array]
-    while chain[-1] is not None:
-        base = chain[-1]
-        owner: Any = getattr(base, "base", None)
-        if isinstance(base, np.memmap) and isinstance(owner, mmap.mmap):
-            return None if base.filename is None or base.mode == "c" else base
-        chain.append(owner)
-    return None
-
-
-def _reduce_mapped(array: Array) -> Any:
-    """An array on a mapped file: its path and place, if the file still says what the array says."""
-    base = _mapped_base(array)
-    if base is None:
-        return None
-    address, low, high = _bounds(array)
-    start = base.offset + low - np.asarray(base).ctypes.data
+def _reduce_mapped(array: Array, base: Any) -> Any:
+    """An array on a mapped file: its path and place.  None if the path shows another file now."""
     path = os.path.abspath(base.filename)
-    seen = _Stretch(array, low, high - low)
-    identity = None if start < 0 else _identity(path, start, np.asarray(seen))
+    address, low, high = _bounds(array)
+    start = _place(base, low)
+    identity = _checked_identity(base, path, start, _Stretch(array, low, high - low))
     if identity is None:
         return None
     return _open_mapped, (
-        path, identity, start, high - low, address - low, array.shape, array.strides, array.dtype,
-        array.flags.writeable,
+        path, identity, base.mode == "r", start, high - low, address - low, array.shape,
+        array.strides, array.dtype, array.flags.writeable,
     )  # fmt: skip
+
+
+def _place(base: Any, address: int) -> int:
+    """Where in its file an address of a mapped array lies."""
+    return int(base.offset) + address - int(np.asarray(base).ctypes.data)
+
+
+def _check_length(base: Any, array: Array) -> None:
+    """What a file no longer has kills whoever looks at it (SIGBUS)."""
+    try:
+        size = base.base.size()  # of the mapped file itself, whatever its path shows now
+    except (OSError, ValueError):
+        return
+    if size < _place(base, _bounds(array)[2]):
+        known, _ = remembered(base)
+        before = "" if known is None else f"from {known.size} "
+        raise changed(base.filename or "a mapped file", f"has shrunk {before}to {size} bytes")
+
+
+def _checked_identity(base: Any, path: str, start: int, stretch: _Stretch) -> Identity | None:
+    """The identity by which workers check the file; None if the path shows another file now."""
+    known, is_exact = remembered(base)
+    now = Identity.at(path)
+    if known is not None and known.is_same_file(now):
+        # Who writes through a map of their own sees it everywhere: the pages are the same ones.
+        change = known.change(now) if base.mode == "r" else None
+        if change:
+            raise changed(path, change)
+        if is_exact:
+            return known
+    elif known is not None:
+        now = None
+    if now is not None and _says_the_same(path, start, np.asarray(stretch)):
+        return now
+    return None
 
 
 def _bounds(array: Array) -> tuple[int, int, int]:
@@ -218,30 +276,28 @@ def _bounds(array: Array) -> tuple[int, int, int]:
     return address, low, address + sum(step for step in reach if step > 0) + array.itemsize
 
 
-def _identity(path: str, start: int, seen: Array) -> tuple[int, int] | None:
-    """Device and inode of the file at this path, if it is the one that was mapped.
+def _says_the_same(path: str, start: int, seen: Array) -> bool:
+    """Does the file say what the array says, at both ends and at places in between?
 
-    A look at both ends and at places in between tells.
+    That is all that can be known of a file that was mapped before loaderx saw it.
     """
     length = len(seen)
     try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_size < start + length:
-                return None
+        with open_regular(path) as file:
             for offset in {*range(0, length, max(4096, length // 64)), max(0, length - 4096)}:
                 file.seek(start + offset)
                 piece = file.read(min(4096, length - offset))
-                if piece != seen[offset : offset + len(piece)].tobytes():
-                    return None
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
+                if piece != seen[offset : offset + 4096].tobytes():
+                    return False
+    except (OSError, FileError):
+        return False
+    return True
 
 
 def _open_mapped(
     path: str,
-    identity: tuple[int, int],
+    identity: Identity,
+    is_frozen: bool,
     start: int,
     length: int,
     inside: int,
@@ -250,11 +306,16 @@ def _open_mapped(
     dtype: np.dtype[Any],
     writable: bool,
 ) -> Array:
-    status = os.stat(path)
-    if (status.st_dev, status.st_ino) != identity:
-        raise FileError(f"{path} has been replaced by another file since the dataset was made.")
-    whole = np.memmap(path, np.uint8, "r+" if writable else "r", start, (length,))
-    return _build_array(np.asarray(whole), inside, shape, strides, dtype)
+    with open_regular(path, "r+b" if writable else "rb") as file:
+        now = Identity.of(file)
+        # What others may write to keeps its place, and is as long as it must be.
+        if is_frozen or not identity.is_same_file(now) or now.size < start + length:
+            change = identity.change(now)
+            if change:
+                raise changed(path, change)
+        byte = np.dtype(np.uint8)
+        whole = map_array(file, byte, (length,), start, mode="r+" if writable else "r")
+    return _build_array(whole, inside, shape, strides, dtype)
 
 
 def _open_h5py(path: str, name: str) -> Any:

@@ -1,0 +1,90 @@
+"""The header of an ``.npy`` file, believed only as far as it makes sense.
+
+NumPy parses it; what is checked here is what would end in a crash, in memory that is not there, or
+in bytes that belong to something else.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.mapping import reading
+
+MAGIC = np.lib.format.MAGIC_PREFIX
+_LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
+_MOST_CHARACTERS = 10_000  # of a header, as np.load has it: parsing longer ones is not safe
+
+
+class Header(NamedTuple):
+    """What a file says of its array."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    start: int
+    """Bytes before the first element, counted from the beginning of the file or member."""
+
+    @property
+    def nbytes(self) -> int:
+        total = self.dtype.itemsize
+        for length in self.shape:
+            total *= length
+        return total
+
+
+def read_header(file: Any, size: int, where: str) -> Header:
+    """The header of the ``.npy`` that begins here and has ``size`` bytes in all."""
+    with reading(where):
+        header = _parse(file, where)
+    _check(header, where)
+    needed = header.start + header.nbytes
+    if needed > size:
+        raise FileError(f"{where} is cut off: {needed} bytes are expected, there are {size}.")
+    return header
+
+
+def _parse(file: Any, where: str) -> Header:
+    magic = file.read(len(MAGIC) + 2)
+    if magic[:-2] != MAGIC:
+        raise FileError(f"{where} is not a NumPy array file: it begins with {magic!r}.")
+    version = (magic[-2], magic[-1])
+    if version not in _LENGTHS:
+        raise FileError(
+            f"{where} has version {magic[-2]}.{magic[-1]} of the .npy format; 1.0, 2.0 and 3.0 are "
+            "known."
+        )
+    kind = _LENGTHS[version]
+    (length,) = kind.unpack(file.read(kind.size))
+    # A character of version 3 has up to four bytes.
+    if length > _MOST_CHARACTERS * (4 if version == (3, 0) else 1):
+        raise FileError(f"{where} has a header of {length} bytes, which no array needs.")
+    raw = file.read(length)
+    if len(raw) < length:
+        raise FileError(f"{where} is cut off: it ends within its header.")
+    if version == (3, 0):
+        # NumPy has no public reader of this version, which differs from 2.0 in its encoding alone.
+        # Escaped, its names are ASCII, and mean the same between their quotes.
+        raw = raw.decode("utf-8").encode("ascii", "backslashreplace")
+    shape, fortran, dtype = np.lib.format.read_array_header_2_0(
+        io.BytesIO(_LENGTHS[2, 0].pack(len(raw)) + raw),
+        max_header_size=len(raw),  # it has been looked at
+    )
+    return Header(shape, fortran, dtype, len(magic) + kind.size + length)
+
+
+def _check(header: Header, where: str) -> None:
+    shape, dtype = header.shape, header.dtype
+    if dtype.hasobject:
+        raise FileError(
+            f"{where} holds Python objects (dtype {dtype}), which only unpickling could read. "
+            "loaderx never unpickles a file; save plain arrays instead."
+        )
+    if not dtype.itemsize:
+        raise FileError(f"{where} has elements of no bytes (dtype {dtype.str}): there is no data.")
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise FileError(f"{where} is damaged: its header has the shape {shape}.")
