@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import json
 import signal
 import subprocess
@@ -117,6 +118,27 @@ def test_broken_checkpoints(tmp_path):
     with pytest.raises(StateError, match="missing or left over"):
         asyncio.run(both(iterator.load(tmp_path)))
     assert iterator.step == 0
+
+
+def test_folders_that_promise_too_much(tmp_path):
+    count = 10**14
+    (tmp_path / f"part-0-of-{count}.json").touch()
+    (tmp_path / "part-1-of-2.json").touch()
+    with pytest.raises(StateError) as caught:
+        asyncio.run(both(at(0).load(tmp_path)))
+    assert f"should have parts 0 to {count - 1} of {count}" in str(caught.value)
+    assert f"left over: part-1-of-{count}.json, part-1-of-2.json, " in str(caught.value)
+    assert ", and more. Was the checkpoint copied only in part?" in str(caught.value)
+
+
+def test_parts_that_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "part-0-of-1.json")
+    with pytest.raises(StateError, match=r"part-0-of-1\.json is no regular file"):
+        asyncio.run(both(at(0).load(tmp_path)))
+    (tmp_path / "part-0-of-1.json").unlink()
+    (tmp_path / "part-0-of-1.json").write_text("[" * 100_000)
+    with pytest.raises(StateError, match=r"part-0-of-1\.json is damaged"):
+        asyncio.run(both(at(0).load(tmp_path)))
 
 
 def test_merging_states():

@@ -75,7 +75,7 @@ def test_plain_bytes_are_mapped_and_read_only(tmp_path):
         (gzip.compress(idx(np.zeros(3000, np.uint8)))[:-12], "is damaged or cut off"),
         (
             gzip.compress(idx(np.zeros(30, np.uint8))[:-1]),
-            "is cut off: 30 bytes are expected, 29 came",
+            "cut off: 30 bytes are expected, 29 came",
         ),
         (gzip.compress(b"hello"), "is no IDX file: it begins with 68 65 6c 6c"),
     ],

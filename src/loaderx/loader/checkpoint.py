@@ -7,6 +7,7 @@ reads the parts of all processes, so that any number of processes can go on.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Awaitable
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from loaderx.errors import StateError
 from loaderx.loader.placing import processes
 from loaderx.loader.state import merge_states
+
+_SHOWN = 8  # names in a message
 
 
 class Checkpointable:
@@ -33,7 +36,7 @@ class Checkpointable:
         """Takes the state now, and returns what writes it: for Orbax, see docs/jax.md."""
         running = processes()
         part, count = running if running[1] > 1 else self._part()
-        return _write(directory, f"part-{part}-of-{count}.json", json.dumps(self.get_state()))
+        return _write(directory, _name(part, count), json.dumps(self.get_state()))
 
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads the state and goes there: for Orbax, see docs/jax.md."""
@@ -61,21 +64,40 @@ def read_parts(directory: Any) -> dict[str, Any]:
         raise StateError(f"{directory} has no state of a loader (part-0-of-1.json or the like).")
     last = names[0].removesuffix(".json").rpartition("-")[2]
     count = int(last) if last.isdecimal() else 1
-    needed = [f"part-{part}-of-{count}.json" for part in range(count)]
-    if set(needed) != set(names):
-        odd = sorted(set(needed) ^ set(names))
+    if odd := _odd(names, count):
         raise StateError(
             f"{directory} should have parts 0 to {count - 1} of {count}; missing or left over: "
-            f"{', '.join(odd)}. Was the checkpoint copied only in part?"
+            f"{odd}. Was the checkpoint copied only in part?"
         )
+    needed = [_name(part, count) for part in range(count)]
     states = [_read(directory / name) for name in needed]
     same = all(state == states[0] for state in states)
     return states[0] if same else merge_states(states)
 
 
+def _name(part: int, count: int) -> str:
+    return f"part-{part}-of-{count}.json"
+
+
+def _odd(names: list[str], count: int) -> str:
+    """Names of parts that are missing or left over, a few of them; "" if all is well."""
+    have = set(names)
+    # The count stands in the name of a file: of parts that are not there, the first few will do.
+    missing = (_name(part, count) for part in range(count) if _name(part, count) not in have)
+    odd = list(itertools.islice(missing, _SHOWN + 1))
+    for name in names:
+        part = name.removeprefix("part-").partition("-")[0]
+        if not (part.isdecimal() and int(part) < count and name == _name(int(part), count)):
+            odd.append(name)
+    shown = ", ".join(sorted(odd)[:_SHOWN])
+    return f"{shown}, and more" if len(odd) > _SHOWN else shown
+
+
 def _read(file: Any) -> dict[str, Any]:
+    if not file.is_file():
+        raise StateError(f"{file} is no regular file.")  # reading a named pipe would wait for ever
     try:
         state: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{file} is damaged: {error}") from error
     return state

@@ -86,7 +86,7 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[Bin
     Whatever the operating system has against it becomes a `FileError`.
     """
     try:
-        file: Any = open(path, mode, opener=_without_waiting)
+        file: Any = open(path, mode, opener=_without_waiting)  # noqa: SIM115 (closed below)
     except FileNotFoundError as error:
         raise FileError(f"there is no file {path}.") from error
     except (OSError, ValueError) as error:
