@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import json
+import os
 import signal
 import subprocess
 import sys

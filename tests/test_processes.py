@@ -238,9 +238,7 @@ def test_a_mapped_file_that_was_replaced_is_sent_as_it_was(tmp_path):
     for _ in range(2):
         with (
             DataLoader(dataset, engine=Processes(1)) as loader,
-            pytest.warns(
-                LoaderxWarning, match=r"no longer the files .*x\.npy.* from a copy in"
-            ),
+            pytest.warns(LoaderxWarning, match=r"no longer the files .*x\.npy.* from a copy in"),
         ):
             assert_same([batch["x"] for batch in loader], expected)
         path.unlink(missing_ok=True)

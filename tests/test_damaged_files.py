@@ -1,0 +1,324 @@
+"""Files that are damaged, or made to harm: each is refused with a `FileError` that names it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import loaderx as lx
+from loaderx import Dataset, FileError, LoaderxError, LoaderxWarning
+from loaderx.sources import Tokens
+
+X = np.arange(24.0).reshape(6, 4)
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def header(shape, descr="'<f8'", *, version=(1, 0), fortran="False", data=b""):
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+    length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
+    return b"\x93NUMPY" + bytes(version) + length + text + data
+
+
+def refused(path, content, message, keys=None):
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=message) as caught:
+        Dataset.from_file(path, keys)
+    assert path.name in str(caught.value)
+
+
+# .npy ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_names_of_fields_in_any_script(order, tmp_path):
+    """Such files have version 3.0, whose header is UTF-8."""
+    kind = [("名前", "f4"), ("é", "i2", (2,)), ("a'b\\c\\ü", "S3")]
+    x = np.zeros((4, 3), kind, order=order)
+    x["名前"] = np.arange(12).reshape(4, 3)
+    with pytest.warns(UserWarning, match="format 3.0"):
+        np.save(tmp_path / "x.npy", x)
+    assert (tmp_path / "x.npy").read_bytes()[6] == 3
+    dataset = Dataset.from_file(tmp_path / "x.npy")
+    assert dataset.element_spec["x"].dtype == x.dtype
+    assert np.array_equal(dataset.batch(4)[0]["x"], x)
+
+
+def test_version_2(tmp_path):
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array(file, X, version=(2, 0))
+    assert np.array_equal(Dataset.from_file(tmp_path / "x.npy").batch(6)[0]["x"], X)
+
+
+@pytest.mark.parametrize("version", [(0, 0), (1, 1), (4, 0), (255, 255)])
+def test_versions_that_do_not_exist(version, tmp_path):
+    said = rf"has version {version[0]}\.{version[1]} of the .npy format; 1\.0, 2\.0 and 3\.0"
+    refused(tmp_path / "x.npy", header("(2,)", version=version, data=bytes(16)), said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "descr", "message"),
+    [
+        ("(-1,)", "'|V0'", "has elements of no bytes"),  # ended the process: SIGFPE
+        ("(10**9,)", "'|V0'", "is damaged or cut off"),
+        ("(1000000000,)", "'|S0'", r"has elements of no bytes \(dtype \|S0\): there is no data"),
+        ("(4,)", "[]", "has elements of no bytes"),
+        ("(4,)", "('<f8', (0,))", "has elements of no bytes"),
+        ("(-1,)", "'<f8'", r"is damaged: its header has the shape \(-1,\)"),
+        ("(-2, -1)", "'<f8'", r"is damaged: its header has the shape \(-2, -1\)"),
+        ("(True,)", "'<f8'", r"is damaged: its header has the shape \(True,\)"),
+        ("(2.0,)", "'<f8'", "is damaged or cut off: shape is not valid"),
+        ("(4611686018427387904, 4)", "'<f8'", r"is cut off: 1475739525896764130\d\d bytes"),
+        ("(9223372036854775808,)", "'|u1'", "is cut off"),
+        ("(2,)", "'O'", "holds Python objects"),
+        ("(2,)", "'T'", "holds Python objects|is damaged"),
+        ("(2,)", "'<f7'", "is damaged or cut off"),
+        ("(2,)", "[('a', '<f8'), ('a', '<f8')]", "is damaged or cut off"),
+        ("(2,)", "[('a',)]", "is damaged or cut off"),
+        ("(2,)", "3", "is damaged or cut off"),
+        ("(2,)", "'<U4611686018427387904'", "is damaged or cut off"),
+        ("(" * 300 + ")" * 300, "'<f8'", "is damaged or cut off"),
+        ("-" * 5000 + "1", "'<f8'", "is damaged or cut off"),
+        ("(2,)", "[('a', " * 60 + "'<f8'" + ")]" * 60, "is cut off|is damaged"),
+        ("(2,)}, {", "'<f8'", "is damaged or cut off"),
+        ("(2,", "'<f8'", "is damaged or cut off"),
+        ("(2,) \x00", "'<f8'", "is damaged or cut off"),
+    ],
+    ids=range(24),
+)
+def test_headers_that_make_no_sense(shape, descr, message, tmp_path):
+    refused(tmp_path / "x.npy", header(shape, descr), message)
+
+
+def test_more_axes_than_numpy_has(tmp_path):
+    content = header("(" + "1, " * 80 + ")", data=bytes(8))
+    refused(tmp_path / "x.npy", content, "is damaged or cut off")
+
+
+def test_headers_that_are_too_long(tmp_path):
+    long = header("(2,)" + " " * 20_000, data=bytes(16))
+    refused(tmp_path / "x.npy", long, r"has a header of 20\d+ bytes, which no array needs")
+    cut = b"\x93NUMPY\x02\x00\xff\xff\xff\xff"
+    refused(tmp_path / "x.npy", cut, "has a header of 4294967295 bytes")
+    refused(tmp_path / "x.npy", npy(X)[:60], "is cut off: it ends within its header")
+    refused(tmp_path / "x.npy", npy(X)[:9], "is damaged or cut off")
+
+
+def test_headers_of_another_encoding(tmp_path):
+    content = header("(2,)", "[('\xff', '<f8')]", version=(3, 0), data=bytes(16))
+    refused(tmp_path / "x.npy", content.replace("\xff".encode(), b"\xff"), "x.npy is damaged")
+
+
+def test_an_npy_whose_data_look_like_a_zip_archive(tmp_path):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("y.npy", npy(np.zeros(3)))
+    x = np.frombuffer(out.getvalue(), np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    assert np.array_equal(Dataset.from_file(tmp_path / "x.npy").batch(len(x))[0]["x"], x)
+
+
+# .npz ---------------------------------------------------------------------------------------------
+
+
+def npz(members, method=zipfile.ZIP_STORED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+@pytest.fixture(
+    params=[zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA],
+    ids=["stored", "deflate", "bzip2", "lzma"],
+)
+def method(request):
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore:.*is compressed")
+def test_every_way_to_pack(method, tmp_path):
+    (tmp_path / "x.npz").write_bytes(npz([("x.npy", npy(X)), ("y.npy", npy(X.T.copy().T))], method))
+    dataset = Dataset.from_file(tmp_path / "x.npz")
+    batch = dataset.batch(6)[0]
+    assert np.array_equal(batch["x"], X)
+    assert np.array_equal(batch["y"], X)
+
+
+def test_the_warning_of_a_compressed_array_names_the_line_that_opens_it(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=X, y=X)
+    for opened in (Dataset.from_file, lambda path: Dataset(path, "x", "y")):
+        with pytest.warns(LoaderxWarning, match="is compressed") as caught:
+            opened(tmp_path / "x.npz")
+        assert caught[0].filename == __file__
+
+
+def test_members_that_ask_for_their_neighbours_bytes(method, tmp_path):
+    """The second array must not be seen through the first."""
+    secret = npy(np.full(100, 7.0))
+    content = npz([("x.npy", header("(50,)", data=bytes(80))), ("y.npy", secret)], method)
+    refused(tmp_path / "x.npz", content, r"x\.npz, array 'x' is cut off: \d+ bytes are expected")
+    shift = content.rindex(b"PK\x01\x02", 0, content.rindex(b"PK\x01\x02"))
+    for at in (20, 24):  # what the directory says of the first member, packed and not
+        content = content[: shift + at] + struct.pack("<I", 500) + content[shift + at + 4 :]
+    refused(tmp_path / "x.npz", content, r"x\.npz, array 'x' is damaged", ["x"])
+
+
+def test_members_that_promise_more_than_they_can_hold(tmp_path):
+    content = npz([("x.npy", header("(100000000,)", data=bytes(80)))], zipfile.ZIP_DEFLATED)
+    shift = content.index(b"PK\x01\x02")
+    content = content[: shift + 24] + struct.pack("<I", 10**9) + content[shift + 28 :]
+    refused(tmp_path / "x.npz", content, r"array 'x' is damaged: \d+ bytes of the archive cannot")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+@pytest.mark.filterwarnings("ignore:.*is compressed")
+def test_members_that_end_early_take_no_memory(method, tmp_path):
+    """How much these may hold is not known before they are unpacked."""
+    content = npz([("x.npy", header("(10000000000,)", data=bytes(80)))], method)
+    shift = content.index(b"PK\x01\x02")
+    zip64 = struct.pack("<HHQ", 1, 8, 10**12)
+    content = (
+        content[: shift + 24] + b"\xff" * 4 + content[shift + 28 : shift + 30]
+        + struct.pack("<H", len(zip64)) + content[shift + 32 : shift + 51] + zip64
+        + content[shift + 51 :]
+    )  # fmt: skip
+    end = content.index(b"PK\x05\x06")
+    size = struct.unpack_from("<I", content, end + 12)[0] + len(zip64)
+    content = content[: end + 12] + struct.pack("<I", size) + content[end + 16 :]
+    (tmp_path / "x.npz").write_bytes(content)
+    dataset = Dataset.from_file(tmp_path / "x.npz")
+    with pytest.raises(LoaderxError, match=r"x\.npz, array 'x' is (cut off: 80000000000|damaged)"):
+        dataset[0]
+
+
+def test_two_members_of_one_name(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        content = npz([("x.npy", npy(X)), ("x.npy", npy(X + 1))])
+    refused(tmp_path / "x.npz", content, r"x\.npz has two members of the name 'x\.npy'")
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (8, b"\x01", "password required"),  # a flag: encrypted
+        (8, b"\x20", "compressed patched data"),
+        (10, b"\x63\x00", "compression method is not supported"),
+        (42, b"\xff\xff\x00\x00", "is damaged"),  # where the member is said to be
+        (28, b"\xff\xff", "is damaged"),  # the length of its name
+    ],
+)
+def test_directories_that_are_damaged(at, value, message, tmp_path):
+    content = npz([("x.npy", npy(X))], zipfile.ZIP_DEFLATED)
+    shift = content.index(b"PK\x01\x02") + at
+    content = content[:shift] + value + content[shift + len(value) :]
+    refused(tmp_path / "x.npz", content, message)
+
+
+@pytest.mark.filterwarnings("ignore:.*is compressed")
+@pytest.mark.parametrize("method", [8, 12, 14], ids=["deflate", "bzip2", "lzma"])
+def test_compressed_data_that_are_damaged(method, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, 5000, np.uint8)
+    content = bytearray(npz([("x.npy", npy(noise))], method))
+    content[2000:2100] = bytes(100)
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(LoaderxError, match=r"x\.npz, array 'x' is damaged or cut off"):
+        Dataset.from_file(tmp_path / "x.npz").batch(100)[0]
+
+
+# Files that are none ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        Dataset.from_file,
+        lambda path: Dataset(path, "x", "y"),
+        lx.sources.open_idx,
+        lambda path: Tokens(path, 4),
+    ],
+    ids=["from_file", "Dataset", "open_idx", "Tokens"],
+)
+def test_what_is_no_regular_file(opened, tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    with pytest.raises(FileError, match=r"x\.npy is a named pipe, and a regular file is needed"):
+        opened(tmp_path / "x.npy")
+    with pytest.raises(FileError, match="/dev/zero is a device"):
+        opened("/dev/zero")
+
+
+def test_a_folder_with_what_is_no_file(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    os.mkfifo(tmp_path / "y.npy")
+    (tmp_path / "z.npy").mkdir()
+    with pytest.raises(FileError, match=r"y\.npy is a named pipe"):
+        Dataset.from_file(tmp_path)
+    with pytest.raises(FileError, match=r"z\.npy is a folder"):
+        Dataset.from_file(tmp_path, ["x", "z"])
+    assert len(Dataset.from_file(tmp_path, ["x"])) == 6
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    def deny(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    np.save(tmp_path / "x.npy", X)
+    monkeypatch.setattr(os, "open", deny)
+    with pytest.raises(FileError, match=r"x\.npy cannot be opened: .*Permission denied"):
+        Dataset.from_file(tmp_path / "x.npy")
+
+
+# IDX ----------------------------------------------------------------------------------------------
+
+
+def idx(*shape, kind=8):
+    return bytes([0, 0, kind, len(shape)]) + np.array(shape, ">u4").tobytes()
+
+
+def test_a_packed_file_that_promises_more_than_it_can_hold(tmp_path):
+    (tmp_path / "x.gz").write_bytes(gzip.compress(idx(50_000, 1000, 1000) + bytes(100)))
+    with pytest.raises(FileError, match=r"x\.gz is damaged: its header says 50000000000 bytes, an"):
+        lx.sources.open_idx(tmp_path / "x.gz")
+
+
+def test_a_packed_file_with_more_than_it_says(tmp_path):
+    (tmp_path / "x.gz").write_bytes(gzip.compress(idx(10) + bytes(10**8), 1))
+    with pytest.raises(FileError, match=r"x\.gz has more than its header says, 10 bytes"):
+        lx.sources.open_idx(tmp_path / "x.gz")
+
+
+def test_a_packed_file_that_is_large(tmp_path):
+    """It ends early, so that nothing of the size is made here."""
+    (tmp_path / "x.gz").write_bytes(gzip.compress(idx(3000, 1000, 1000) + bytes(4 * 10**6), 9))
+    pad = np.random.default_rng(0).bytes(3 * 10**6)  # a second, incompressible gzip member
+    with (tmp_path / "x.gz").open("ab") as file:
+        file.write(gzip.compress(pad, 1))
+    with (
+        pytest.warns(LoaderxWarning, match=r"x\.gz is unpacked into memory: 3\.0 GB\. Unpack") as w,
+        pytest.raises(FileError, match="is cut off: 3000000000 bytes are expected, 7000000 came"),
+    ):
+        lx.sources.open_idx(tmp_path / "x.gz")
+    assert w[0].filename == __file__
+
+
+def test_idx_files_of_too_many_axes(tmp_path):
+    (tmp_path / "x").write_bytes(idx(*[1] * 100) + b"1")
+    with pytest.raises(FileError, match="x is damaged or cut off"):
+        lx.sources.open_idx(tmp_path / "x")
+
+
+def test_the_names_of_the_package():
+    assert set(lx.sources.__all__) <= set(dir(lx.sources))
+    assert lx.sources.__all__ == sorted(lx.sources.__all__)
+    assert "open_idx" in dir(lx.sources)
