@@ -73,7 +73,9 @@ def test_versions_that_do_not_exist(version, tmp_path):
         ("(10**9,)", "'|V0'", "is damaged or cut off"),
         ("(1000000000,)", "'|S0'", r"has elements of no bytes \(dtype \|S0\): there is no data"),
         ("(4,)", "[]", "has elements of no bytes"),
-        ("(4,)", "('<f8', (0,))", "has elements of no bytes"),
+        ("(4,)", "('<f8', (2,))", r"is damaged: its header has the dtype \('<f8', \(2,\)\)"),
+        ("(2,)", "'<M8[0s]'", "is damaged: its header has the dtype"),
+        ("(2,)", "[('a', '<m8[0s]', (2,))]", "is damaged: its header has the dtype"),
         ("(-1,)", "'<f8'", r"is damaged: its header has the shape \(-1,\)"),
         ("(-2, -1)", "'<f8'", r"is damaged: its header has the shape \(-2, -1\)"),
         ("(True,)", "'<f8'", r"is damaged: its header has the shape \(True,\)"),
@@ -94,7 +96,7 @@ def test_versions_that_do_not_exist(version, tmp_path):
         ("(2,", "'<f8'", "is damaged or cut off"),
         ("(2,) \x00", "'<f8'", "is damaged or cut off"),
     ],
-    ids=range(24),
+    ids=range(26),
 )
 def test_headers_that_make_no_sense(shape, descr, message, tmp_path):
     refused(tmp_path / "x.npy", header(shape, descr), message)
@@ -322,3 +324,12 @@ def test_the_names_of_the_package():
     assert set(lx.sources.__all__) <= set(dir(lx.sources))
     assert lx.sources.__all__ == sorted(lx.sources.__all__)
     assert "open_idx" in dir(lx.sources)
+
+
+@pytest.mark.filterwarnings("ignore:.*is compressed")
+def test_records_without_numbers(method, tmp_path):
+    (tmp_path / "x.npz").write_bytes(npz([("x.npy", npy(np.zeros((6, 0), "i2")))], method))
+    dataset = Dataset.from_file(tmp_path / "x.npz")
+    assert dataset.batch(4)[0]["x"].shape == (4, 0)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(idx(6, 0, kind=13)))
+    assert lx.sources.open_idx(tmp_path / "x.gz").shape == (6, 0)

@@ -159,7 +159,9 @@ def _leaf(leaf: Any, path: str) -> Any:
     else:
         array = as_array(leaf)
     if array.ndim == 0:
-        raise ArgumentTypeError(f"{_named(path)} has no leading axis of records (it is {array!r}).")
+        raise ArgumentTypeError(
+            f"{_named(path)} has no leading axis of records (it is a single {array.dtype})."
+        )
     view = array.view()
     view.flags.writeable = False  # an in-place `map` must not change the data
     return view

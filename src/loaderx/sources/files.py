@@ -187,12 +187,7 @@ class CompressedArray(ForWorkers):
                 header = read_header(member, archive.getinfo(self._member).file_size, where)
                 if header != self._header:
                     raise changed(self._place, "has been written to")
-                data = read_exactly(member, header.nbytes, where)
-            flat = np.frombuffer(data, header.dtype)
-            order: Any = "F" if header.fortran else "C"
-            array: Array = flat.reshape(header.shape, order=order)
-            array.flags.writeable = False
-            return array
+                return header.array(read_exactly(member, header.nbytes, where))
 
     def for_workers(self) -> tuple[Any, ...]:
         """Unpacked, so that the array goes to all workers as one copy in shared memory."""

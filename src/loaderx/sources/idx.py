@@ -79,7 +79,7 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
         data = read_exactly(file, needed, f"{place}")
         if file.read(1):
             raise FileError(f"{place} has more than its header says, {needed} bytes.")
-        numbers = np.frombuffer(data, dtype).reshape(shape)
+        numbers = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape, dtype)
         return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -22,6 +22,7 @@ from loaderx.errors import FileError, LoaderxError
 from loaderx.tree import Array
 
 _PIECE = 1 << 20  # bytes that are read at once
+_MOST_SAID = 300  # characters of a parser's complaint, which may quote a whole header
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -128,7 +129,7 @@ def reading(where: str) -> Iterator[None]:
     except LoaderxError:
         raise
     except Exception as error:
-        said = f"{error}" or type(error).__name__
+        said = f"{error}"[:_MOST_SAID] or type(error).__name__
         raise FileError(f"{where} is damaged or cut off: {said}") from error
 
 
@@ -139,7 +140,10 @@ def read_exactly(file: Any, nbytes: int, where: str) -> bytearray:
         piece = file.read(min(_PIECE, nbytes - len(data)))
         if not piece:
             raise FileError(f"{where} is cut off: {nbytes} bytes are expected, {len(data)} came.")
-        data += piece
+        try:
+            data += piece
+        except MemoryError as error:
+            raise FileError(f"{where} does not fit into memory: {nbytes} bytes.") from error
     return data
 
 

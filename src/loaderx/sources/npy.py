@@ -36,6 +36,15 @@ class Header(NamedTuple):
             total *= length
         return total
 
+    def array(self, data: bytearray) -> np.ndarray[Any, np.dtype[Any]]:
+        """The read-only array whose elements these bytes are."""
+        if not data:
+            return np.empty(self.shape, self.dtype)
+        order: Any = "F" if self.fortran else "C"
+        array = np.frombuffer(data, self.dtype).reshape(self.shape, order=order)
+        array.flags.writeable = False
+        return array
+
 
 def read_header(file: Any, size: int, where: str) -> Header:
     """The header of the ``.npy`` that begins here and has ``size`` bytes in all."""
@@ -84,7 +93,17 @@ def _check(header: Header, where: str) -> None:
             f"{where} holds Python objects (dtype {dtype}), which only unpickling could read. "
             "loaderx never unpickles a file; save plain arrays instead."
         )
+    # Axes belong into the shape, and np.load refuses them here, too.
+    if dtype.subdtype is not None or not _has_units(dtype):
+        raise FileError(f"{where} is damaged: its header has the dtype {dtype}.")
     if not dtype.itemsize:
         raise FileError(f"{where} has elements of no bytes (dtype {dtype.str}): there is no data.")
     if any(type(length) is not int or length < 0 for length in shape):
         raise FileError(f"{where} is damaged: its header has the shape {shape}.")
+
+
+def _has_units(dtype: np.dtype[Any]) -> bool:
+    """False if there are times that count in steps of nothing, with which NumPy cannot reckon."""
+    if dtype.fields is not None:
+        return all(_has_units(field[0]) for field in dtype.fields.values())
+    return dtype.base.kind not in "mM" or np.datetime_data(dtype.base)[1] != 0
