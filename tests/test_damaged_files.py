@@ -80,8 +80,9 @@ def test_versions_that_do_not_exist(version, tmp_path):
         ("(-2, -1)", "'<f8'", r"is damaged: its header has the shape \(-2, -1\)"),
         ("(True,)", "'<f8'", r"is damaged: its header has the shape \(True,\)"),
         ("(2.0,)", "'<f8'", "is damaged or cut off: shape is not valid"),
+        ("(0, 4611686018427387904, 8)", "'<f8'", "is damaged or cut off"),
         ("(4611686018427387904, 4)", "'<f8'", r"is cut off: 1475739525896764130\d\d bytes"),
-        ("(9223372036854775808,)", "'|u1'", "is cut off"),
+        ("(9223372036854775808,)", "'|u1'", "is damaged: its header has the shape"),
         ("(2,)", "'O'", "holds Python objects"),
         ("(2,)", "'T'", "holds Python objects|is damaged"),
         ("(2,)", "'<f7'", "is damaged or cut off"),
@@ -96,7 +97,7 @@ def test_versions_that_do_not_exist(version, tmp_path):
         ("(2,", "'<f8'", "is damaged or cut off"),
         ("(2,) \x00", "'<f8'", "is damaged or cut off"),
     ],
-    ids=range(26),
+    ids=range(27),
 )
 def test_headers_that_make_no_sense(shape, descr, message, tmp_path):
     refused(tmp_path / "x.npy", header(shape, descr), message)

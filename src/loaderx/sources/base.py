@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -41,12 +40,12 @@ class Source(Protocol):
         """The records one by one; their arrays may be read-only views of the source."""
 
 
-class ForWorkers(ABC):
+class ForWorkers:
     """What pickles by path, but goes to worker processes as arrays in shared memory.
 
     A worker then sees the very rows that this process sees, whatever has become of the path.
     """
 
-    @abstractmethod
     def for_workers(self) -> tuple[Any, ...]:
         """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""
+        raise NotImplementedError

@@ -73,16 +73,14 @@ def open_npy(place: str | os.PathLike[str]) -> Array:
 def _map_npy(place: str | os.PathLike[str], file: BinaryIO) -> Array:
     file.seek(0)
     header = read_header(file, os.fstat(file.fileno()).st_size, f"{place}")
-    return _map(file, header, 0, f"{place}")
+    with reading(f"{place}"):
+        return _map(file, header, 0)
 
 
-def _map(file: BinaryIO, header: Header, start: int, where: str) -> Array:
-    with reading(where):  # more axes than NumPy has, for one
-        if 0 in header.shape:
-            return np.empty(header.shape, header.dtype)
-        return map_array(
-            file, header.dtype, header.shape, start + header.start, fortran=header.fortran
-        )
+def _map(file: BinaryIO, header: Header, start: int) -> Array:
+    if 0 in header.shape:
+        return np.empty(header.shape, header.dtype)
+    return map_array(file, header.dtype, header.shape, start + header.start, fortran=header.fortran)
 
 
 def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[str, Any]:
@@ -95,22 +93,35 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
             names = [info.filename for info in infos]
             double = next(name for name in names if names.count(name) > 1)
             raise FileError(f"{place} has two members of the name {double!r}: which is meant?")
+        ends = _ends(archive)
         opened = {}
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
-            opened[key] = _open_member(place, file, archive, members[key], where)
+            opened[key] = _open_member(place, file, archive, members[key], ends, where)
         return opened
 
 
+def _ends(archive: zipfile.ZipFile) -> dict[int, int]:
+    """Where each member must end: at the next one, or at the directory."""
+    starts = sorted({info.header_offset for info in archive.infolist()})
+    return dict(zip(starts, [*starts[1:], archive.start_dir], strict=True))
+
+
 def _open_member(
-    place: Path, file: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str
+    place: Path,
+    file: BinaryIO,
+    archive: zipfile.ZipFile,
+    info: zipfile.ZipInfo,
+    ends: dict[int, int],
+    where: str,
 ) -> Any:
-    with reading(where), archive.open(info) as member:
-        header = read_header(member, info.file_size, where)
-    start = _data_offset(file, info.header_offset, where)
-    _check_room(archive, info, start, where)
-    if info.compress_type == zipfile.ZIP_STORED:
-        return _map(file, header, start, where)
+    with reading(where):
+        with archive.open(info) as member:
+            header = read_header(member, info.file_size, where)
+        start = _data_offset(file, info.header_offset, where)
+        _check_room(info, ends[info.header_offset] - start, where)
+        if info.compress_type == zipfile.ZIP_STORED:
+            return _map(file, header, start)
     warnings.warn(
         f"{where} is compressed: it is read whole into memory ({header.nbytes / 1e6:,.1f} MB) when "
         "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped.",
@@ -129,10 +140,8 @@ def _data_offset(file: BinaryIO, header: int, where: str) -> int:
     return header + _LOCAL_HEADER.size + int(name) + int(extra)
 
 
-def _check_room(archive: zipfile.ZipFile, info: zipfile.ZipInfo, start: int, where: str) -> None:
-    """A member must end before the next one begins, and cannot unpack to more than it may hold."""
-    others = [other.header_offset for other in archive.infolist()]
-    room = min([at for at in others if at > info.header_offset] + [archive.start_dir]) - start
+def _check_room(info: zipfile.ZipInfo, room: int, where: str) -> None:
+    """A member must fit where it lies, and cannot unpack to more than it may hold."""
     held = info.compress_size
     if held > room:
         raise FileError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ def read_header(file: Any, size: int, where: str) -> Header:
     needed = header.start + header.nbytes
     if needed > size:
         raise FileError(f"{where} is cut off: {needed} bytes are expected, there are {size}.")
+    with reading(where):  # more axes than NumPy has; or 0 x 2**62 x 2**62
+        np.broadcast_to(np.uint8(0), header.shape)
     return header
 
 
@@ -98,7 +101,7 @@ def _check(header: Header, where: str) -> None:
         raise FileError(f"{where} is damaged: its header has the dtype {dtype}.")
     if not dtype.itemsize:
         raise FileError(f"{where} has elements of no bytes (dtype {dtype.str}): there is no data.")
-    if any(type(length) is not int or length < 0 for length in shape):
+    if any(type(length) is not int or not 0 <= length <= sys.maxsize for length in shape):
         raise FileError(f"{where} is damaged: its header has the shape {shape}.")
 
 

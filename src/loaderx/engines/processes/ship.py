@@ -167,7 +167,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _reduce_array(self, array: Array) -> Any:
         """None for what NumPy does as we want."""
-        base = mapped_base(array)
+        base = None if array.base is None else mapped_base(array)
         if base is not None:
             _check_length(base, array)
         if array.nbytes < OUT_OF_BAND or array.dtype.hasobject:
