@@ -11,7 +11,8 @@ import struct
 import threading
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +29,7 @@ from loaderx.sources.mapping import (
     reading,
 )
 from loaderx.sources.npy import MAGIC, Header, read_header
+from loaderx.sources.unpacking import Unpacked
 from loaderx.tree import Array
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name and extra field
@@ -116,10 +118,10 @@ def _open_member(
     where: str,
 ) -> Any:
     with reading(where):
-        with archive.open(info) as member:
-            header = read_header(member, info.file_size, where)
         start = _data_offset(file, info.header_offset, where)
         _check_room(info, ends[info.header_offset] - start, where)
+        with _unpacking(file, archive, info, start) as member:
+            header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
             return _map(file, header, start)
     warnings.warn(
@@ -129,6 +131,15 @@ def _open_member(
         stacklevel=6,  # whoever called `Dataset.from_file`
     )
     return CompressedArray(place, info.filename, header, Identity.of(file))
+
+
+@contextmanager
+def _unpacking(
+    file: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, start: int
+) -> Iterator[Any]:
+    with archive.open(info) as member:  # which looks at names, flags and passwords
+        is_bounded = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        yield member if is_bounded else Unpacked(file, start, info)
 
 
 def _data_offset(file: BinaryIO, header: int, where: str) -> int:
@@ -192,11 +203,14 @@ class CompressedArray(ForWorkers):
             known = self._identity or now._replace(size=self._size)
             if change := known.change(now):
                 raise changed(self._place, change)
-            with zipfile.ZipFile(file) as archive, archive.open(self._member) as member:
-                header = read_header(member, archive.getinfo(self._member).file_size, where)
-                if header != self._header:
-                    raise changed(self._place, "has been written to")
-                return header.array(read_exactly(member, header.nbytes, where))
+            with zipfile.ZipFile(file) as archive:
+                info = archive.getinfo(self._member)
+                start = _data_offset(file, info.header_offset, where)
+                with _unpacking(file, archive, info, start) as member:
+                    header = read_header(member, info.file_size, where)
+                    if header != self._header:
+                        raise changed(self._place, "has been written to")
+                    return header.array(read_exactly(member, header.nbytes, where))
 
     def for_workers(self) -> tuple[Any, ...]:
         """Unpacked, so that the array goes to all workers as one copy in shared memory."""

@@ -1,0 +1,60 @@
+"""Members of a zip archive that are packed with bzip2 or LZMA, unpacked as far as they are read.
+
+`zipfile` does that for deflate.  Of these two it unpacks whatever its 4 kB of input hold, which can
+be gigabytes, and it believes the window that an LZMA stream asks for.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+import zipfile
+import zlib
+from typing import Any, BinaryIO
+
+_PIECE = 1 << 16
+_LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, window
+_LEAST_WINDOW = 4096
+
+
+class Unpacked:
+    """Reads a member from its beginning."""
+
+    def __init__(self, file: BinaryIO, start: int, info: zipfile.ZipInfo) -> None:
+        self._file = file
+        self._at, self._end = start, start + info.compress_size
+        self._left, self._crc, self._expected_crc = info.file_size, 0, info.CRC
+        self._unpacker: Any = (
+            self._lzma() if info.compress_type == zipfile.ZIP_LZMA else bz2.BZ2Decompressor()
+        )
+
+    def read(self, nbytes: int) -> bytes:
+        """As many bytes, or fewer where the member ends."""
+        wanted = min(nbytes, self._left)
+        out = bytearray()
+        while len(out) < wanted and not self._unpacker.eof:
+            packed = self._packed(_PIECE) if self._unpacker.needs_input else b""
+            piece = self._unpacker.decompress(packed, wanted - len(out))
+            if not piece and not packed:
+                break
+            out += piece
+        self._left -= len(out)
+        self._crc = zlib.crc32(out, self._crc)
+        if not self._left and self._crc != self._expected_crc:
+            raise zipfile.BadZipFile("the checksum is wrong")
+        return bytes(out)
+
+    def _packed(self, most: int) -> bytes:
+        self._file.seek(self._at)
+        data = self._file.read(min(most, self._end - self._at))
+        self._at += len(data)
+        return data
+
+    def _lzma(self) -> lzma.LZMADecompressor:
+        _, parameters, window = _LZMA_HEADER.unpack(self._packed(_LZMA_HEADER.size))
+        rest, lc = divmod(parameters, 9)
+        pb, lp = divmod(rest, 5)
+        window = max(_LEAST_WINDOW, min(window, self._left))  # more than all of it is never used
+        chain = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": window}
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[chain])
