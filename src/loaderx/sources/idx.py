@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError, LoaderxWarning
-from loaderx.sources.mapping import map_array, open_regular, read_exactly, reading
+from loaderx.sources.mapping import check_shape, map_array, open_regular, read_exactly, reading
 from loaderx.tree import Array
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -93,8 +93,9 @@ def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int
     raw = file.read(4 * magic[3])
     if len(raw) < 4 * magic[3]:
         raise FileError(f"{place} is cut off: it ends within its header.")
-    shape = tuple(np.frombuffer(raw, ">u4").tolist())
-    return shape, np.dtype(_TYPES[magic[2]]), 4 + len(raw)
+    shape, dtype = tuple(np.frombuffer(raw, ">u4").tolist()), np.dtype(_TYPES[magic[2]])
+    check_shape(shape, dtype, f"{place}")
+    return shape, dtype, 4 + len(raw)
 
 
 def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -9,6 +9,7 @@ a user has made is taken when a dataset first sees it.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import stat
@@ -23,6 +24,8 @@ from loaderx.tree import Array
 
 _PIECE = 1 << 20  # bytes that are read at once
 _MOST_SAID = 300  # characters of a parser's complaint, which may quote a whole header
+_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+_MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -145,6 +148,15 @@ def read_exactly(file: Any, nbytes: int, where: str) -> bytearray:
         except MemoryError as error:
             raise FileError(f"{where} does not fit into memory: {nbytes} bytes.") from error
     return data
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> None:
+    """Refuses what no array can have.  Whether the file is long enough is another question."""
+    is_odd = any(type(length) is not int or length < 0 for length in shape)
+    # 0 x 2**62: no bytes, so a file is long enough; but no array of NumPy, or no batch of them.
+    extent = math.prod(max(1, length) for length in shape) * dtype.itemsize
+    if is_odd or len(shape) > _MOST_AXES or (0 in shape and extent > _MOST_EMPTY):
+        raise FileError(f"{where} is damaged: its header has the shape {shape}.")
 
 
 # Which file a memory map shows: the map's own object is the key, so that views are covered, too.

@@ -7,19 +7,17 @@ in bytes that belong to something else.
 from __future__ import annotations
 
 import io
-import math
 import struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.mapping import reading
+from loaderx.sources.mapping import check_shape, reading
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
 _MOST_CHARACTERS = 10_000  # of a header, as np.load has it: parsing longer ones is not safe
-_MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
 
 
 class Header(NamedTuple):
@@ -56,8 +54,6 @@ def read_header(file: Any, size: int, where: str) -> Header:
     needed = header.start + header.nbytes
     if needed > size:
         raise FileError(f"{where} is cut off: {needed} bytes are expected, there are {size}.")
-    with reading(where):  # more axes than NumPy has
-        np.broadcast_to(np.uint8(0), header.shape)
     return header
 
 
@@ -102,11 +98,7 @@ def _check(header: Header, where: str) -> None:
         raise FileError(f"{where} is damaged: its header has the dtype {dtype}.")
     if not dtype.itemsize:
         raise FileError(f"{where} has elements of no bytes (dtype {dtype.str}): there is no data.")
-    is_odd = any(type(length) is not int or length < 0 for length in shape)
-    # 0 x 2**62: no bytes, so the file is long enough; but no array of NumPy, or no batch of them.
-    extent = math.prod(max(1, length) for length in shape) * dtype.itemsize
-    if is_odd or (0 in shape and extent > _MOST_EMPTY):
-        raise FileError(f"{where} is damaged: its header has the shape {shape}.")
+    check_shape(shape, dtype, where)
 
 
 def _has_units(dtype: np.dtype[Any]) -> bool:
