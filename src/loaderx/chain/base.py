@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from loaderx.errors import ArgumentError
 from loaderx.frozen import Frozen
@@ -22,6 +22,27 @@ LIMIT = 1 << 62  # positions are int64, with room for arithmetic
 def digest(*parts: Any) -> str:
     """Eight hex digits that stand for these values."""
     return f"{zlib.crc32(repr(parts).encode()):08x}"
+
+
+class ShortBatches(NamedTuple):
+    """Batches number ``first``, ``first + every``, ... have only ``rows`` rows, or are padded."""
+
+    first: int
+    every: int | None  # None: it is the only one
+    rows: int
+    padded: bool
+
+    def among(self, start: int, count: int | None) -> tuple[ShortBatches, ...]:
+        """Those that are left of ``count`` batches from ``start`` on (None: of all)."""
+        first = self.first - start
+        if first < 0:
+            if self.every is None:
+                return ()
+            first %= self.every
+        if count is not None and first >= count:
+            return ()
+        is_last = self.every is None or (count is not None and first + self.every >= count)
+        return (self._replace(first=first, every=None if is_last else self.every),)
 
 
 class Node(Frozen):
@@ -85,6 +106,11 @@ class Node(Frozen):
     def rows_are_known(self) -> bool:
         """Can the place of every row in its batch be told from its number?"""
         return False
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        """Which batches are not full: none, or those of one rule; None if that is not known."""
+        return () if self.uniform else None
 
     @property
     def is_stage(self) -> bool:
@@ -183,6 +209,10 @@ class Single(Node):
     @cached_property
     def rows_are_known(self) -> bool:
         return self.input.rows_are_known and (self.uniform or not self.moves)
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        return () if self.uniform else None if self.moves else self.input.short_batches
 
     @cached_property
     def rows(self) -> int | None:

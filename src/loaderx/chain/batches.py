@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import Node, Single, digest
+from loaderx.chain.base import Node, ShortBatches, Single, digest
 from loaderx.chain.transforms import Transformed
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.stages.stacking import NO_PADDING, Padding
@@ -74,6 +74,13 @@ class Batched(Single):
     @cached_property
     def rows_are_known(self) -> bool:
         return True
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        records, last = self.input.length, self.length
+        if self.uniform or records is None or last is None:
+            return () if self.uniform else None
+        return (ShortBatches(last - 1, None, records % self.size, self.pad_remainder),)
 
     @property
     def can_be_short(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from loaderx.chain.base import Node, checked_length, digest
+from loaderx.chain.base import Node, ShortBatches, checked_length, digest
 from loaderx.chain.marks import default_seed, identity, marks
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Schedule, schedule
@@ -165,12 +165,12 @@ class Zipped(Joined):
             raise ChainError(f"zip needs datasets of one length, got {listed}. Cut with .take(n).")
         if len({node.batch_size for node in self.components}) > 1:
             raise ChainError("zip: the batch sizes differ.")
-        rows = {node.rows for node in self.components}
-        alike = all(node.uniform for node in self.components) or len(rows - {None}) == 1
-        if self.batched and not alike:
+        first, *others = (node.short_batches for node in self.components)
+        if self.batched and (first is None or any(other != first for other in others)):
             raise ChainError(
-                "zip: the last batches differ in size. Use drop_remainder=True, or zip the "
-                "records and batch them together."
+                "zip: the last batches differ in size, or may differ, so that rows would stand "
+                "beside nothing. Use drop_remainder=True, or zip the records and batch them "
+                "together."
             )
 
     @property
@@ -180,6 +180,10 @@ class Zipped(Joined):
     @property
     def length(self) -> int | None:
         return self.components[0].length
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        return self.components[0].short_batches
 
     @cached_property
     def spec(self) -> Tree | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.base import Single, checked_length, digest
+from loaderx.chain.base import ShortBatches, Single, checked_length, digest
 from loaderx.errors import ChainError
 
 
@@ -113,6 +113,13 @@ class Sliced(Moved):
     def uniform(self) -> bool:
         return self.input.uniform or (self.input.only_last_is_short and not self._has_last)
 
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        known = self.input.short_batches
+        if not known or self.step != 1:
+            return () if self.uniform else None
+        return known[0].among(self.start, self.count)
+
     @property
     def _has_last(self) -> bool:
         """Does the slice take the input's last element, the one that may be short?"""
@@ -197,6 +204,17 @@ class Repeated(Moved):
     @cached_property
     def rows_are_known(self) -> bool:
         return self.input.rows_are_known and self.input.rows is not None
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        known, period = self.input.short_batches, self.input.length
+        if not known or period is None:
+            return () if self.uniform else None
+        (short,) = known
+        if short.every is None:  # once in every pass
+            return short._replace(every=period).among(0, self.length)
+        goes_round = period % short.every == 0  # across the border between two passes, too
+        return short.among(0, self.length) if goes_round else None
 
     @property
     def repeats_here(self) -> int:
