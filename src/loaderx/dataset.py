@@ -583,6 +583,11 @@ class Dataset(Generic[T]):
         length = self._node.length
         if length is not None and not -length <= position < length:
             raise PositionError(f"index {position} is out of range for {length} elements.")
+        if position >= self._node.limit:
+            raise PositionError(
+                f"index {position} of an endless dataset: the last is {self._node.limit - 1}, "
+                "since positions of records are below 2**62."
+            )
         if position < 0:
             if length is None:
                 raise PositionError("an endless dataset has no last element to count from.")
@@ -612,7 +617,7 @@ class Dataset(Generic[T]):
             yield from iterate(self._node)
             return
         plan, lend = Plan(self._node), Pool().lend
-        for step in itertools.count() if plan.length is None else range(plan.length):
+        for step in range(self._node.limit):
             yield plan.read_fast(step, lend) if plan.is_plain else plan.read(step, Job(lend))
 
     @property

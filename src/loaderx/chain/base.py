@@ -72,6 +72,11 @@ class Node(Frozen):
         return any(node.is_stream for node in self.inputs)
 
     @cached_property
+    def limit(self) -> int:
+        """How many elements can be numbered: all, or of an endless dataset those whose rows can."""
+        return LIMIT if self.length is None else self.length
+
+    @cached_property
     def ends(self) -> bool:
         """Does it end?  A stream does where its input does, after nobody knows how much."""
         return self.length is not None
@@ -194,6 +199,10 @@ class Single(Node):
         return self.input.length
 
     @cached_property
+    def limit(self) -> int:
+        return self.input.limit if self.length is None else self.length
+
+    @cached_property
     def ends(self) -> bool:
         return self.input.ends if self.is_stream else self.length is not None
 
@@ -223,7 +232,8 @@ class Single(Node):
         return self.length * self.batch_size
 
 
-def checked_length(length: int) -> int:
-    if length > LIMIT:
-        raise ArgumentError(f"a dataset can have at most 2**62 elements, this one has {length}.")
+def checked_length(length: int, limit: int = LIMIT) -> int:
+    if length > limit:
+        most = "2**62" if limit == LIMIT else str(limit)
+        raise ArgumentError(f"a dataset can have at most {most} elements, this one has {length}.")
     return length

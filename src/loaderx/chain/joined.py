@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from loaderx.chain.base import Node, ShortBatches, checked_length, digest
+from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length, digest
 from loaderx.chain.marks import default_seed, identity, marks
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Schedule, schedule
@@ -88,6 +88,10 @@ class Concatenated(Joined):
             total += node.length
         return checked_length(total)
 
+    @cached_property
+    def limit(self) -> int:
+        return min(LIMIT, sum(node.limit for node in self.components))
+
     @property
     def stage(self) -> str:
         return f"Dataset.concatenate({len(self.components)} datasets)"
@@ -128,7 +132,21 @@ class Mixed(Joined):
         finite = [end for end in ends if end is not None]
         if self.stop == "repeat":
             return None if len(finite) < len(ends) else checked_length(max(finite))
-        return min(finite) if finite else None
+        return checked_length(min(finite), self._numbered) if finite else None
+
+    @cached_property
+    def _numbered(self) -> int:
+        """The elements of a mix in which every row of an endless component has a number."""
+        ends = [
+            self.schedule.position(c, node.limit)
+            for c, node in enumerate(self.components)
+            if node.length is None
+        ]
+        return min([LIMIT, *ends])
+
+    @cached_property
+    def limit(self) -> int:
+        return LIMIT if self.is_stream else self._numbered if self.length is None else self.length
 
     @property
     def repeats_here(self) -> int:
@@ -180,6 +198,10 @@ class Zipped(Joined):
     @property
     def length(self) -> int | None:
         return self.components[0].length
+
+    @cached_property
+    def limit(self) -> int:
+        return min(node.limit for node in self.components)
 
     @cached_property
     def short_batches(self) -> tuple[ShortBatches, ...] | None:

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.base import ShortBatches, Single, checked_length, digest
-from loaderx.errors import ChainError
+from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length, digest
+from loaderx.errors import ArgumentError, ChainError
 
 
 class Moved(Single):
@@ -101,9 +101,23 @@ class Sliced(Moved):
     step: int
     count: int | None
 
+    def __post_init__(self) -> None:
+        last = self.start + ((self.count or 1) - 1) * self.step
+        if self.input.length is None and last >= self.input.limit:
+            raise ArgumentError(
+                f"{self.stage} goes beyond the {self.input.limit} elements that can be numbered "
+                "here: positions of records are below 2**62."
+            )
+
     @property
     def length(self) -> int | None:
         return None if self.is_stream else self.count
+
+    @cached_property
+    def limit(self) -> int:
+        if self.count is not None:
+            return self.count
+        return -(-(self.input.limit - self.start) // self.step)
 
     @cached_property
     def ends(self) -> bool:
@@ -190,6 +204,10 @@ class Repeated(Moved):
         if self.epochs is None or self.input.length is None:
             return None
         return self.input.length * self.epochs
+
+    @cached_property
+    def limit(self) -> int:
+        return LIMIT if self.length is None else self.length
 
     @cached_property
     def ends(self) -> bool:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ENDLESS = 1 << 62
 _ENGINES = ("auto", "inline", "threads", "processes")
 
 
@@ -179,9 +178,8 @@ class DataLoader(Generic[T]):
         self._warn_if_iterated_again()
         if self._stream is not None:
             return self._iterate_stream(self._stream)
-        length = self._node.length
         chain = marks(self._node, default_seed(self._node, 0))
-        return self._iterate(range(_ENDLESS if length is None else length), chain)
+        return self._iterate(range(self._node.limit), chain)
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
@@ -192,6 +190,11 @@ class DataLoader(Generic[T]):
         if length is None:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        if (number + 1) * length > self._all.limit:
+            raise ArgumentError(
+                f"epoch({number}) is beyond the {self._all.limit // length} epochs whose steps "
+                "can be numbered."
             )
         chain = marks(self._all, default_seed(self._all, 0))
         return self._iterate(range(number * length, (number + 1) * length), chain)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from loaderx import chain
-from loaderx.chain.base import Node
+from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
@@ -21,7 +21,6 @@ from loaderx.plan.streams import Reading, StreamPlan
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
-_ENDLESS = 1 << 62
 
 Place: TypeAlias = Callable[[Run], Run]
 """Makes of a run of batches one whose batches are on devices."""
@@ -59,7 +58,7 @@ class StreamSetup:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        steps = self.steps if self.passes == 1 else _ENDLESS
+        steps = self.steps if self.passes == 1 else LIMIT
         return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
 
 
@@ -69,10 +68,10 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
     The outermost take only says how long to run, so it is no part of the epoch.
     """
     base = without_outer_repeat(node)
-    steps = _ENDLESS
+    steps = LIMIT
     if base is node:
         while isinstance(base, chain.Sliced) and (base.start, base.step) == (0, 1):
-            steps = min(steps, _ENDLESS if base.count is None else base.count)
+            steps = min(steps, LIMIT if base.count is None else base.count)
             base = base.input
         return base, 1, steps
     while not isinstance(node, chain.Repeated):
