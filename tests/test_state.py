@@ -462,7 +462,7 @@ def test_steps_beyond_what_positions_can_number_are_refused():
         (lambda ds: ds.repeat().batch(4)[3::7], -(-((1 << 60) - 3) // 7)),
         (lambda ds: ds.repeat().batch(4).map(grow_all).unbatch().batch(3), (1 << 62) // 3),
         (lambda ds: ds.repeat()[::1000], -(-(1 << 62) // 1000)),
-        (lambda ds: Dataset.mix([ds.repeat().batch(64), ds.repeat().batch(64)], [1, 3]), 4 * (1 << 56) // 3),
+        (lambda ds: Dataset.mix([ds.repeat().batch(64)] * 2, [1, 3]), 4 * (1 << 56) // 3),
         (lambda ds: Dataset.zip([ds.repeat().batch(8), ds.repeat()[::2].batch(8)]), 1 << 58),
         (lambda ds: Dataset.concatenate([ds.batch(8), ds.repeat().batch(8)]), (1 << 59) + 2),
         (lambda ds: ds.repeat().shuffle(window=5).batch(4), 1 << 60),

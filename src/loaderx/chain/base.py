@@ -73,7 +73,10 @@ class Node(Frozen):
 
     @cached_property
     def limit(self) -> int:
-        """How many elements can be numbered: all, or of an endless dataset those whose rows can."""
+        """How many elements can be numbered: all; of an endless dataset those whose rows can be.
+
+        The elements of a stream are only counted.
+        """
         return LIMIT if self.length is None else self.length
 
     @cached_property
@@ -200,6 +203,8 @@ class Single(Node):
 
     @cached_property
     def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
         return self.input.limit if self.length is None else self.length
 
     @cached_property

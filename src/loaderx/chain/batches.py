@@ -58,6 +58,8 @@ class Batched(Single):
 
     @cached_property
     def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
         return self.input.limit // self.size if self.length is None else self.length
 
     @cached_property

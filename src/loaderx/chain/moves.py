@@ -115,6 +115,8 @@ class Sliced(Moved):
 
     @cached_property
     def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
         if self.count is not None:
             return self.count
         return -(-(self.input.limit - self.start) // self.step)

@@ -11,7 +11,7 @@ from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
+from loaderx.errors import ArgumentError, ChainError, RecordError, StateError, check_int
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters
@@ -298,8 +298,12 @@ class StreamIterator(LoaderIterator[T]):
                 if stop == first + 1
                 else f"{first} to {stop - 1}"
             )
-            raise ArgumentError(
+            raise StateError(
                 f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
+            )
+        if found.step > self._steps.stop:
+            raise StateError(
+                f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
             )
         self._stop()
         before = (self._position, self._saved, self._fresh)
@@ -307,7 +311,7 @@ class StreamIterator(LoaderIterator[T]):
         self._saved, self._fresh = (found.counters, found.positions), found.is_other_mix
         try:
             run = self._begin()  # a state that does not fit is refused here, not at the next batch
-            self._saved, self._fresh = run.position(self._position), False
+            self._saved = run.position(self._position)  # a mix that began anew is at its start
             run.close()
         except BaseException:
             self._position, self._saved, self._fresh = before

@@ -13,17 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
 from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
+from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
+from loaderx.plan.positions import entries, shown, whole
 from loaderx.plan.records import say, within
 from loaderx.plan.units import Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
+
+FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
+FEW_PASSES = 4
 
 Path = tuple[int, ...]
 Note = Callable[[Any], None]
@@ -54,30 +60,27 @@ class Reader:
         return 0
 
 
-def _numbers(state: Any, count: int) -> list[Any]:
-    if not isinstance(state, (list, tuple)) or len(state) != count:
-        raise StateError(f"the state does not fit this chain: {str(state)[:60]!r}.")
-    return list(state)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise StateError(f"the state has {value!r} where a whole number is expected.")
-    return value
-
-
 class UnitReader(Reader):
     """Rows of units.  State: the lane's unit, and the rows of it that were used."""
 
     def __init__(
-        self, plan: UnitPlan, feed: Feed, lane: int, lanes: int, inside: int, note: Note
+        self,
+        plan: UnitPlan,
+        feed: Feed,
+        lane: int,
+        lanes: int,
+        inside: int,
+        note: Note,
+        patience: Patience,
     ) -> None:
         self.plan, self.feed, self.note = plan, feed, note
         self.inside = inside  # this lane, among those of the host
         units = plan.units
         self.rounds = rounds_of(units, lanes)
-        self.units = self.rounds if units is None else len(range(lane, units, lanes))
-        self.lanes, self.patience = lanes, _patience(plan)
+        # Of an endless dataset, those units whose records can be numbered.
+        last = min(self.rounds, plan.limit // (plan.rows * lanes))
+        self.units = last if units is None else len(range(lane, units, lanes))
+        self.lanes, self.patience = lanes, patience
         self.start((0,) * len(plan.passes))
 
     def start(self, path: Path) -> None:
@@ -99,21 +102,25 @@ class UnitReader(Reader):
                     return min(n, left)
                 if left < 0:
                     raise StateError(
-                        f"the state has used {self.used} rows of a unit that has "
-                        f"{piece.count}: the data or the functions have changed."
+                        f"the state has used {self.used} rows of unit {self.unit} of its lane, "
+                        f"which has {piece.count}: the state is damaged, or the data or the "
+                        "functions have changed."
                     )
                 self.unit, self.used, self.piece = self.unit + 1, 0, None
             if self.unit >= self.units:
+                self._check_end()
                 return 0
             output = self.feed.get(self.inside, self.base + self.unit)
             self.piece = Piece.of(output, self.plan.finish.padding)
             self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1
-            if self.patience is not None and self.barren > self.patience:
-                raise LoaderxError(
-                    f"no record came through in {self.barren * self.plan.rows:,} records of an "
-                    "endless dataset: a filter lets nothing through. Look at what it returns."
-                )
+            if self.barren > FEW_UNITS and self.plan.length is None:
+                # The first and the last of these passes may have been read in part.
+                self.patience.check(self._passes_in(self.barren) - 1, _listed(self.plan.stages))
+
+    def _check_end(self) -> None:
+        if self.plan.length is None:
+            raise LoaderxError("this endless stream has come further than records can be numbered.")
 
     def take(self, n: int) -> Piece:
         assert self.piece is not None
@@ -124,29 +131,43 @@ class UnitReader(Reader):
         return [self.unit, self.used]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        unit, used = map(_whole, _numbers(state, 2))
-        self._go(path, unit, used)
+        unit, used = entries(state, ("unit", "rows used"))
+        unit, used = whole(unit, "the unit of a lane", self.units), whole(used, "rows used")
+        if unit == self.units and used:
+            raise StateError(
+                f"the state has used {used} rows of unit {unit} of its lane, and there are "
+                f"{self.units} units, counted from 0."
+            )
+        try:
+            self._go(path, unit, used)
+        except StateError:
+            raise
+        except LoaderxError as error:
+            raise StateError(f"the state is in a pass that cannot be numbered: {error}") from None
+        if self.base + unit >= self.feed.most:
+            raise StateError(
+                f"the state is in pass {path}, unit {unit}, and no stream comes that far: the "
+                "state is damaged."
+            )
 
     def passes(self) -> int:
-        if self.plan.length is not None:
-            return 0
-        return self.unit * self.lanes * self.plan.rows // max(1, self.plan.longest)
+        return 0 if self.plan.length is not None else self._passes_in(self.unit)
+
+    def _passes_in(self, units: int) -> int:
+        """The passes over the data of an endless dataset in which all lanes make so many units."""
+        return units * self.lanes * self.plan.rows // max(1, self.plan.longest)
 
 
-def _patience(plan: UnitPlan) -> int | None:
-    """Units without a row after which an endless dataset is given up; None if it ends by itself."""
-    if plan.length is not None:
-        return None
-    return 16 + 2 * -(-plan.longest // plan.rows)
+def _listed(stages: Sequence[UnitStage]) -> str:
+    return ", ".join(f".{stage.stage}" for stage in stages if stage.stage)
 
 
 class RepeatReader(Reader):
     """Passes over a reader.  State: the pass, and the position in it."""
 
-    def __init__(self, below: Reader, count: int | None, stage: str, lanes: int) -> None:
+    def __init__(self, below: Reader, count: int | None, stage: str, patience: Patience) -> None:
         self.below, self.count, self.stage = below, count, stage
-        # A lane has a share of the records, and in another order another share.
-        self.patience = 1 if lanes == 1 else 4 * lanes
+        self.patience = patience
         self.number = self.barren = 0
         self.given = False  # did this pass give a row?
 
@@ -163,11 +184,8 @@ class RepeatReader(Reader):
     def advance(self) -> None:
         """Goes to the next pass."""
         self.barren = 0 if self.given else self.barren + 1
-        if self.barren >= self.patience and self.count is None:
-            raise LoaderxError(
-                f"{self.stage}: not one record came through in a whole pass, so the next would be "
-                "as empty. Does a filter let nothing through, or is there no data?"
-            )
+        if self.barren and self.count is None:
+            self.patience.check(self.barren, self.stage)
         self.number, self.given = self.number + 1, False
         self.below.start((*self.path, self.number))
 
@@ -185,13 +203,13 @@ class RepeatReader(Reader):
         return [self.number, self.below.state()]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        number, below = _numbers(state, 2)
-        if self.count is not None and _whole(number) >= self.count:
+        number, below = entries(state, ("pass", "position in it"))
+        if self.count is not None and whole(number, "the pass") >= self.count:
             raise StateError(
                 f"the state is in pass {number} (counted from 0), and {self.stage} has "
                 f"{self.count}. Was it saved with more of them?"
             )
-        self.path, self.number, self.barren = path, _whole(number), 0
+        self.path, self.number, self.barren = path, whole(number, "the pass"), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
 
@@ -229,8 +247,9 @@ class SliceReader(Reader):
         return [self.passed, self.below.state()]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        passed, below = _numbers(state, 2)
-        self.passed = _whole(passed)
+        passed, below = entries(state, ("rows passed", "position below"))
+        most = LIMIT if self.count is None else self.begin + self.count
+        self.passed = whole(passed, "the rows that a take or skip has counted", most)
         self.below.restore(path, below, fresh=fresh)
 
     def passes(self) -> int:
@@ -252,7 +271,8 @@ class MixReader(Reader):
     def _upcoming(self, n: int) -> Any:
         """The components of the next rows."""
         period = self.schedule.component
-        return period[np.arange(self.given, self.given + n) % len(period)]
+        first = self.given % len(period)
+        return period[np.arange(first, first + n) % len(period)]
 
     def ready(self, n: int) -> int:
         n = min(n, 4096)
@@ -293,8 +313,10 @@ class MixReader(Reader):
         return [self.given, *[part.state() for part in self.parts]]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        given, *parts = _numbers(state, len(self.parts) + 1)
-        self.given = 0 if fresh else _whole(given)
+        names = (f"dataset {number}" for number in range(len(self.parts)))
+        given, *parts = entries(state, ("rows given", *names))
+        given = whole(given, "the rows that a mix has given")
+        self.given = 0 if fresh else given
         for part, inner in zip(self.parts, parts, strict=True):
             part.restore(path, inner, fresh=fresh)
 
@@ -319,12 +341,19 @@ class AgainMixReader(MixReader):
         part.advance()
         return True
 
+    def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
+        super().restore(path, state, fresh=fresh)
+        if all(part.number > 0 for part in self.parts):
+            raise StateError(
+                "the state has every dataset of a mix in a later pass, and the mix ends when the "
+                "last of them has ended its first."
+            )
+
 
 class ChunkReader(Reader):
     """Stages over the ordered rows of another reader, window by window, in the caller's thread.
 
-    State: the position below at the start of the window, the window's number, the rows of it that
-    were used.
+    State: the window's number, the rows of it that were used, the position below at its start.
     """
 
     def __init__(
@@ -334,13 +363,15 @@ class ChunkReader(Reader):
         finish: Finish,
         window: int | None,
         ordinals: Sequence[int],
-        lanes: int,
+        patience: Patience,
+        largest: int,
         make_job: Callable[[], Job],
         note: Note,
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
-        self.patience = 4 * lanes  # passes over an endless input without a row
+        self.largest = largest  # rows asked for at once
+        self.patience = patience
         self.make_job, self.note = make_job, note
         self._begin((0,) * len(ordinals))
 
@@ -348,6 +379,8 @@ class ChunkReader(Reader):
         self.path = path
         self.number, self.used = -1, 0
         self.left = 0  # rows to be passed over before the next one: a state was restored
+        self.spare = 0  # rows of the input among which they must be
+        self.fresh = False  # was it restored into a mix of other weights?
         self.piece: Piece | None = None
         self.below_state: Any = None
         self.fruitful: int | None = None  # the pass below that gave the last row
@@ -365,26 +398,40 @@ class ChunkReader(Reader):
 
     def ready(self, n: int) -> int:
         while self.left:  # without a window, runs may be cut in other places than before
-            found = self._ready(self.left)
-            if not found:
-                raise StateError("the state is beyond the end of the stream: the data are shorter.")
+            self._pass_over()
+        while not (found := self._rest()):
+            if not self._fill(self.window or max(n, 1)):
+                return 0
+        return min(n, found)
+
+    def _rest(self) -> int:
+        """The rows that are left of the window."""
+        if self.piece is None:
+            return 0
+        left = self.piece.count - self.used
+        if not left:
+            self.piece, self.used = None, 0
+        return left
+
+    def _pass_over(self) -> None:
+        """Passes over rows of the window that was begun when the state was taken."""
+        if found := min(self.left, self._rest()):
             self.take(found)
             self.left -= found
-        return self._ready(n)
+            return
+        want = self.window or min(self.left, self.spare)
+        if self.spare <= 0 or not self._fill(want):
+            if not self.fresh:
+                raise StateError(
+                    f"the state has used {self.left} rows more than window {self.number} of its "
+                    "lane has, or than there are: the state is damaged, or the data or the "
+                    "functions have changed."
+                )
+            self.left = 0  # with other weights the window holds other rows
+        self.spare -= want
 
-    def _ready(self, n: int) -> int:
-        while True:
-            if self.piece is not None:
-                left = self.piece.count - self.used
-                if left > 0:
-                    return min(n, left)
-                self.piece, self.used = None, 0
-            if not self._fill(n):
-                return 0
-
-    def _fill(self, n: int) -> bool:
+    def _fill(self, want: int) -> bool:
         self.below_state = self.below.state()
-        want = self.window or max(n, 1)
         pieces: list[Piece] = []
         while want and (found := self.below.ready(want)):
             pieces.append(self.below.take(found))
@@ -404,12 +451,8 @@ class ChunkReader(Reader):
         now = self.below.passes()
         if self.fruitful is None or (self.piece is not None and self.piece.count):
             self.fruitful = now
-        elif now - self.fruitful > self.patience:
-            listed = ", ".join(f".{stage.stage}" for stage in self.stages)
-            raise LoaderxError(
-                f"no record came through {listed} in {self.patience} passes over an endless "
-                "dataset: a filter lets nothing through. Look at what it returns."
-            )
+        elif now > self.fruitful + FEW_PASSES:  # it may not see where a pass begins
+            self.patience.check(now - self.fruitful - 1, _listed(self.stages))
 
     def passes(self) -> int:
         return self.below.passes()
@@ -449,11 +492,15 @@ class ChunkReader(Reader):
         return [self.number, self.used, self.below_state]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        number, used, below = _numbers(state, 3)
+        number, used, below = entries(state, ("window", "rows used", "position at its start"))
         self._begin(path)
         self.below.restore(path, below, fresh=fresh)
-        self.number = _whole(number) - 1
-        self.left = _whole(used)
+        most = LIMIT // (self.window or 1)
+        self.number = whole(number, "the window of a lane", most) - 1
+        self.left, self.fresh = whole(used, "rows used"), fresh
+        self.spare = self.window or self.largest
+        if isinstance(self.below, IterableReader) and self.window:
+            self.below.check_window(self.number + 1, self.window, self.left)
 
 
 class IterableReader(Reader):
@@ -520,5 +567,21 @@ class IterableReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         if state is not None:
-            _whole(_numbers(state, 3)[0])
+            count, ended, own = entries(state, ("records read", "has it ended", "its own state"))
+            whole(count, "records read")
+            if not isinstance(ended, bool) or (ended and own is not None):
+                raise StateError(
+                    f"the state has {shown(ended)} where True or False is expected: whether an "
+                    "iterable has ended, which then has no state of its own."
+                )
         self._go(path, state)
+
+    def check_window(self, number: int, window: int, used: int) -> None:
+        """Is this the position at the start of a window?"""
+        count, ended, _ = self.position or (0, False, None)
+        at_end = ended and not used and (number - 1) * window < count < number * window
+        if count != number * window and not at_end:
+            raise StateError(
+                f"the state is in window {number}, which begins after {number * window} records, "
+                f"and has read {count}."
+            )
