@@ -50,7 +50,7 @@ def test_a_filter_of_random_numbers_is_asked_again(make):
 @pytest.mark.parametrize("make", RANDOM.values(), ids=RANDOM)
 def test_but_not_for_ever(make, monkeypatch):
     monkeypatch.setattr(patience, "RANDOM_PASSES", 40)
-    with pytest.raises(LoaderxError, match=r"not one (record|batch) came through in [\d,]+ whole p"):
+    with pytest.raises(LoaderxError, match=r"not one (record|batch) came .* in [\d,]+ whole p"):
         list(DataLoader(make(never), engine="inline"))
 
 

@@ -20,7 +20,7 @@ from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.errors import LoaderxWarning, RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.plan import chunks, cutting, lanes, units
+from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
 from loaderx.plan.job import Job, TimedJob
@@ -244,7 +244,7 @@ class Builder:
         ordinals = [ordinal for _, ordinal in passes]
 
         def iterable(reading: Reading, lane: int) -> lanes.Reader:
-            return lanes.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
+            return ordered.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
 
         return self._chunked(iterable, above, passes, finish)
 
@@ -262,7 +262,7 @@ class Builder:
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
             notes = reading.notes
-            return lanes.ChunkReader(
+            return ordered.ChunkReader(
                 below(reading, lane), above, finish, window, ordinals, plan.patience, plan.largest,
                 notes.job, notes.note,
             )  # fmt: skip
