@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,9 @@ from loaderx import DataLoader, Dataset
 from loaderx.chain.marks import without_outer_repeat
 from oracle import assert_same, elements, same
 from plain import grow, jitter
+
+# Generated chains repeat parts of shuffled datasets: what users are warned of is drawn here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*draws a new order in every epoch")
 
 
 @settings(max_examples=300)

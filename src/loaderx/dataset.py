@@ -24,6 +24,7 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
@@ -212,6 +213,9 @@ class Dataset(Generic[T]):
         nodes = _nodes("mix", datasets)
         shares = mix_weights(weights, len(nodes))
         check_choice("stop", stop, ("first_exhausted", "repeat"))
+        if stop == "repeat":
+            for node in nodes:
+                warn_of_changing_parts(node, stacklevel=2)
         return Dataset._of(chain.Mixed(nodes, tickets(shares), stop))
 
     # Stages on elements -----------------------------------------------------------------------
@@ -350,6 +354,11 @@ class Dataset(Generic[T]):
             raise ArgumentError(
                 f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
             )
+        return self._repeat(epochs, stacklevel=3)
+
+    def _repeat(self, epochs: int | None, stacklevel: int) -> Dataset[T]:
+        if epochs != 1:
+            warn_of_changing_parts(self._node, stacklevel)
         return Dataset._of(chain.Repeated(self._node, epochs))
 
     def take(self, n: int) -> Dataset[T]:

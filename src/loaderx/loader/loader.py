@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from loaderx.chain import Batched, Repeated, Unbatched
 from loaderx.chain.base import Node
+from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Threads, Workshop
@@ -170,6 +171,7 @@ class DataLoader(Generic[T]):
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._iterated = False
+        self._warns_of_parts = self._base is self._node  # else its repeat was asked about
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -184,6 +186,8 @@ class DataLoader(Generic[T]):
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
+        if number and self._warns_of_parts:
+            self._warns_of_parts = not warn_of_changing_parts(self._base, stacklevel=2)
         if self._stream is not None:
             return self._iterate_stream(self._stream, number)
         length = self._base.length
@@ -301,7 +305,7 @@ def _short_form(
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
         dataset = dataset.map(transform)
-    return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
+    return dataset if num_epochs == 1 else dataset._repeat(num_epochs, stacklevel=4)
 
 
 def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:
