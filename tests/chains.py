@@ -70,7 +70,7 @@ def joins(draw: Any, depth: int) -> Dataset[Any]:
         pair = [parts[0].take(n), parts[-1].take(n)]
         return Dataset.zip(pair).map(first_of_two)
     weights = [draw(st.integers(1, 5)) for _ in parts]
-    stop = draw(st.sampled_from(["first_exhausted", "repeat"]))
+    stop = draw(st.sampled_from(["first_exhausted", "repeat", "all_exhausted"]))
     try:
         return quietly(Dataset.mix, parts, weights, stop=stop).take(100)
     except LoaderxError:

@@ -198,21 +198,27 @@ class Dataset(Generic[T]):
         datasets: Iterable[Dataset[T]],
         weights: Sequence[float] | None = None,
         *,
-        stop: Literal["first_exhausted", "repeat"] = "first_exhausted",
+        stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted",
     ) -> Dataset[T]:
         """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
 
-        The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start
-        again (as new epochs) until the longest, by its weight, has ended.  If one of them is a
-        stream, so is the mix.
+        Weights count elements: records, or batches of batched datasets.  Documents of unequal
+        length are mixed by tokens where each is packed first, and the rows are mixed.
 
-        >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
+        The mix ends when the first dataset does.  With ``stop="repeat"`` the shorter ones start
+        again (as new epochs) until the longest, by its weight, has ended.  With
+        ``stop="all_exhausted"`` those that are left go on in their proportions, so that every
+        record comes once.  If one of them is a stream, so is the mix.
+
+        >>> a, b = Dataset.range(100), Dataset.range(1000, 1002)
         >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
         [0, 1, 2, 1000, 3, 4, 5, 1001]
+        >>> len(Dataset.mix([a, b], [3, 1])), len(Dataset.mix([a, b], [3, 1], stop="all_exhausted"))
+        (11, 102)
         """
         nodes = _nodes("mix", datasets)
         shares = mix_weights(weights, len(nodes))
-        check_choice("stop", stop, ("first_exhausted", "repeat"))
+        check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
         if stop == "repeat":
             for node in nodes:
                 warn_of_changing_parts(node, stacklevel=2)

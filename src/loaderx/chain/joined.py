@@ -8,7 +8,7 @@ from typing import Literal
 from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length, digest
 from loaderx.chain.marks import default_seed, identity, marks
 from loaderx.errors import ArgumentError, ChainError
-from loaderx.order.tickets import Schedule, schedule
+from loaderx.order.tickets import Phase, Schedule, phases, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
 
 
@@ -102,11 +102,22 @@ class Concatenated(Joined):
 
 class Mixed(Joined):
     tickets: tuple[int, ...]
-    stop: Literal["first_exhausted", "repeat"]
+    stop: Literal["first_exhausted", "repeat", "all_exhausted"]
 
     def __post_init__(self) -> None:
         self._check_components()
         self._check_specs()
+        if self.stop == "all_exhausted":
+            self._refuse_streams(
+                "stop='all_exhausted' needs datasets of known length: mix them before the stage "
+                "that makes a stream (filter, flat_map, pack, ...), or use stop='repeat'."
+            )
+            for number, node in enumerate(self.components):
+                if node.length is None:
+                    raise ChainError(
+                        f"mix: dataset {number} is endless, so that not all can be exhausted. "
+                        "Leave its .repeat() out, or use stop='repeat'."
+                    )
 
     @property
     def kind(self) -> str:
@@ -117,6 +128,11 @@ class Mixed(Joined):
         return schedule(self.tickets)
 
     @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """What is mixed from where on, if the mix goes on until all datasets have ended."""
+        return phases(self.tickets, [node.length or 0 for node in self.components])
+
+    @cached_property
     def ends(self) -> bool:
         several = any if self.stop == "first_exhausted" else all
         return several(node.ends for node in self.components)
@@ -125,6 +141,8 @@ class Mixed(Joined):
     def length(self) -> int | None:
         if self.is_stream:
             return None
+        if self.stop == "all_exhausted":
+            return checked_length(sum(node.length or 0 for node in self.components))
         ends = [
             None if node.length is None else self.schedule.position(c, node.length)
             for c, node in enumerate(self.components)
@@ -160,7 +178,7 @@ class Mixed(Joined):
 
     def mark(self, seed: int) -> str:
         tickets = ":".join(map(str, self.tickets))
-        stop = "" if self.stop == "first_exhausted" else " repeat"
+        stop = {"first_exhausted": "", "repeat": " repeat", "all_exhausted": " all"}[self.stop]
         return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
 
 
