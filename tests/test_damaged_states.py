@@ -211,3 +211,13 @@ def test_new_weights_over_a_window_that_held_more():
     with pytest.warns(LoaderxWarning, match="The window that was begun above the mix is filled"):
         other.set_state(state, strict=False)
     assert (next(other) < 1000).all()
+
+
+def test_steps_that_no_stream_gets_to():
+    for step in (1 << 62, 10**5000):
+        for name in ("units", "endless"):
+            with pytest.raises(StateError, match="the state is at step|step must be a whole numb"):
+                iter(DataLoader(STREAMS[name])).set_state({**state_after(name), "step": step})
+        plain = iter(DataLoader(arrays(24).batch(4), engine="inline"))
+        with pytest.raises(StateError, match="the state is at step|step must be a whole number"):
+            plain.set_state({**plain.get_state(), "step": step})

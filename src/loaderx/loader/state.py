@@ -92,7 +92,7 @@ def _number(state: dict[str, Any], name: str) -> int:
     if not isinstance(value, (bool, np.bool_)):
         with contextlib.suppress(TypeError):  # arrays have an __index__, too
             number = operator.index(value)
-    if number < 0:
+    if number < 0 or number.bit_length() > 256:
         raise StateError(f"the state's {name} must be a whole number, got {shown(value)}.")
     return number
 

@@ -301,7 +301,7 @@ class StreamIterator(LoaderIterator[T]):
             raise StateError(
                 f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
             )
-        if found.step > self._steps.stop:
+        if found.step > self._steps.stop or found.step >= LIMIT:
             raise StateError(
                 f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
             )
