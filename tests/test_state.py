@@ -446,6 +446,8 @@ def test_steps_beyond_what_positions_can_number_are_refused():
             endless[5 : step + 5]
     with pytest.raises(ArgumentError, match=r"epoch\(.*\) is beyond"):
         DataLoader(Dataset.range(10).batch(4), engine="inline").epoch(1 << 61)
+    with pytest.raises(ArgumentError, match=r"epoch\(.*\) is beyond the .* epochs of a stream"):
+        DataLoader(Dataset.range(10).filter(bool).batch(4), engine="inline").epoch(1 << 36)
     iterator.seek(last - 2)
     expected = [[(64 * step + row) % 10 for row in range(64)] for step in (last - 2, last - 1)]
     assert [batch.tolist() for batch in iterator] == expected

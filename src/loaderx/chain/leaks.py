@@ -47,7 +47,7 @@ def _changing_parts(node: Node) -> list[tuple[Node, Node]]:
 def _is_part(node: Node) -> bool:
     """Does the stage keep some records and leave out others?"""
     if isinstance(node, Picked):
-        return node.seen is not None or node.length != node.input.length
+        return node.length != node.input.length or node.seen is not None
     if not isinstance(node, Sliced) or (node.count is not None and node.count == node.input.length):
         return False
     # The first batches of an epoch are mostly meant as its length, not as a part of the data.

@@ -16,7 +16,7 @@ from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters
 from loaderx.loader.units import EngineSupply, UnitWork
-from loaderx.plan.streams import Reading, StreamPlan
+from loaderx.plan.streams import MANY_PASSES, Reading, StreamPlan
 
 T = TypeVar("T")
 
@@ -57,6 +57,11 @@ class StreamSetup:
         if not self.base.ends:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        if epoch >= MANY_PASSES:
+            raise ArgumentError(
+                f"epoch({epoch}) is beyond the {MANY_PASSES} epochs of a stream that can be "
+                "numbered."
             )
         steps = self.steps if self.passes == 1 else LIMIT
         return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
