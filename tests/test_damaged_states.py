@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ STREAMS = {
     "take": STREAM.repeat().take(50).batch(4),
     "skip": STREAM.skip(3).repeat().batch(4),
     "window": Dataset.from_iterable(numbers).shuffle(window=8).batch(3),
+    "counted": Dataset.from_iterable(itertools.count).batch(3),
     "runs": Dataset.from_iterable(numbers).flat_map(twice).batch(3),
     "window over endless": STREAM.repeat().skip(2).shuffle(window=8).batch(3),
     "runs over endless": STREAM.repeat().skip(2).flat_map(twice).batch(3),
@@ -74,6 +76,7 @@ def lane(position):
         ("units", {"step": 1 << 63}, "the state is at step 9223372036854775808, and this stream"),
         ("window", lane([9, 0, [8, False, None]]), "in window 9, which begins after 72 records"),
         ("window", lane([1, 0, [40, True, None]]), "in window 1, which begins after 8 records"),
+        ("counted", lane([9, 0, [1 << 61, False, None]]), "has 2305843009213693952 for records re"),
         # Other shapes.
         ("units", lane([0]), r"lane 0: .* it has \[0\] where \[unit, rows used\] is expected"),
         ("units", lane([0, 0, 0]), r"where \[unit, rows used\] is expected"),

@@ -21,6 +21,7 @@ from loaderx.plan.units import Finish
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
 
+MOST_READ = 1 << 40  # records of an iterable: to skip so many would take weeks
 FEW_PASSES = 4  # before an endless input is judged: where a pass begins may not be seen
 
 
@@ -242,7 +243,7 @@ class IterableReader(Reader):
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         if state is not None:
             count, ended, own = entries(state, ("records read", "has it ended", "its own state"))
-            whole(count, "records read")
+            whole(count, "records read", MOST_READ)
             if not isinstance(ended, bool) or (ended and own is not None):
                 raise StateError(
                     f"the state has {shown(ended)} where True or False is expected: whether an "
