@@ -6,6 +6,7 @@ blocks, cuts, gathers or buffers.  Whatever it says, the plan must say too.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.order.permutation import permute
+from loaderx.order.tickets import schedule
 from loaderx.rng import (
     BRANCH,
     EPOCH,
@@ -86,6 +88,8 @@ def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
             if part.length is None or p < part.length:
                 return number, epoch, p
             p -= part.length
+    if node.stop == "all_exhausted":
+        return _route_to_the_end(node, epoch, p)
     counts = [0] * len(node.components)
     period = sum(node.tickets)
     for position in range(p + 1):  # no table: count who came before
@@ -97,6 +101,24 @@ def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
         rounds, inside = divmod(inside, node.components[component].length)
         epoch = _child(epoch, rounds, node.repeats)
     return component, epoch, inside
+
+
+def _route_to_the_end(node: chain.Mixed, epoch: int, p: int) -> tuple[int, int, int]:
+    """One record after the other; whoever is due and has none leaves, and a new period begins."""
+    counts = [0] * len(node.components)
+    left, slot = list(range(len(counts))), 0
+    while True:
+        shared = math.gcd(*(node.tickets[c] for c in left))
+        period = schedule(tuple(node.tickets[c] // shared for c in left)).component
+        component = left[period[slot % len(period)]]
+        if counts[component] == node.components[component].length:
+            left = [c for c in left if counts[c] < node.components[c].length]
+            slot = 0
+            continue
+        if sum(counts) == p:
+            return component, epoch, counts[component]
+        counts[component] += 1
+        slot += 1
 
 
 def _keyed(node: chain.Transformed, key: int, seed: int) -> int:

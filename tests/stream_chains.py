@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from chains import arrays, objects
+from chains import arrays, objects, quietly
 from loaderx import Dataset, LoaderxError
 from plain import drop_extras, grow, jitter, tag
 
@@ -48,7 +48,7 @@ def inputs(draw: Any) -> Dataset[Any]:
             case "window":
                 dataset = dataset.shuffle(window=draw(st.integers(1, 9)))
             case "repeat":
-                dataset = dataset.repeat(2)
+                dataset = quietly(dataset.repeat, 2)
             case "index":
                 dataset = dataset.map_with_index(tag)
     return dataset
@@ -107,7 +107,7 @@ def stage(draw: Any, dataset: Dataset[Any], lanes: int) -> Dataset[Any]:
         case "shuffle":
             return dataset.shuffle(seed, window=draw(st.sampled_from(WINDOWS)))
         case "repeat":
-            return dataset.repeat(2)
+            return quietly(dataset.repeat, 2)
         case "seed":
             return dataset.seed(draw(st.integers(0, 5)))
         case "take":
@@ -142,5 +142,5 @@ def batched_streams(draw: Any, lanes: int | None = None) -> Dataset[Any]:
             case "skip":
                 dataset = dataset.skip(draw(st.integers(0, 3)))
             case "repeat":
-                dataset = dataset.repeat(2)
+                dataset = quietly(dataset.repeat, 2)
     return dataset

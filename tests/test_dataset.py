@@ -236,6 +236,36 @@ def test_mix_stops_where_it_says():
         len(endless)
 
 
+def test_a_mix_that_goes_on_with_what_is_left():
+    a, b, c = Dataset.range(3), Dataset.range(10, 15), Dataset.range(20, 28)
+    mix = Dataset.mix([a, b, c], [2, 1, 1], stop="all_exhausted")
+    # 2:1:1 until the first would be due a fourth time, then 1:1, then what is left.
+    assert [int(x) for x in mix] == [0, 10, 1, 20, 2, 11, 12, 21, 13, 22, 14, 23, 24, 25, 26, 27]
+    assert len(mix) == 16
+    assert "mix(3 datasets, 2:1:1, stop='all_exhausted')" in repr(mix)
+    assert sorted(int(x) for x in mix.shuffle(1).repeat(2)) == sorted([*map(int, mix)] * 2)
+    batches = Dataset.mix([a.batch(2), c.batch(3)], stop="all_exhausted")
+    assert [x.tolist() for x in batches] == [
+        [0, 1], [20, 21, 22], [2], [23, 24, 25], [26, 27],
+    ]  # fmt: skip
+    huge, small = (
+        Dataset.mix([Dataset.range(n), Dataset.range(5)], [1, 3], stop="all_exhausted")
+        for n in (1 << 60, 50)
+    )
+    assert [int(x) for x in huge.take(50)] == [int(x) for x in small.take(50)]
+    assert int(huge[-1]) == (1 << 60) - 1
+
+
+def test_what_a_mix_of_all_needs():
+    a = Dataset.range(3)
+    with pytest.raises(ChainError, match="mix: dataset 1 is endless, so that not all can be"):
+        Dataset.mix([a, a.repeat()], stop="all_exhausted")
+    with pytest.raises(ChainError, match="dataset 0 is a stream. stop='all_exhausted' needs data"):
+        Dataset.mix([a.filter(lambda x: True), a], stop="all_exhausted")
+    with pytest.raises(ArgumentError, match="`stop` must be one of .*, 'all_exhausted', got 'all'"):
+        Dataset.mix([a, a], stop="all")
+
+
 def test_mix_repeat_shuffles_anew():
     a = arrays(30).shuffle(1)
     mixed = Dataset.mix([a, arrays(300, 1000)], [1, 1], stop="repeat")
@@ -563,7 +593,7 @@ def test_large_batches_of_unequal_size_are_resolved_in_small_blocks():
 
 
 def test_zip_of_batches_with_other_last_batches_is_refused():
-    with pytest.raises(ChainError, match="the last batches differ in size"):
+    with pytest.raises(ChainError, match="the last batches differ in size, or may"):
         Dataset.zip([Dataset.range(10).batch(4), Dataset.range(12).batch(4)])
 
 
@@ -577,3 +607,56 @@ def test_added_leaves_are_aligned_too():
     padded = Dataset.from_source([{"t": [1, 2]}] * 3).batch(3, pad_to={"t": 4})[0]
     for leaf in (*batch.values(), *padded.values()):
         assert leaf.__array_interface__["data"][0] % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: [Dataset.range(11).batch(4), Dataset.range(9).batch(4).take(3)],
+        lambda: [Dataset.range(9).batch(4).skip(1), Dataset.range(7).batch(4)],
+        lambda: [Dataset.range(9).batch(4)[[0, 2, 1]], Dataset.range(9).batch(4)],
+        lambda: [Dataset.range(9).batch(4)[::-1], Dataset.range(9).batch(4)],
+        lambda: [Dataset.range(9).batch(4).shuffle(0), Dataset.range(9).batch(4)],
+        # As many rows in as many batches, but in other places: 4, 3, 4, 3 and 4, 4, 4, 2.
+        lambda: [Dataset.range(7).batch(4).repeat(2), Dataset.range(14).batch(4)],
+        lambda: [Dataset.range(7).batch(4).repeat(), Dataset.range(11).batch(4).repeat()],
+        lambda: [Dataset.range(11).batch(4), Dataset.range(11).batch(4, pad_remainder=True)],
+        lambda: [Dataset.mix([Dataset.range(7).batch(4)]), Dataset.range(7).batch(4)],
+    ],
+)
+def test_zip_of_batches_is_refused_where_their_sizes_may_differ(parts):
+    with pytest.raises(ChainError, match="the last batches differ in size, or may differ"):
+        Dataset.zip(parts())
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda: [Dataset.range(11).batch(4).take(2), Dataset.range(9).batch(4).take(2)],
+        lambda: [Dataset.range(11).batch(4).take(3), Dataset.range(11).batch(4).map(grow_x)],
+        lambda: [Dataset.range(11).batch(4).skip(1), Dataset.range(7).batch(4)],
+        lambda: [Dataset.range(7).batch(4).repeat(2), Dataset.range(7).batch(4).repeat(2)],
+        lambda: [Dataset.range(7).batch(4).repeat(2).skip(1), Dataset.range(7).batch(4).repeat(5).skip(7)],
+        lambda: [Dataset.range(7).batch(4).repeat().take(3), Dataset.range(7).batch(4).repeat(9)[4:7]],
+        lambda: [Dataset.range(7).batch(4).repeat(3)[2:4], Dataset.range(7).batch(4)],
+        lambda: [Dataset.range(8).batch(4).shuffle(0), Dataset.range(8).batch(4)[[1, 1]]],
+        lambda: [Dataset.zip([Dataset.range(7).batch(4)]), Dataset.range(7).batch(4)],
+        lambda: [arrays(11).batch(4, pad_remainder=True)] * 2,
+    ],
+)  # fmt: skip
+def test_zip_of_batches_whose_sizes_are_known_to_be_equal(parts):
+    sizes = [
+        [len(leaf) for leaf in map(only_leaf, batches)] for batches in zip(*parts(), strict=True)
+    ]
+    assert all(len(set(each)) == 1 for each in sizes)
+    assert len(Dataset.zip(parts())) == len(sizes)
+
+
+def grow_x(batch):
+    return batch + 1
+
+
+def only_leaf(batch):
+    return (
+        batch[0] if isinstance(batch, tuple) else batch["x"] if isinstance(batch, dict) else batch
+    )

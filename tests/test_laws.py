@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, batches, chains
 from loaderx import DataLoader, Dataset
 from loaderx.chain.marks import without_outer_repeat
-from oracle import assert_same, elements, same
+from oracle import _route, assert_same, elements, same
 from plain import grow, jitter
+
+# Generated chains repeat parts of shuffled datasets: what users are warned of is drawn here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*draws a new order in every epoch")
 
 
 @settings(max_examples=300)
@@ -50,6 +54,23 @@ def test_a_component_of_a_mix_is_its_own_stream(one, other, a, b):
     for component, dataset in enumerate((one, other)):
         mine = [element for element, c in zip(stream, taken) if c == component]
         assert_same(mine, list(dataset)[: len(mine)])
+
+
+@settings(max_examples=60)
+@given(chains(depth=0), chains(depth=0), chains(depth=0), st.data())
+def test_a_mix_of_all_gives_every_element_once_and_each_dataset_in_its_order(a, b, c, data):
+    parts = [a, b, c]
+    if len({part._node.batched for part in parts}) > 1 or any("mask" in part[0] for part in parts):
+        parts = [arrays(9).shuffle(3), arrays(7, 1000).random_map(jitter), arrays(2, 2000)]
+    weights = [data.draw(st.integers(1, 5)) for _ in parts]
+    mix = Dataset.mix(parts, weights, stop="all_exhausted")
+    assert len(mix) == sum(map(len, parts))
+    stream = list(mix)
+    routes = [_route(mix._node, 0, p)[0] for p in range(len(mix))]
+    for component, dataset in enumerate(parts):
+        assert_same([element for element, c in zip(stream, routes) if c == component], dataset)
+    shorter = Dataset.mix(parts, weights)
+    assert_same(stream[: len(shorter)], shorter)  # up to the first end the stop makes no difference
 
 
 @settings(max_examples=60)

@@ -18,6 +18,7 @@ from loaderx import (
     DataLoader,
     Dataset,
     LoaderxWarning,
+    PositionError,
     StateError,
 )
 from oracle import assert_same
@@ -419,3 +420,73 @@ def test_a_state_of_another_epoch_names_the_way():
     again = loader.epoch(2)
     again.set_state(state)
     assert again.step == 20
+
+
+# Steps whose rows have no number any more ------------------------------------------------------
+
+
+def test_steps_beyond_what_positions_can_number_are_refused():
+    endless = Dataset.range(10).repeat().batch(64)
+    last = (1 << 62) // 64  # so many batches of 64 have their rows below 2**62
+    iterator = iter(DataLoader(endless, engine="inline"))
+    state = iterator.get_state()
+    for step in (last + 1, 1 << 58, 1 << 62, 1 << 63, 1 << 200):
+        with pytest.raises(ArgumentError, match=f"step {step} is beyond this stream.*to {last}"):
+            iterator.seek(step)
+        with pytest.raises(StateError, match=f"the state is at step {step}, but this stream has"):
+            iterator.set_state({**state, "step": step})
+        with pytest.raises(PositionError, match=f"index {step} .* the last is {last - 1}"):
+            endless[step]
+        beyond = f" goes beyond the {last} elements that can be numbered here"
+        with pytest.raises(ArgumentError, match=f"take\\({step}\\){beyond}"):
+            endless.take(step)
+        with pytest.raises(ArgumentError, match=f"skip\\({step}\\){beyond}"):
+            endless[step:]
+        with pytest.raises(ArgumentError, match=f"\\[5:{step + 5}:1\\]{beyond}"):
+            endless[5 : step + 5]
+    with pytest.raises(ArgumentError, match=r"epoch\(.*\) is beyond"):
+        DataLoader(Dataset.range(10).batch(4), engine="inline").epoch(1 << 61)
+    with pytest.raises(ArgumentError, match=r"epoch\(.*\) is beyond the .* epochs of a stream"):
+        DataLoader(Dataset.range(10).filter(bool).batch(4), engine="inline").epoch(1 << 36)
+    iterator.seek(last - 2)
+    expected = [[(64 * step + row) % 10 for row in range(64)] for step in (last - 2, last - 1)]
+    assert [batch.tolist() for batch in iterator] == expected
+    assert endless[last - 1].tolist() == expected[1]
+    assert [batch.tolist() for batch in endless.skip(last - 2).take(2)] == expected
+
+
+@pytest.mark.parametrize(
+    ("endless", "last"),
+    [
+        (lambda ds: ds.repeat(), 1 << 62),
+        (lambda ds: ds.batch(4).repeat(), 1 << 62),
+        (lambda ds: ds.repeat().batch(4).skip(5), (1 << 60) - 5),
+        (lambda ds: ds.repeat().batch(4)[3::7], -(-((1 << 60) - 3) // 7)),
+        (lambda ds: ds.repeat().batch(4).map(grow_all).unbatch().batch(3), (1 << 62) // 3),
+        (lambda ds: ds.repeat()[::1000], -(-(1 << 62) // 1000)),
+        (lambda ds: Dataset.mix([ds.repeat().batch(64)] * 2, [1, 3]), 4 * (1 << 56) // 3),
+        (lambda ds: Dataset.zip([ds.repeat().batch(8), ds.repeat()[::2].batch(8)]), 1 << 58),
+        (lambda ds: Dataset.concatenate([ds.batch(8), ds.repeat().batch(8)]), (1 << 59) + 2),
+        (lambda ds: ds.repeat().shuffle(window=5).batch(4), 1 << 60),
+    ],
+)  # fmt: skip
+def test_the_last_step_of_endless_chains(endless, last):
+    dataset = endless(Dataset.range(10))
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    with pytest.raises(ArgumentError, match=f"steps 0 to {last}"):
+        iterator.seek(last + 1)
+    iterator.seek(last - 1)
+    rows = np.ravel(next(iterator))
+    assert ((rows >= 0) & (rows <= 11)).all()
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert np.array_equal(np.ravel(dataset[last - 1]), rows)
+
+
+def grow_all(batch):
+    return batch + 1
+
+
+def test_batches_that_no_position_can_number_are_refused():
+    with pytest.raises(ArgumentError, match=r"batch\(9223372036854775808\)"):
+        Dataset.range(10).repeat().batch(1 << 63)

@@ -477,13 +477,13 @@ def test_a_filter_that_lets_nothing_through():
     assert list(never.repeat(3).batch(4)) == []
     assert list(never.batch(4).repeat(3)) == []
     for endless in (never.repeat().batch(4), never.repeat().batch(4, lanes=4)):
-        with pytest.raises(LoaderxError, match="not one record came through in a whole pass"):
+        with pytest.raises(LoaderxError, match=r"not one record came .* in (a|16) whole pass"):
             list(DataLoader(endless))
-    with pytest.raises(LoaderxError, match="a whole pass gave not one batch"):
+    with pytest.raises(LoaderxError, match="not one batch came through in a whole pass"):
         list(DataLoader(never.batch(4).repeat()))
     with (
         pytest.warns(LoaderxWarning, match=r"let 0 of 10,\d+ records through \(0.00%\)"),
-        pytest.raises(LoaderxError, match="a filter lets nothing through"),
+        pytest.raises(LoaderxError, match=r"filter\(<lambda>\): not one record came through"),
     ):
         list(DataLoader(Dataset.range(50).repeat().filter(lambda x: False).batch(4)))
     mixed = Dataset.mix([never, Dataset.range(9)], stop="repeat")
@@ -503,7 +503,7 @@ def test_a_filter_above_a_mix_or_skip_that_lets_nothing_through(lanes):
         endless += [stream.repeat().skip(3), plain.repeat().filter(everything).skip(3)]
     for dataset in endless:
         nothing = dataset.filter(lambda x: False).batch(4, lanes=lanes)
-        with pytest.raises(LoaderxError, match=r"no record came through \..*filter\(<lambda>\)"):
+        with pytest.raises(LoaderxError, match=r"filter\(<lambda>\): not one record came"):
             list(DataLoader(nothing))
     ends = [
         Dataset.mix([stream.repeat(30), plain.repeat(30)]),
@@ -1031,7 +1031,7 @@ def test_epochs_of_a_stream():
     again = loader.epoch(1)
     again.set_state(state)
     assert_same(list(again), list(epoch))
-    with pytest.raises(ArgumentError, match="the state is in epoch 1; this iterator reads epoch 0"):
+    with pytest.raises(StateError, match="the state is in epoch 1; this iterator reads epoch 0"):
         loader.epoch(0).set_state(state)
 
 

@@ -24,6 +24,7 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
@@ -197,21 +198,30 @@ class Dataset(Generic[T]):
         datasets: Iterable[Dataset[T]],
         weights: Sequence[float] | None = None,
         *,
-        stop: Literal["first_exhausted", "repeat"] = "first_exhausted",
+        stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted",
     ) -> Dataset[T]:
         """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
 
-        The mix ends when the first dataset does; with ``stop="repeat"`` the shorter ones start
-        again (as new epochs) until the longest, by its weight, has ended.  If one of them is a
-        stream, so is the mix.
+        Weights count elements: records, or batches of batched datasets.  Documents of unequal
+        length are mixed by tokens where each is packed first, and the rows are mixed.
 
-        >>> a, b = Dataset.range(100), Dataset.range(1000, 1100)
+        The mix ends when the first dataset does.  With ``stop="repeat"`` the shorter ones start
+        again (as new epochs) until the longest, by its weight, has ended.  With
+        ``stop="all_exhausted"`` those that are left go on in their proportions, so that every
+        record comes once.  If one of them is a stream, so is the mix.
+
+        >>> a, b = Dataset.range(100), Dataset.range(1000, 1002)
         >>> [int(x) for x in Dataset.mix([a, b], [3, 1]).take(8)]
         [0, 1, 2, 1000, 3, 4, 5, 1001]
+        >>> len(Dataset.mix([a, b], [3, 1])), len(Dataset.mix([a, b], [3, 1], stop="all_exhausted"))
+        (11, 102)
         """
         nodes = _nodes("mix", datasets)
         shares = mix_weights(weights, len(nodes))
-        check_choice("stop", stop, ("first_exhausted", "repeat"))
+        check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
+        if stop == "repeat":
+            for node in nodes:
+                warn_of_changing_parts(node, stacklevel=2)
         return Dataset._of(chain.Mixed(nodes, tickets(shares), stop))
 
     # Stages on elements -----------------------------------------------------------------------
@@ -350,6 +360,11 @@ class Dataset(Generic[T]):
             raise ArgumentError(
                 f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
             )
+        return self._repeat(epochs, stacklevel=3)
+
+    def _repeat(self, epochs: int | None, stacklevel: int) -> Dataset[T]:
+        if epochs != 1:
+            warn_of_changing_parts(self._node, stacklevel)
         return Dataset._of(chain.Repeated(self._node, epochs))
 
     def take(self, n: int) -> Dataset[T]:
@@ -583,6 +598,11 @@ class Dataset(Generic[T]):
         length = self._node.length
         if length is not None and not -length <= position < length:
             raise PositionError(f"index {position} is out of range for {length} elements.")
+        if position >= self._node.limit:
+            raise PositionError(
+                f"index {position} of an endless dataset: the last is {self._node.limit - 1}, "
+                "since positions of records are below 2**62."
+            )
         if position < 0:
             if length is None:
                 raise PositionError("an endless dataset has no last element to count from.")
@@ -612,7 +632,7 @@ class Dataset(Generic[T]):
             yield from iterate(self._node)
             return
         plan, lend = Plan(self._node), Pool().lend
-        for step in itertools.count() if plan.length is None else range(plan.length):
+        for step in range(self._node.limit):
             yield plan.read_fast(step, lend) if plan.is_plain else plan.read(step, Job(lend))
 
     @property

@@ -63,7 +63,7 @@ def split_bounds(fractions: Sequence[Any], length: int) -> list[int]:
         if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
             raise ArgumentError(
                 f"`fractions` must be between 0 and 1, got {fraction!r}. "
-                "For counts, write ds[:n] and ds[n:]."
+                "For counts, write ds[:n] and ds[n:] before any .shuffle(...)."
             )
     total = math.fsum(fractions)
     if not fractions or abs(total - 1) > 1e-6:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from loaderx.errors import ArgumentError
 from loaderx.frozen import Frozen
@@ -22,6 +22,27 @@ LIMIT = 1 << 62  # positions are int64, with room for arithmetic
 def digest(*parts: Any) -> str:
     """Eight hex digits that stand for these values."""
     return f"{zlib.crc32(repr(parts).encode()):08x}"
+
+
+class ShortBatches(NamedTuple):
+    """Batches number ``first``, ``first + every``, ... have only ``rows`` rows, or are padded."""
+
+    first: int
+    every: int | None  # None: it is the only one
+    rows: int
+    padded: bool
+
+    def among(self, start: int, count: int | None) -> tuple[ShortBatches, ...]:
+        """Those that are left of ``count`` batches from ``start`` on (None: of all)."""
+        first = self.first - start
+        if first < 0:
+            if self.every is None:
+                return ()
+            first %= self.every
+        if count is not None and first >= count:
+            return ()
+        is_last = self.every is None or (count is not None and first + self.every >= count)
+        return (self._replace(first=first, every=None if is_last else self.every),)
 
 
 class Node(Frozen):
@@ -49,6 +70,14 @@ class Node(Frozen):
     def is_stream(self) -> bool:
         """Is it unknown which input makes which output, and how many there are?"""
         return any(node.is_stream for node in self.inputs)
+
+    @cached_property
+    def limit(self) -> int:
+        """How many elements can be numbered: all; of an endless dataset those whose rows can be.
+
+        The elements of a stream are only counted.
+        """
+        return LIMIT if self.length is None else self.length
 
     @cached_property
     def ends(self) -> bool:
@@ -85,6 +114,11 @@ class Node(Frozen):
     def rows_are_known(self) -> bool:
         """Can the place of every row in its batch be told from its number?"""
         return False
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        """Which batches are not full: none, or those of one rule; None if that is not known."""
+        return () if self.uniform else None
 
     @property
     def is_stage(self) -> bool:
@@ -168,6 +202,12 @@ class Single(Node):
         return self.input.length
 
     @cached_property
+    def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
+        return self.input.limit if self.length is None else self.length
+
+    @cached_property
     def ends(self) -> bool:
         return self.input.ends if self.is_stream else self.length is not None
 
@@ -185,6 +225,10 @@ class Single(Node):
         return self.input.rows_are_known and (self.uniform or not self.moves)
 
     @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        return () if self.uniform else None if self.moves else self.input.short_batches
+
+    @cached_property
     def rows(self) -> int | None:
         if not self.moves:
             return self.input.rows
@@ -193,7 +237,8 @@ class Single(Node):
         return self.length * self.batch_size
 
 
-def checked_length(length: int) -> int:
-    if length > LIMIT:
-        raise ArgumentError(f"a dataset can have at most 2**62 elements, this one has {length}.")
+def checked_length(length: int, limit: int = LIMIT) -> int:
+    if length > limit:
+        most = "2**62" if limit == LIMIT else str(limit)
+        raise ArgumentError(f"a dataset can have at most {most} elements, this one has {length}.")
     return length

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import Node, Single, digest
+from loaderx.chain.base import LIMIT, Node, ShortBatches, Single, digest
 from loaderx.chain.transforms import Transformed
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.stages.stacking import NO_PADDING, Padding
@@ -39,6 +39,10 @@ class Batched(Single):
             if self.input.is_stream:
                 advice = "Leave one of the two out."
             raise ChainError(f"batch after batch: the elements are batches already. {advice}")
+        if self.size > self.input.limit and self.length is None:
+            raise ArgumentError(
+                f"batch({self.size}): the rows of a batch must have numbers below 2**62."
+            )
         if self.length == 0:
             raise ArgumentError(
                 f"batch({self.size}, drop_remainder=True) over {self.input.length} records leaves "
@@ -51,6 +55,12 @@ class Batched(Single):
         if records is None:
             return None
         return records // self.size if self.drop_remainder else -(-records // self.size)
+
+    @cached_property
+    def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
+        return self.input.limit // self.size if self.length is None else self.length
 
     @cached_property
     def batched(self) -> bool:
@@ -74,6 +84,13 @@ class Batched(Single):
     @cached_property
     def rows_are_known(self) -> bool:
         return True
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        records, last = self.input.length, self.length
+        if self.uniform or records is None or last is None:
+            return () if self.uniform else None
+        return (ShortBatches(last - 1, None, records % self.size, self.pad_remainder),)
 
     @property
     def can_be_short(self) -> bool:
@@ -153,6 +170,12 @@ class Unbatched(Single):
     @property
     def length(self) -> int | None:
         return self.input.rows
+
+    @cached_property
+    def limit(self) -> int:
+        if self.length is not None:
+            return self.length
+        return min(LIMIT, self.input.limit * (self.input.batch_size or 1))
 
     @cached_property
     def batched(self) -> bool:

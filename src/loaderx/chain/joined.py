@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from loaderx.chain.base import Node, checked_length, digest
+from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length, digest
 from loaderx.chain.marks import default_seed, identity, marks
 from loaderx.errors import ArgumentError, ChainError
-from loaderx.order.tickets import Schedule, schedule
+from loaderx.order.tickets import Phase, Schedule, phases, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
 
 
@@ -88,6 +88,10 @@ class Concatenated(Joined):
             total += node.length
         return checked_length(total)
 
+    @cached_property
+    def limit(self) -> int:
+        return min(LIMIT, sum(node.limit for node in self.components))
+
     @property
     def stage(self) -> str:
         return f"Dataset.concatenate({len(self.components)} datasets)"
@@ -98,11 +102,22 @@ class Concatenated(Joined):
 
 class Mixed(Joined):
     tickets: tuple[int, ...]
-    stop: Literal["first_exhausted", "repeat"]
+    stop: Literal["first_exhausted", "repeat", "all_exhausted"]
 
     def __post_init__(self) -> None:
         self._check_components()
         self._check_specs()
+        if self.stop == "all_exhausted":
+            self._refuse_streams(
+                "stop='all_exhausted' needs datasets of known length: mix them before the stage "
+                "that makes a stream (filter, flat_map, pack, ...), or use stop='repeat'."
+            )
+            for number, node in enumerate(self.components):
+                if node.length is None:
+                    raise ChainError(
+                        f"mix: dataset {number} is endless, so that not all can be exhausted. "
+                        "Leave its .repeat() out, or use stop='repeat'."
+                    )
 
     @property
     def kind(self) -> str:
@@ -113,6 +128,11 @@ class Mixed(Joined):
         return schedule(self.tickets)
 
     @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """What is mixed from where on, if the mix goes on until all datasets have ended."""
+        return phases(self.tickets, [node.length or 0 for node in self.components])
+
+    @cached_property
     def ends(self) -> bool:
         several = any if self.stop == "first_exhausted" else all
         return several(node.ends for node in self.components)
@@ -121,6 +141,8 @@ class Mixed(Joined):
     def length(self) -> int | None:
         if self.is_stream:
             return None
+        if self.stop == "all_exhausted":
+            return checked_length(sum(node.length or 0 for node in self.components))
         ends = [
             None if node.length is None else self.schedule.position(c, node.length)
             for c, node in enumerate(self.components)
@@ -128,7 +150,21 @@ class Mixed(Joined):
         finite = [end for end in ends if end is not None]
         if self.stop == "repeat":
             return None if len(finite) < len(ends) else checked_length(max(finite))
-        return min(finite) if finite else None
+        return checked_length(min(finite), self._numbered) if finite else None
+
+    @cached_property
+    def _numbered(self) -> int:
+        """The elements of a mix in which every row of an endless component has a number."""
+        ends = [
+            self.schedule.position(c, node.limit)
+            for c, node in enumerate(self.components)
+            if node.length is None
+        ]
+        return min([LIMIT, *ends])
+
+    @cached_property
+    def limit(self) -> int:
+        return LIMIT if self.is_stream else self._numbered if self.length is None else self.length
 
     @property
     def repeats_here(self) -> int:
@@ -142,7 +178,7 @@ class Mixed(Joined):
 
     def mark(self, seed: int) -> str:
         tickets = ":".join(map(str, self.tickets))
-        stop = "" if self.stop == "first_exhausted" else " repeat"
+        stop = {"first_exhausted": "", "repeat": " repeat", "all_exhausted": " all"}[self.stop]
         return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
 
 
@@ -165,12 +201,12 @@ class Zipped(Joined):
             raise ChainError(f"zip needs datasets of one length, got {listed}. Cut with .take(n).")
         if len({node.batch_size for node in self.components}) > 1:
             raise ChainError("zip: the batch sizes differ.")
-        rows = {node.rows for node in self.components}
-        alike = all(node.uniform for node in self.components) or len(rows - {None}) == 1
-        if self.batched and not alike:
+        first, *others = (node.short_batches for node in self.components)
+        if self.batched and (first is None or any(other != first for other in others)):
             raise ChainError(
-                "zip: the last batches differ in size. Use drop_remainder=True, or zip the "
-                "records and batch them together."
+                "zip: the last batches differ in size, or may differ, so that rows would stand "
+                "beside nothing. Use drop_remainder=True, or zip the records and batch them "
+                "together."
             )
 
     @property
@@ -180,6 +216,14 @@ class Zipped(Joined):
     @property
     def length(self) -> int | None:
         return self.components[0].length
+
+    @cached_property
+    def limit(self) -> int:
+        return min(node.limit for node in self.components)
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        return self.components[0].short_batches
 
     @cached_property
     def spec(self) -> Tree | None:

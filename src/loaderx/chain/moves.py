@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.base import Single, checked_length, digest
-from loaderx.errors import ChainError
+from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length, digest
+from loaderx.errors import ArgumentError, ChainError
 
 
 class Moved(Single):
@@ -101,9 +101,25 @@ class Sliced(Moved):
     step: int
     count: int | None
 
+    def __post_init__(self) -> None:
+        last = self.start + ((self.count or 1) - 1) * self.step
+        if self.input.length is None and last >= self.input.limit:
+            raise ArgumentError(
+                f"{self.stage} goes beyond the {self.input.limit} elements that can be numbered "
+                "here: positions of records are below 2**62."
+            )
+
     @property
     def length(self) -> int | None:
         return None if self.is_stream else self.count
+
+    @cached_property
+    def limit(self) -> int:
+        if self.is_stream:
+            return LIMIT
+        if self.count is not None:
+            return self.count
+        return -(-(self.input.limit - self.start) // self.step)
 
     @cached_property
     def ends(self) -> bool:
@@ -112,6 +128,13 @@ class Sliced(Moved):
     @cached_property
     def uniform(self) -> bool:
         return self.input.uniform or (self.input.only_last_is_short and not self._has_last)
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        known = self.input.short_batches
+        if not known or self.step != 1:
+            return () if self.uniform else None
+        return known[0].among(self.start, self.count)
 
     @property
     def _has_last(self) -> bool:
@@ -185,6 +208,10 @@ class Repeated(Moved):
         return self.input.length * self.epochs
 
     @cached_property
+    def limit(self) -> int:
+        return LIMIT if self.length is None else self.length
+
+    @cached_property
     def ends(self) -> bool:
         return self.epochs is not None
 
@@ -197,6 +224,17 @@ class Repeated(Moved):
     @cached_property
     def rows_are_known(self) -> bool:
         return self.input.rows_are_known and self.input.rows is not None
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        known, period = self.input.short_batches, self.input.length
+        if not known or period is None:
+            return () if self.uniform else None
+        (short,) = known
+        if short.every is None:  # once in every pass
+            return short._replace(every=period).among(0, self.length)
+        goes_round = period % short.every == 0  # across the border between two passes, too
+        return short.among(0, self.length) if goes_round else None
 
     @property
     def repeats_here(self) -> int:

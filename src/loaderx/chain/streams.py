@@ -17,7 +17,8 @@ from loaderx.chain.batches import Batched
 from loaderx.chain.joined import Mixed
 from loaderx.chain.leaves import FromIterable
 from loaderx.chain.moves import Repeated, Sliced, WindowShuffled
-from loaderx.chain.rules import Seeded
+from loaderx.chain.rules import Guarded, Seeded
+from loaderx.chain.transforms import Transformed
 from loaderx.errors import ChainError
 from loaderx.stages.functions import Function
 from loaderx.stages.options import Bucketing, Packing
@@ -169,6 +170,21 @@ def once_through(node: Node) -> int:
         period = sum(node.tickets)
         return max(-(-n * period // own) for n, own in zip(inner, node.tickets, strict=True))
     return sum(inner)
+
+
+def varies(node: Node) -> bool:
+    """Can a pass of a stream let something through where the pass before let nothing?
+
+    It can where random numbers decide what is dropped, or an order which records fill a batch.
+    """
+    for below in node.below():
+        beneath = [stage for each in below.inputs for stage in each.below()]
+        drops = isinstance(below, (Filtered, FlatMapped, PackedRecords, Bucketed, Guarded))
+        if drops and any(isinstance(stage, Transformed) and stage.is_random for stage in beneath):
+            return True
+        if isinstance(below, Bucketed) and below.options.drop_remainder:
+            return any(stage.is_random or isinstance(stage, Mixed) for stage in beneath)
+    return False
 
 
 def unit_leaves(node: Node) -> Iterator[tuple[Node, list[int]]]:

@@ -171,10 +171,18 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
                 f"the state is at step {step}, but this stream has steps {self._steps.start} to "
-                f"{self._steps.stop}. Was it saved with more epochs, or in loader.epoch(e)? Go "
-                f"on with loader.epoch({step // (self._base.length or 1)}).set_state(...)."
+                f"{self._steps.stop}.{self._where_it_may_belong(step)}"
             )
         self.seek(step)
+
+    def _where_it_may_belong(self, step: int) -> str:
+        length = self._base.length
+        if length is None or step >= self._node.limit:
+            return " No stream gets that far: the state is damaged."
+        return (
+            " Was it saved with more epochs, or in loader.epoch(e)? Go on with "
+            f"loader.epoch({step // length}).set_state(...)."
+        )
 
     def _part(self) -> tuple[int, int]:
         return self._work.host, self._work.hosts

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from loaderx.chain import Batched, Repeated, Unbatched
 from loaderx.chain.base import Node
+from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Threads, Workshop
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ENDLESS = 1 << 62
 _ENGINES = ("auto", "inline", "threads", "processes")
 
 
@@ -171,6 +171,7 @@ class DataLoader(Generic[T]):
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._iterated = False
+        self._warns_of_parts = self._base is self._node  # else its repeat was asked about
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -179,19 +180,25 @@ class DataLoader(Generic[T]):
         self._warn_if_iterated_again()
         if self._stream is not None:
             return self._iterate_stream(self._stream)
-        length = self._node.length
         chain = marks(self._node, default_seed(self._node, 0))
-        return self._iterate(range(_ENDLESS if length is None else length), chain)
+        return self._iterate(range(self._node.limit), chain)
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
+        if number and self._warns_of_parts:
+            self._warns_of_parts = not warn_of_changing_parts(self._base, stacklevel=2)
         if self._stream is not None:
             return self._iterate_stream(self._stream, number)
         length = self._base.length
         if length is None:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        if (number + 1) * length > self._all.limit:
+            raise ArgumentError(
+                f"epoch({number}) is beyond the {self._all.limit // length} epochs whose steps "
+                "can be numbered."
             )
         chain = marks(self._all, default_seed(self._all, 0))
         return self._iterate(range(number * length, (number + 1) * length), chain)
@@ -298,7 +305,7 @@ def _short_form(
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
         dataset = dataset.map(transform)
-    return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
+    return dataset if num_epochs == 1 else dataset._repeat(num_epochs, stacklevel=4)
 
 
 def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:

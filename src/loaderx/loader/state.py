@@ -7,10 +7,13 @@ records, for a chain whose batch size has changed.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from loaderx.chain.base import Node
 from loaderx.chain.marks import identity
@@ -18,6 +21,7 @@ from loaderx.errors import ArgumentError, LoaderxWarning, StateError
 from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
+from loaderx.plan.positions import shown
 
 STATE_VERSION = 1
 _ORDER = f"order {ORDER_VERSION}"
@@ -61,21 +65,40 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
 
 
 def _parse(state: Any) -> tuple[int, list[str]]:
+    """The step and the chain of a state; whatever the values are, they are checked here."""
     if not isinstance(state, dict) or not {"version", "step", "chain"} <= state.keys():
-        raise StateError(f"this is no state of a loader: {repr(state)[:80]}.")
-    if state["version"] != STATE_VERSION:
+        raise StateError(f"this is no state of a loader: {shown(state)}.")
+    if type(state["version"]) is not int or state["version"] != STATE_VERSION:
         raise StateError(
-            f"the state has version {state['version']!r}, this loaderx reads {STATE_VERSION}."
+            f"the state has version {shown(state['version'])}, this loaderx reads {STATE_VERSION}."
         )
     for name in ("step", "epoch", "record"):
-        value = state.get(name, 0)
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
-            raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
-    lanes = state.get("lanes", {})
-    fits = isinstance(lanes, dict) and all(str(lane).isdecimal() for lane in lanes)
-    if not fits or not isinstance(state["chain"], (list, tuple)):
-        raise StateError(f"this is no state of a loader: {repr(state)[:80]}.")
-    return operator.index(state["step"]), [str(stage) for stage in state["chain"]]
+        _number(state, name)
+    lanes, stages = state.get("lanes", {}), state["chain"]
+    fits = isinstance(lanes, dict) and all(map(_is_lane, lanes))
+    if not fits or not isinstance(stages, (list, tuple)):
+        raise StateError(f"this is no state of a loader: {shown(state)}.")
+    if not stages or not all(isinstance(stage, str) for stage in stages):
+        raise StateError(
+            f"the state's chain must be a list of stages, in words; it is {shown(stages)}."
+        )
+    return _number(state, "step"), list(stages)
+
+
+def _number(state: dict[str, Any], name: str) -> int:
+    """A number of a state; 0 if it has none of that name."""
+    value = state.get(name, 0)
+    number = -1
+    if not isinstance(value, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):  # arrays have an __index__, too
+            number = operator.index(value)
+    if number < 0 or number.bit_length() > 256:
+        raise StateError(f"the state's {name} must be a whole number, got {shown(value)}.")
+    return number
+
+
+def _is_lane(key: Any) -> bool:
+    return isinstance(key, str) and len(key) < 10 and key.isascii() and key.isdecimal()
 
 
 def _same_record(state: dict[str, Any], base: Node) -> int:
@@ -90,7 +113,9 @@ def _same_record(state: dict[str, Any], base: Node) -> int:
 
 
 def _record_of(state: dict[str, Any]) -> tuple[int, int]:
-    return operator.index(state.get("epoch", 0)), operator.index(state.get("record", 0))
+    if "epoch" not in state or "record" not in state:
+        raise StateError("the state does not say its `epoch` and `record`: it is damaged.")
+    return _number(state, "epoch"), _number(state, "record")
 
 
 def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
@@ -184,7 +209,9 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     """The position from which the lanes of this host go on."""
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
-    if lanes is None or not isinstance(above, (list, tuple)):
+    if not isinstance(above, (list, tuple)):
+        raise StateError(f"the state's `above` must be a list of counters, got {shown(above)}.")
+    if lanes is None:
         raise StateError(
             "the state has no lanes: it belongs to a dataset that is no stream, and has no "
             f"position for one. {_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
@@ -197,6 +224,11 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
         raise StateError(
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
             "the same rows all the same."
+        )
+    elif not saved[-1].startswith("units "):
+        raise StateError(
+            f"the state has lanes, and its chain ends with {shown(saved[-1])} where the units are "
+            "named that they count: it is damaged."
         )
     elif saved[-1] != here[-1]:
         before, now = (mark.removeprefix("units ") for mark in (saved[-1], here[-1]))
@@ -218,7 +250,7 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             f"the state has the lanes {_listed(lanes)}, and this loader runs {own.start} to "
             f"{own.stop - 1}. Join the states of all hosts with loaderx.merge_states([...])."
         )
-    counters = [state.get("epoch", 0), *above]
+    counters = [_number(state, "epoch"), *above]
     other_mix = _mixes(saved) != _mixes(here)
     return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], other_mix)
 
@@ -260,17 +292,24 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
         if problem is not None:
             raise StateError(f"state {number} belongs to another chain than state 0: {problem}")
         for key in first.keys() | other.keys():
-            if key not in ("lanes", "chain") and first.get(key) != other.get(key):
+            if key not in ("lanes", "chain") and not _equal(first.get(key), other.get(key)):
                 raise StateError(
-                    f"the states differ in {key!r}: number 0 has {first.get(key)!r}, number "
-                    f"{number} has {other.get(key)!r}."
+                    f"the states differ in {shown(key)}: number 0 has {shown(first.get(key))}, "
+                    f"number {number} has {shown(other.get(key))}."
                 )
         for lane, position in other.get("lanes", {}).items():
-            if lanes.setdefault(lane, position) != position:
+            if not _equal(lanes.setdefault(lane, position), position):
                 raise StateError(f"lane {lane} is in two states, at different positions.")
     if "lanes" in first:
         merged["lanes"] = {lane: lanes[lane] for lane in sorted(lanes, key=int)}
     return merged
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # nested without end, or arrays: no state has these
+        return False
 
 
 def _listed(lanes: Mapping[str, Any]) -> str:

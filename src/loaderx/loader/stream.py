@@ -7,21 +7,20 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from loaderx import chain
-from loaderx.chain.base import Node
+from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
+from loaderx.errors import ArgumentError, ChainError, RecordError, StateError, check_int
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters
 from loaderx.loader.units import EngineSupply, UnitWork
-from loaderx.plan.streams import Reading, StreamPlan
+from loaderx.plan.streams import MANY_PASSES, Reading, StreamPlan
 
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
-_ENDLESS = 1 << 62
 
 Place: TypeAlias = Callable[[Run], Run]
 """Makes of a run of batches one whose batches are on devices."""
@@ -59,7 +58,12 @@ class StreamSetup:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        steps = self.steps if self.passes == 1 else _ENDLESS
+        if epoch >= MANY_PASSES:
+            raise ArgumentError(
+                f"epoch({epoch}) is beyond the {MANY_PASSES} epochs of a stream that can be "
+                "numbered."
+            )
+        steps = self.steps if self.passes == 1 else LIMIT
         return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
 
 
@@ -69,10 +73,10 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
     The outermost take only says how long to run, so it is no part of the epoch.
     """
     base = without_outer_repeat(node)
-    steps = _ENDLESS
+    steps = LIMIT
     if base is node:
         while isinstance(base, chain.Sliced) and (base.start, base.step) == (0, 1):
-            steps = min(steps, _ENDLESS if base.count is None else base.count)
+            steps = min(steps, LIMIT if base.count is None else base.count)
             base = base.input
         return base, 1, steps
     while not isinstance(node, chain.Repeated):
@@ -299,8 +303,12 @@ class StreamIterator(LoaderIterator[T]):
                 if stop == first + 1
                 else f"{first} to {stop - 1}"
             )
-            raise ArgumentError(
+            raise StateError(
                 f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
+            )
+        if found.step > self._steps.stop or found.step >= LIMIT:
+            raise StateError(
+                f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
             )
         self._stop()
         before = (self._position, self._saved, self._fresh)
@@ -308,7 +316,7 @@ class StreamIterator(LoaderIterator[T]):
         self._saved, self._fresh = (found.counters, found.positions), found.is_other_mix
         try:
             run = self._begin()  # a state that does not fit is refused here, not at the next batch
-            self._saved, self._fresh = run.position(self._position), False
+            self._saved = run.position(self._position)  # a mix that began anew is at its start
             run.close()
         except BaseException:
             self._position, self._saved, self._fresh = before

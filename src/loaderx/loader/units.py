@@ -108,6 +108,9 @@ class EngineSupply(Supply):
     def shut(self, leaf: int) -> None:
         self._shut(leaf, None)
 
+    def most_rounds(self) -> int:
+        return self._work.span // len(self._work.own)
+
     def _shut(self, leaf: int, lane: int | None) -> None:
         run = self._runs.pop((leaf, lane), None)
         if run is not None:

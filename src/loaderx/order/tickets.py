@@ -5,6 +5,10 @@ exactly t_c of them.  Job j of component c must fall into the window
 [floor(j D / t_c), ceil((j + 1) D / t_c)); serving the earliest deadline first fills every window
 (the schedule of a fully used single machine), so that in *every* prefix of n positions
 component c has had n t_c / D records, give or take less than one.
+
+Where a mix goes on without the components that have ended, it has *phases*: each is such a periodic
+interleaving of those that are left, and ends at the position where a component would be due that
+has no record any more.
 """
 
 from __future__ import annotations
@@ -67,10 +71,49 @@ class Schedule(Frozen):
         which = self.component[slot]
         return which, periods * np.array(self.tickets, np.int64)[which] + self.rank[slot]
 
+    def count(self, component: int, positions: int) -> int:
+        """The records of a component among the first ``positions``."""
+        periods, rest = divmod(positions, len(self.component))
+        inside = int(np.searchsorted(self.slots[component], rest))
+        return periods * self.tickets[component] + inside
+
     def position(self, component: int, index: int) -> int:
         """Where the component's record ``index`` comes in the mix."""
         periods, rank = divmod(index, self.tickets[component])
         return periods * len(self.component) + int(self.slots[component][rank])
+
+
+class Phase(Frozen):
+    """A stretch of a mix between the ends of two components."""
+
+    start: int  # its first position in the mix
+    components: tuple[int, ...]  # those that are left
+    begun: tuple[int, ...]  # the records that each of them has given before
+    schedule: Schedule
+
+    def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
+        """As `Schedule.locate`, for positions of this phase."""
+        which, inside = self.schedule.locate(positions - self.start)
+        return (
+            np.array(self.components, np.intp)[which],
+            np.array(self.begun, np.int64)[which] + inside,
+        )
+
+
+def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
+    """The phases of a mix that gives every record once; there are at most as many as components."""
+    found: list[Phase] = []
+    start, given = 0, [0] * len(counts)
+    while left := [c for c in range(len(counts)) if given[c] < lengths[c]]:
+        shared = math.gcd(*(counts[c] for c in left))
+        table = schedule(tuple(counts[c] // shared for c in left))
+        found.append(Phase(start, tuple(left), tuple(given[c] for c in left), table))
+        # It ends where the first of them is due and has no record.
+        end = min(table.position(i, lengths[c] - given[c]) for i, c in enumerate(left))
+        for i, c in enumerate(left):
+            given[c] += table.count(i, end)
+        start += end
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)

@@ -152,6 +152,8 @@ def _router(node: chain.Concatenated | chain.Mixed) -> routing.Router:
     lengths = [part.length for part in node.components]
     if isinstance(node, chain.Concatenated):
         return routing.ByOffset(lengths)
+    if node.stop == "all_exhausted":
+        return routing.ByPhases(node.phases)
     ordinal = node.repeats if node.stop == "repeat" else None
     return routing.ByTickets(node.schedule, lengths, ordinal)
 

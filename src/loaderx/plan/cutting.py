@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loaderx import chain
+from loaderx.chain.base import LIMIT
 from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan.lanes import Path, Reader
+from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, as_batch, joined_keys
+from loaderx.plan.positions import whole as whole_number
 from loaderx.plan.records import say
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.stacking import pad_rows
@@ -50,6 +53,8 @@ class BatchReader:
 class Lanes(BatchReader):
     """The base of what reads from lanes."""
 
+    first_lane = 0  # the number of the first of them
+
     def __init__(self, lanes: Sequence[Reader]) -> None:
         self.lanes = lanes
 
@@ -64,8 +69,11 @@ class Lanes(BatchReader):
         return [lane.state() for lane in self.lanes]
 
     def restore(self, path: Path, counters: Iterator[int], lanes: Any, *, fresh: bool) -> None:
-        for lane, position in zip(self.lanes, lanes, strict=True):
-            lane.restore(path, position, fresh=fresh)
+        for number, (lane, position) in enumerate(zip(self.lanes, lanes, strict=True)):
+            try:
+                lane.restore(path, position, fresh=fresh)
+            except StateError as error:
+                raise StateError(f"lane {self.first_lane + number}: {error}") from None
 
 
 class Cut(Lanes):
@@ -202,6 +210,7 @@ class Counted(Above):
     """The base of stages that count the batches since their start."""
 
     count = 0
+    most_counted = LIMIT
 
     def start(self, path: Path) -> None:
         self.count = 0
@@ -211,7 +220,7 @@ class Counted(Above):
         return [self.count, *self.below.counters()]
 
     def restore(self, path: Path, counters: Iterator[int], lanes: Any, *, fresh: bool) -> None:
-        self.count = _counter(counters)
+        self.count = _counter(counters, self.most_counted)
         self.below.restore(path, counters, lanes, fresh=fresh)
 
 
@@ -236,6 +245,7 @@ class SliceAbove(Counted):
     def __init__(self, below: BatchReader, begin: int, most: int | None) -> None:
         super().__init__(below)
         self.begin, self.most = begin, most
+        self.most_counted = LIMIT if most is None else begin + most
 
     def next(self) -> Made | None:
         while self.count < self.begin:
@@ -253,14 +263,21 @@ class RepeatAbove(Counted):
     """repeat after batch: passes ``first`` to ``stop``; its counter is the pass."""
 
     def __init__(
-        self, below: BatchReader, stage: str, first: int = 0, stop: int | None = None
+        self,
+        below: BatchReader,
+        stage: str,
+        patience: Patience,
+        first: int = 0,
+        stop: int | None = None,
     ) -> None:
         super().__init__(below)
         self.stage, self.first, self.stop = stage, first, stop
-        self.given = False
+        self.most_counted = LIMIT if stop is None else stop - 1
+        self.patience = patience
+        self.given, self.barren = False, 0
 
     def start(self, path: Path) -> None:
-        self.path, self.count, self.given = path, self.first, False
+        self.path, self.count, self.given, self.barren = path, self.first, False, 0
         self.below.start((*path, self.count))
 
     def next(self) -> Made | None:
@@ -271,21 +288,23 @@ class RepeatAbove(Counted):
                 return made
             if self.stop is not None and self.count + 1 >= self.stop:
                 return None
-            if not self.given and self.stop is None:
-                raise LoaderxError(
-                    f"{self.stage}: a whole pass gave not one batch, so the next would be as "
-                    "empty. A filter lets (almost) nothing through, or the batch is too large."
-                )
+            self.barren = 0 if self.given else self.barren + 1
+            if self.barren and self.stop is None:
+                self.patience.check(self.barren, self.stage, "batch")
             self.count, self.given = self.count + 1, False
             self.below.start((*self.path, self.count))
 
     def restore(self, path: Path, counters: Iterator[int], lanes: Any, *, fresh: bool) -> None:
-        self.path, self.count, self.given = path, _counter(counters), True
+        self.path, self.count = path, _counter(counters, self.most_counted)
+        self.given, self.barren = True, 0  # whether this pass gave a batch is not known
         self.below.restore((*path, self.count), counters, lanes, fresh=fresh)
 
 
-def _counter(counters: Iterator[int]) -> int:
+def _counter(counters: Iterator[int], most: int) -> int:
     value = next(counters, None)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise StateError("the state does not fit this chain: its counters are other ones.")
-    return value
+    if value is None:
+        raise StateError(
+            "the state does not fit this chain: it has too few counters of takes, skips, repeats "
+            "and indices after batch."
+        )
+    return whole_number(value, "a counter of a take, skip, repeat or index after batch", most)

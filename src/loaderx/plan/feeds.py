@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from loaderx.chain.base import LIMIT
+
 KEPT = 8  # units kept per lane
 
 
@@ -26,6 +28,10 @@ class Supply:
 
     def shut(self, leaf: int) -> None:
         """Stops the run of all lanes together."""
+
+    def most_rounds(self) -> int:
+        """The rounds over all lanes whose units can be numbered."""
+        return LIMIT
 
 
 class Failure:
@@ -42,6 +48,7 @@ class Feed:
 
     def __init__(self, supply: Supply, leaf: int, lanes: int) -> None:
         self._supply, self._leaf, self._lanes = supply, leaf, lanes
+        self.most = supply.most_rounds()
         self._kept: list[deque[tuple[int, Any]]] = [deque() for _ in range(lanes)]
         self._wanted = [0] * lanes
         self._together = _Run()

@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
-from loaderx.order.epochs import child as epoch_child
 from loaderx.order.tickets import Schedule
-from loaderx.plan.chunks import Chunk, UnitStage, run_stages
+from loaderx.plan.chunks import UnitStage
 from loaderx.plan.feeds import Feed
-from loaderx.plan.job import Job
-from loaderx.plan.pieces import Piece, interleaved, joined_keys
-from loaderx.plan.records import say, within
-from loaderx.plan.units import Finish, UnitPlan, rounds_of
-from loaderx.rng import ROOT, ROW, Keys, fold
-from loaderx.sources.iterables import IterableSource, OpenIterable
+from loaderx.plan.patience import Patience
+from loaderx.plan.pieces import Piece, interleaved
+from loaderx.plan.positions import entries, whole
+from loaderx.plan.records import within
+from loaderx.plan.units import UnitPlan, rounds_of
+
+FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
 
 Path = tuple[int, ...]
 Note = Callable[[Any], None]
@@ -54,30 +55,27 @@ class Reader:
         return 0
 
 
-def _numbers(state: Any, count: int) -> list[Any]:
-    if not isinstance(state, (list, tuple)) or len(state) != count:
-        raise StateError(f"the state does not fit this chain: {str(state)[:60]!r}.")
-    return list(state)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise StateError(f"the state has {value!r} where a whole number is expected.")
-    return value
-
-
 class UnitReader(Reader):
     """Rows of units.  State: the lane's unit, and the rows of it that were used."""
 
     def __init__(
-        self, plan: UnitPlan, feed: Feed, lane: int, lanes: int, inside: int, note: Note
+        self,
+        plan: UnitPlan,
+        feed: Feed,
+        lane: int,
+        lanes: int,
+        inside: int,
+        note: Note,
+        patience: Patience,
     ) -> None:
         self.plan, self.feed, self.note = plan, feed, note
         self.inside = inside  # this lane, among those of the host
         units = plan.units
         self.rounds = rounds_of(units, lanes)
-        self.units = self.rounds if units is None else len(range(lane, units, lanes))
-        self.lanes, self.patience = lanes, _patience(plan)
+        # Of an endless dataset, those units whose records can be numbered.
+        last = min(self.rounds, plan.limit // (plan.rows * lanes))
+        self.units = last if units is None else len(range(lane, units, lanes))
+        self.lanes, self.patience = lanes, patience
         self.start((0,) * len(plan.passes))
 
     def start(self, path: Path) -> None:
@@ -99,21 +97,25 @@ class UnitReader(Reader):
                     return min(n, left)
                 if left < 0:
                     raise StateError(
-                        f"the state has used {self.used} rows of a unit that has "
-                        f"{piece.count}: the data or the functions have changed."
+                        f"the state has used {self.used} rows of unit {self.unit} of its lane, "
+                        f"which has {piece.count}: the state is damaged, or the data or the "
+                        "functions have changed."
                     )
                 self.unit, self.used, self.piece = self.unit + 1, 0, None
             if self.unit >= self.units:
+                self._check_end()
                 return 0
             output = self.feed.get(self.inside, self.base + self.unit)
             self.piece = Piece.of(output, self.plan.finish.padding)
             self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1
-            if self.patience is not None and self.barren > self.patience:
-                raise LoaderxError(
-                    f"no record came through in {self.barren * self.plan.rows:,} records of an "
-                    "endless dataset: a filter lets nothing through. Look at what it returns."
-                )
+            if self.barren > FEW_UNITS and self.plan.length is None:
+                # The first and the last of these passes may have been read in part.
+                self.patience.check(self._passes_in(self.barren) - 1, listed(self.plan.stages))
+
+    def _check_end(self) -> None:
+        if self.plan.length is None:
+            raise LoaderxError("this endless stream has come further than records can be numbered.")
 
     def take(self, n: int) -> Piece:
         assert self.piece is not None
@@ -124,29 +126,43 @@ class UnitReader(Reader):
         return [self.unit, self.used]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        unit, used = map(_whole, _numbers(state, 2))
-        self._go(path, unit, used)
+        unit, used = entries(state, ("unit", "rows used"))
+        unit, used = whole(unit, "the unit of a lane", self.units), whole(used, "rows used")
+        if unit == self.units and used:
+            raise StateError(
+                f"the state has used {used} rows of unit {unit} of its lane, and there are "
+                f"{self.units} units, counted from 0."
+            )
+        try:
+            self._go(path, unit, used)
+        except StateError:
+            raise
+        except LoaderxError as error:
+            raise StateError(f"the state is in a pass that cannot be numbered: {error}") from None
+        if self.base + unit >= self.feed.most:
+            raise StateError(
+                f"the state is in pass {path}, unit {unit}, and no stream comes that far: the "
+                "state is damaged."
+            )
 
     def passes(self) -> int:
-        if self.plan.length is not None:
-            return 0
-        return self.unit * self.lanes * self.plan.rows // max(1, self.plan.longest)
+        return 0 if self.plan.length is not None else self._passes_in(self.unit)
+
+    def _passes_in(self, units: int) -> int:
+        """The passes over the data of an endless dataset in which all lanes make so many units."""
+        return units * self.lanes * self.plan.rows // max(1, self.plan.longest)
 
 
-def _patience(plan: UnitPlan) -> int | None:
-    """Units without a row after which an endless dataset is given up; None if it ends by itself."""
-    if plan.length is not None:
-        return None
-    return 16 + 2 * -(-plan.longest // plan.rows)
+def listed(stages: Sequence[UnitStage]) -> str:
+    return ", ".join(f".{stage.stage}" for stage in stages if stage.stage)
 
 
 class RepeatReader(Reader):
     """Passes over a reader.  State: the pass, and the position in it."""
 
-    def __init__(self, below: Reader, count: int | None, stage: str, lanes: int) -> None:
+    def __init__(self, below: Reader, count: int | None, stage: str, patience: Patience) -> None:
         self.below, self.count, self.stage = below, count, stage
-        # A lane has a share of the records, and in another order another share.
-        self.patience = 1 if lanes == 1 else 4 * lanes
+        self.patience = patience
         self.number = self.barren = 0
         self.given = False  # did this pass give a row?
 
@@ -163,11 +179,8 @@ class RepeatReader(Reader):
     def advance(self) -> None:
         """Goes to the next pass."""
         self.barren = 0 if self.given else self.barren + 1
-        if self.barren >= self.patience and self.count is None:
-            raise LoaderxError(
-                f"{self.stage}: not one record came through in a whole pass, so the next would be "
-                "as empty. Does a filter let nothing through, or is there no data?"
-            )
+        if self.barren and self.count is None:
+            self.patience.check(self.barren, self.stage)
         self.number, self.given = self.number + 1, False
         self.below.start((*self.path, self.number))
 
@@ -185,13 +198,13 @@ class RepeatReader(Reader):
         return [self.number, self.below.state()]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        number, below = _numbers(state, 2)
-        if self.count is not None and _whole(number) >= self.count:
+        number, below = entries(state, ("pass", "position in it"))
+        if self.count is not None and whole(number, "the pass") >= self.count:
             raise StateError(
                 f"the state is in pass {number} (counted from 0), and {self.stage} has "
                 f"{self.count}. Was it saved with more of them?"
             )
-        self.path, self.number, self.barren = path, _whole(number), 0
+        self.path, self.number, self.barren = path, whole(number, "the pass"), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
 
@@ -229,8 +242,9 @@ class SliceReader(Reader):
         return [self.passed, self.below.state()]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        passed, below = _numbers(state, 2)
-        self.passed = _whole(passed)
+        passed, below = entries(state, ("rows passed", "position below"))
+        most = LIMIT if self.count is None else self.begin + self.count
+        self.passed = whole(passed, "the rows that a take or skip has counted", most)
         self.below.restore(path, below, fresh=fresh)
 
     def passes(self) -> int:
@@ -252,7 +266,8 @@ class MixReader(Reader):
     def _upcoming(self, n: int) -> Any:
         """The components of the next rows."""
         period = self.schedule.component
-        return period[np.arange(self.given, self.given + n) % len(period)]
+        first = self.given % len(period)
+        return period[np.arange(first, first + n) % len(period)]
 
     def ready(self, n: int) -> int:
         n = min(n, 4096)
@@ -293,8 +308,10 @@ class MixReader(Reader):
         return [self.given, *[part.state() for part in self.parts]]
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        given, *parts = _numbers(state, len(self.parts) + 1)
-        self.given = 0 if fresh else _whole(given)
+        names = (f"dataset {number}" for number in range(len(self.parts)))
+        given, *parts = entries(state, ("rows given", *names))
+        given = whole(given, "the rows that a mix has given")
+        self.given = 0 if fresh else given
         for part, inner in zip(self.parts, parts, strict=True):
             part.restore(path, inner, fresh=fresh)
 
@@ -319,206 +336,10 @@ class AgainMixReader(MixReader):
         part.advance()
         return True
 
-
-class ChunkReader(Reader):
-    """Stages over the ordered rows of another reader, window by window, in the caller's thread.
-
-    State: the position below at the start of the window, the window's number, the rows of it that
-    were used.
-    """
-
-    def __init__(
-        self,
-        below: Reader,
-        stages: Sequence[UnitStage],
-        finish: Finish,
-        window: int | None,
-        ordinals: Sequence[int],
-        lanes: int,
-        make_job: Callable[[], Job],
-        note: Note,
-    ) -> None:
-        self.below, self.stages, self.finish = below, list(stages), finish
-        self.window, self.ordinals = window, ordinals
-        self.patience = 4 * lanes  # passes over an endless input without a row
-        self.make_job, self.note = make_job, note
-        self._begin((0,) * len(ordinals))
-
-    def _begin(self, path: Path) -> None:
-        self.path = path
-        self.number, self.used = -1, 0
-        self.left = 0  # rows to be passed over before the next one: a state was restored
-        self.piece: Piece | None = None
-        self.below_state: Any = None
-        self.fruitful: int | None = None  # the pass below that gave the last row
-
-    def start(self, path: Path) -> None:
-        self._begin(path)
-        self.below.start(path)
-        self.below_state = self.below.state()
-
-    def _epoch(self) -> Keys:
-        key = ROOT
-        for ordinal, number in zip(self.ordinals, self.path, strict=True):
-            key = epoch_child(key, np.array([number]), ordinal)
-        return key
-
-    def ready(self, n: int) -> int:
-        while self.left:  # without a window, runs may be cut in other places than before
-            found = self._ready(self.left)
-            if not found:
-                raise StateError("the state is beyond the end of the stream: the data are shorter.")
-            self.take(found)
-            self.left -= found
-        return self._ready(n)
-
-    def _ready(self, n: int) -> int:
-        while True:
-            if self.piece is not None:
-                left = self.piece.count - self.used
-                if left > 0:
-                    return min(n, left)
-                self.piece, self.used = None, 0
-            if not self._fill(n):
-                return 0
-
-    def _fill(self, n: int) -> bool:
-        self.below_state = self.below.state()
-        want = self.window or max(n, 1)
-        pieces: list[Piece] = []
-        while want and (found := self.below.ready(want)):
-            pieces.append(self.below.take(found))
-            want -= found
-        if not pieces:
-            return False
-        self.number += 1
-        job = self.make_job()
-        output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
-        self.piece = Piece.of(output, self.finish.padding)
-        self.note(output)
-        self._judge()
-        return True
-
-    def _judge(self) -> None:
-        """Gives an endless input up of which nothing comes through."""
-        now = self.below.passes()
-        if self.fruitful is None or (self.piece is not None and self.piece.count):
-            self.fruitful = now
-        elif now - self.fruitful > self.patience:
-            listed = ", ".join(f".{stage.stage}" for stage in self.stages)
-            raise LoaderxError(
-                f"no record came through {listed} in {self.patience} passes over an endless "
-                "dataset: a filter lets nothing through. Look at what it returns."
+    def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
+        super().restore(path, state, fresh=fresh)
+        if all(part.number > 0 for part in self.parts):
+            raise StateError(
+                "the state has every dataset of a mix in a later pass, and the mix ends when the "
+                "last of them has ended its first."
             )
-
-    def passes(self) -> int:
-        return self.below.passes()
-
-    def _chunk(self, pieces: list[Piece]) -> Chunk:
-        named = any(piece.names for piece in pieces)
-        names = [piece.name(i) for piece in pieces for i in range(piece.count) if named]
-        count = sum(piece.count for piece in pieces)
-        first = pieces[0].first
-        run = pieces[0].as_run()
-        if len(pieces) > 1:
-            run = [record for piece in pieces for record in piece.as_records()]
-
-        def identify(number: int) -> tuple[int | None, str]:
-            name = names[number] if names else f"row {number} of window {self.number}"
-            return first + number, name
-
-        return Chunk(
-            run,
-            joined_keys(pieces),
-            np.arange(count),
-            np.arange(count),
-            epoch=self._epoch(),
-            first=self.number * (self.window or 0),
-            identify=identify,
-            meters={},
-        )
-
-    def take(self, n: int) -> Piece:
-        assert self.piece is not None
-        start, self.used = self.used, self.used + n
-        return self.piece.cut(start, self.used)
-
-    def state(self) -> Any:
-        if self.piece is None or self.used >= self.piece.count:
-            return [self.number + 1, self.left, self.below.state()]
-        return [self.number, self.used, self.below_state]
-
-    def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        number, used, below = _numbers(state, 3)
-        self._begin(path)
-        self.below.restore(path, below, fresh=fresh)
-        self.number = _whole(number) - 1
-        self.left = _whole(used)
-
-
-class IterableReader(Reader):
-    """Records of an iterable.  State: records read, and the source's own state."""
-
-    def __init__(
-        self,
-        source: IterableSource,
-        stage: str,
-        lane: int,
-        lanes: int,
-        ordinals: Sequence[int],
-        keyed: bool,
-    ) -> None:
-        self.source, self.stage = source, stage
-        self.lane, self.lanes = lane, lanes
-        self.ordinals, self.keyed = ordinals, keyed
-        self.path: Path = (0,) * len(ordinals)
-        self.opened: OpenIterable | None = None
-        self.position: Any = None
-        self.records: list[Any] = []
-
-    def start(self, path: Path) -> None:
-        self._go(path, None)
-
-    def _go(self, path: Path, position: Any) -> None:
-        self.path, self.position = path, position
-        self.opened, self.records = None, []
-
-    def ready(self, n: int) -> int:
-        if not self.records:
-            try:
-                if self.opened is None:
-                    self.opened = self.source.open(self.lane, self.lanes, self.position)
-                self.records = self.opened.read(n)
-            except LoaderxError:
-                raise
-            except Exception as error:
-                raise self._failure(error) from error
-        return min(n, len(self.records))
-
-    def _failure(self, error: Exception) -> RecordError:
-        number = None if self.opened is None else self.opened.count
-        where = "when it was opened" if number is None else f"on record {number}"
-        text = f"{self.stage} failed {where}: {say(error)}"
-        return RecordError(text, index=number, stage=self.stage)
-
-    def take(self, n: int) -> Piece:
-        assert self.opened is not None
-        records, self.records = self.records[:n], self.records[n:]
-        first = self.opened.count - len(self.records) - n
-        numbers = np.arange(first, first + n)
-        key = ROOT
-        for ordinal, number in zip(self.ordinals, self.path, strict=True):
-            key = epoch_child(key, np.array([number]), ordinal)
-        keys = fold(key, numbers, ROW) if self.keyed else None
-        names = [f"record {number}" for number in numbers.tolist()]
-        return Piece(n, keys, None, None, records, names, first=first)
-
-    def state(self) -> Any:
-        """Where the next record is; asked for only when all that was read has been taken."""
-        assert not self.records
-        return self.position if self.opened is None else self.opened.position()
-
-    def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
-        if state is not None:
-            _whole(_numbers(state, 3)[0])
-        self._go(path, state)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.order.epochs import wrap
-from loaderx.order.tickets import Schedule
+from loaderx.order.tickets import Phase, Schedule
 from loaderx.rng import Keys
 
 Positions = npt.NDArray[np.int64]
@@ -35,6 +35,24 @@ class ByOffset(Router):
     ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
         which = np.searchsorted(self.starts, positions, side="right") - 1
         return which, epochs, positions - self.starts[which]
+
+
+class ByPhases(Router):
+    """Mixed until all have ended: each phase has a schedule of the components that are left."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self.phases = phases
+        self.starts = np.array([phase.start for phase in phases], np.int64)
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        numbers = np.searchsorted(self.starts, positions, side="right") - 1
+        which, inside = np.empty(len(positions), np.intp), np.empty_like(positions)
+        for number in np.unique(numbers).tolist():
+            mine = np.flatnonzero(numbers == number)
+            which[mine], inside[mine] = self.phases[number].locate(positions[mine])
+        return which, epochs, inside
 
 
 class ByTickets(Router):

@@ -18,12 +18,13 @@ from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
-from loaderx.errors import LoaderxWarning, RecordError
+from loaderx.errors import LoaderxWarning, RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.plan import chunks, cutting, lanes, units
+from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
 from loaderx.plan.job import Job, TimedJob
+from loaderx.plan.patience import Patience
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys
 
@@ -33,6 +34,7 @@ INNER_PASSES = 1 << PASS_BITS
 ALL_PASS_BITS = 40  # where several such repeats stand in each other
 FEW_RECORDS = 10_000  # before a filter is judged
 FEW_ROWS = 64
+MANY_ROWS = 1 << 14  # in a batch
 
 Make = Callable[["Reading", int], lanes.Reader]
 """A reader for one lane of one reading."""
@@ -64,6 +66,8 @@ class StreamPlan:
         self.finish = units.Finish(stacked=stacked, padding=padding)
         self.loose = units.Finish(stacked=False, padding=NO_PADDING)
         self.seed = default_seed(node, 0)
+        self.patience = Patience(self.lanes, varies=streams.varies(node))
+        self.largest = _largest_request(node)
         self.make_lane = self._build()
 
     def _build(self) -> Make:
@@ -109,10 +113,10 @@ class Builder:
                 inner = [*passes, (node.epochs or INNER_PASSES, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
-                many = self.plan.lanes
+                patience = self.plan.patience
 
                 def repeated(reading: Reading, lane: int) -> lanes.Reader:
-                    return lanes.RepeatReader(below(reading, lane), epochs, stage, many)
+                    return lanes.RepeatReader(below(reading, lane), epochs, stage, patience)
 
                 return repeated
             case chain.Sliced():
@@ -183,6 +187,7 @@ class Builder:
             rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
             length=node.length,
             longest=streams.once_through(node),
+            limit=node.limit,
             passes=_numbered(passes),
             keyed=plan.keyed,
         )
@@ -191,9 +196,8 @@ class Builder:
 
         def make(reading: Reading, lane: int) -> lanes.Reader:
             inside = lane - plan.own.start
-            return lanes.UnitReader(
-                leaf, reading.feeds[number], lane, plan.lanes, inside, reading.notes.note
-            )
+            feed, note = reading.feeds[number], reading.notes.note
+            return lanes.UnitReader(leaf, feed, lane, plan.lanes, inside, note, plan.patience)
 
         return make
 
@@ -215,14 +219,14 @@ class Builder:
             for number, part in enumerate(node.components)
         ]
         schedule, stage, again = node.schedule, node.stage, node.stop == "repeat"
-        many = self.plan.lanes
+        patience = self.plan.patience
 
         def mixed(reading: Reading, lane: int) -> lanes.Reader:
             readers = [make(reading, lane) for make in parts]
             if not again:
                 return lanes.MixReader(readers, schedule)
             repeated = [
-                lanes.RepeatReader(reader, None, f"dataset {number} of {stage}", many)
+                lanes.RepeatReader(reader, None, f"dataset {number} of {stage}", patience)
                 for number, reader in enumerate(readers)
             ]
             return lanes.AgainMixReader(repeated, schedule)
@@ -240,7 +244,7 @@ class Builder:
         ordinals = [ordinal for _, ordinal in passes]
 
         def iterable(reading: Reading, lane: int) -> lanes.Reader:
-            return lanes.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
+            return ordered.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
 
         return self._chunked(iterable, above, passes, finish)
 
@@ -254,15 +258,32 @@ class Builder:
         windows = [stage.window for stage in above if stage.window is not None]
         window = max(windows, default=None)
         ordinals = [ordinal for _, ordinal in passes]
-        many = self.plan.lanes
+        plan = self.plan
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
             notes = reading.notes
-            return lanes.ChunkReader(
-                below(reading, lane), above, finish, window, ordinals, many, notes.job, notes.note
-            )
+            return ordered.ChunkReader(
+                below(reading, lane), above, finish, window, ordinals, plan.patience, plan.largest,
+                notes.job, notes.note,
+            )  # fmt: skip
 
         return chunked
+
+
+def _largest_request(node: Node) -> int:
+    """The most rows that one reader asks of another at once, here or where a state was saved."""
+    sizes = [MANY_ROWS]
+    for below in node.below():
+        match below:
+            case chain.Batched():
+                sizes.append(below.size)
+            case chain.Sliced():
+                sizes.append(below.start)
+            case chain.WindowShuffled():
+                sizes.append(below.window)
+            case chain.PackedRecords() | chain.Bucketed():
+                sizes.append(below.options.window)
+    return max(sizes)
 
 
 def _split(
@@ -357,7 +378,9 @@ class Reading:
             self._cut = cutting.CutRecords(readers)
         else:
             self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
-        self._top = cutting.RepeatAbove(self._above(plan.node, self._cut), ".repeat()", first, stop)
+        self._cut.first_lane = plan.own.start
+        top = self._above(plan.node, self._cut)
+        self._top = cutting.RepeatAbove(top, ".repeat()", plan.patience, first, stop)
         self._top.start(())
 
     def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
@@ -375,7 +398,9 @@ class Reading:
             case chain.Sliced():
                 return cutting.SliceAbove(below, node.start, node.count)
             case chain.Repeated():
-                return cutting.RepeatAbove(below, f".{node.stage}", 0, node.epochs)
+                return cutting.RepeatAbove(
+                    below, f".{node.stage}", self.plan.patience, 0, node.epochs
+                )
         return below  # a seed, an on_error
 
     def next(self) -> cutting.Made | None:
@@ -401,7 +426,14 @@ class Reading:
         return self._top.counters(), self._cut.positions()
 
     def restore(self, counters: Sequence[int], positions: Sequence[Any], *, fresh: bool) -> None:
-        self._top.restore((), iter(counters), positions, fresh=fresh)
+        left = iter(counters)
+        self._top.restore((), left, positions, fresh=fresh)
+        if more := len(list(left)):
+            needed = len(counters) - more - 1
+            raise StateError(
+                f"the state has {needed + more} counters in `above`, and this dataset needs "
+                f"{needed}."
+            )
 
 
 class InlineSupply(Supply):

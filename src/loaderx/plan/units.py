@@ -88,11 +88,13 @@ class UnitPlan:
         rows: int,
         length: int | None,
         longest: int,
+        limit: int,
         passes: Sequence[tuple[int, int]],
         keyed: bool,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows, self.length = rows, length
+        self.limit = limit  # records that can be numbered
         self.longest = longest  # records until all have come once, for a dataset that is endless
         self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
