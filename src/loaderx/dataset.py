@@ -29,12 +29,14 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
+    LoaderxError,
     PositionError,
     check_bool,
     check_choice,
     check_int,
     check_name,
     check_seed,
+    hide_own_frames,
 )
 from loaderx.memory import Pool
 from loaderx.order.tickets import tickets
@@ -587,7 +589,11 @@ class Dataset(Generic[T]):
             if length is None:
                 raise PositionError("an endless dataset has no last element to count from.")
             position += length
-        return Plan(self._node).read_alone(position, Pool().lend)
+        try:
+            return Plan(self._node).read_alone(position, Pool().lend)
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length
@@ -606,6 +612,13 @@ class Dataset(Generic[T]):
         return self._slice(start, step, count)
 
     def __iter__(self) -> Iterator[T]:
+        try:
+            yield from self._elements()
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
+
+    def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
             from loaderx.plan.streams import iterate  # most chains are no streams
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
+from types import TracebackType
 from typing import Any, SupportsIndex
 
 
@@ -96,6 +98,55 @@ def _rebuild_record_error(
 
 class LoaderxWarning(UserWarning):
     """The base of every warning that loaderx gives."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as text, ``ValueError: no number``.  Never fails, whatever the exception does.
+
+    >>> one_line(ValueError("no number"))
+    'ValueError: no number'
+    """
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:
+        cause = type(problem).__name__
+        return f"{kind} (its message cannot be shown: str() raised {cause})"
+    return f"{kind}: {text}" if text else kind
+
+
+_OWN_FILES = os.path.join(os.path.dirname(__file__), "")
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Leaves the user's frames in the tracebacks of an error and of what it was raised from.
+
+    The error itself is about to be raised again, where the user called loaderx.  With
+    ``LOADERX_TRACEBACK=full`` in the environment every frame stays.
+    """
+    if shows_all_frames():
+        return
+    BaseException.with_traceback(error, None)
+    cause, left = error.__cause__, 16  # causes may go round in a circle
+    while cause is not None and left:
+        # Not `cause.__traceback__ = ...`: a class may refuse that its attributes are set.
+        BaseException.with_traceback(cause, below_own_frames(cause.__traceback__))
+        cause, left = cause.__cause__, left - 1
+
+
+def below_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not loaderx's own."""
+    while traceback is not None and is_own_file(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def is_own_file(path: str) -> bool:
+    return path.startswith(_OWN_FILES)
+
+
+def shows_all_frames() -> bool:
+    return os.environ.get("LOADERX_TRACEBACK") == "full"
 
 
 def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> int:

@@ -10,13 +10,28 @@ from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
+from loaderx.errors import (
+    ArgumentError,
+    LoaderxError,
+    StateError,
+    check_int,
+    hide_own_frames,
+    shows_all_frames,
+)
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
+
+
+def _hides(info: Any) -> bool:
+    return bool(info.errisinstance(LoaderxError)) and not shows_all_frames()
+
+
+__tracebackhide__ = _hides  # pytest asks, and shows the user's line instead of ours
+
 
 _counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
@@ -55,6 +70,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         with self._lock:
             try:
                 element = self._next()
+            except LoaderxError as error:
+                self._stop()
+                hide_own_frames(error)
+                raise error  # not a bare `raise`: that would bring the frames back
             except BaseException:
                 self._stop()
                 raise

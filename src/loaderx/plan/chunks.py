@@ -463,7 +463,10 @@ def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:
             assert isinstance(policy, Guard)
             if not policy.drops(error):
                 raise
-            chunk = _without_failures(stage, chunk, job, policy)
+            failed = policy
+        else:
+            continue
+        chunk = _without_failures(stage, chunk, job, failed)
     return chunk
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, LoaderxError, RecordError, StackError
+from loaderx.errors import ArgumentError, LoaderxError, RecordError, StackError, one_line
 from loaderx.memory import Layout
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
@@ -99,14 +99,13 @@ class RecordOperator:
 
 
 def say(error: BaseException) -> str:
-    """An exception in one line."""
-    text = str(error)
-    kind = type(error).__name__
+    """An exception of the user's in one line; one of our own speaks for itself."""
     if isinstance(error, StackError):
-        return text
+        return str(error)
+    text = one_line(error)
     if "read-only" in text:
         text += " (records are read-only views of the data: copy before changing in place)"
-    return f"{kind}: {text}" if text else kind
+    return text
 
 
 def within(dataset: int, error: RecordError) -> RecordError:
@@ -144,7 +143,8 @@ class ReadSource(RecordOperator):
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(rows, "reading the source")(None, error) from error
         except Exception:
-            return self._one_by_one(rows)
+            pass  # what follows is no consequence of it: a traceback must not show both
+        return self._one_by_one(rows)
 
     def _one_by_one(self, rows: SourceRows) -> Run:
         """Reads again, each record alone: to learn which one fails, or because it failed once."""

@@ -23,7 +23,7 @@ from loaderx.engines.processes import failures, wire
 from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
-from loaderx.errors import LoaderxError, LoaderxWarning
+from loaderx.errors import LoaderxError, LoaderxWarning, one_line
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
 HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
@@ -233,8 +233,7 @@ class Crew:
             task.form = worker.forms[form]
         except Exception as error:
             task.error = LoaderxError(
-                f"step {task.step}: what {worker.name} made could not be read: "
-                f"{type(error).__name__}: {error}"
+                f"step {task.step}: what {worker.name} made could not be read: {one_line(error)}"
             )
 
     # Faults.

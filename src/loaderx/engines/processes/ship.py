@@ -27,7 +27,7 @@ import numpy as np
 
 from loaderx.engines.base import Work
 from loaderx.engines.processes.wire import map_file, shared_file
-from loaderx.errors import FileError, LoaderxError
+from loaderx.errors import FileError, LoaderxError, one_line
 from loaderx.tree import Array
 
 OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
@@ -100,7 +100,7 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer]) -> bytes:
     except Exception as error:
         culprit = _culprit(work)
         raise ShippingError(
-            f"{culprit} cannot be sent to worker processes: {type(error).__name__}: {error}. "
+            f"{culprit} cannot be sent to worker processes: {one_line(error)}. "
             "Make what cannot be pickled (an open file, a lock, a connection) inside the function "
             "when it is first needed, or use engine='threads'."
         ) from error

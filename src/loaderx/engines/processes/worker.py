@@ -21,7 +21,7 @@ from typing import Any
 from loaderx.engines.base import Noted, Work
 from loaderx.engines.processes import failures, ship, wire
 from loaderx.engines.processes.slots import Bench, Form
-from loaderx.errors import RecordError
+from loaderx.errors import RecordError, one_line
 
 LOOK_S = 0.5
 
@@ -119,7 +119,7 @@ class _Worker:
             except Exception as error:
                 raise RecordError(
                     "the element cannot be sent from a worker process: "
-                    f"{type(error).__name__}: {error}. Make arrays, numbers or text of it in "
+                    f"{one_line(error)}. Make arrays, numbers or text of it in "
                     ".map(), or use engine='threads'.",
                     step=step,
                 ) from error
