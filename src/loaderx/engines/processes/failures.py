@@ -2,7 +2,7 @@
 
 The type comes along where it can be pickled, the message and the traceback always: as a note, which
 Python prints below the exception.  The note is written by the consumer, since it knows the source
-of what was typed into a notebook.  It shows the user's frames (``LOADERX_TRACEBACK=full``: all of them).
+of what was typed into a notebook.  It shows the user's frames; `shows_all_frames` adds the others.
 """
 
 from __future__ import annotations
