@@ -538,19 +538,33 @@ class Dataset(Generic[T]):
         """The rows of batches as records again (padding left out)."""
         return Dataset._of(chain.Unbatched(self._node))
 
-    def on_error(self, policy: Any) -> Dataset[T]:
+    def on_error(self, policy: Any, *, limit: int | None = None) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
 
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
-        always the same one for the same place; `DataLoader.stats` counts them.  In a stream the
-        record is left out.  A function gets the `RecordError` and returns one of the two words.
-        Failures of batch functions always raise.
+        always the same one for the same place; in a stream the record is left out.  ``"skip"``
+        leaves it out in any case, and so makes a stream.  A function gets the `RecordError` and
+        returns ``"raise"`` or ``"replace"``; it is asked where the record is read, which may be
+        another process.  Failures of batch functions always raise.
+
+        ``DataLoader.stats().failures`` tells which records failed, and why.  With ``limit``, a
+        loader raises when more than so many different records have failed.
+
+        >>> ds = Dataset.from_source(["1", "2", "x", "4"]).map(int).on_error("skip")
+        >>> list(ds)
+        [1, 2, 4]
         """
+        if limit is not None:
+            limit = check_int("limit", limit, least=1)
         if not callable(policy):
-            check_choice("policy", policy, ("raise", "replace"))
+            check_choice("policy", policy, ("raise", "replace", "skip"))
             if policy == "raise":
+                if limit is not None:
+                    raise ArgumentError("`limit` needs on_error('replace') or on_error('skip').")
                 return self
-        return Dataset._of(chain.Guarded(self._node, policy))
+            if policy == "skip" and not self._node.is_stream:
+                return Dataset._of(chain.Skipping(self._node, policy, limit))
+        return Dataset._of(chain.Guarded(self._node, policy, limit))
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import sys
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -71,19 +72,31 @@ class RecordError(LoaderxError, RuntimeError):
         index: the record's index in its source; None when a whole batch failed.
         stage: the stage that failed, as the dataset's ``repr`` shows it.
         step: the step at which it failed; None outside a loader.
+        record: the record as messages name it, ``"record 7 of dataset 1"``.
+        reason: the original exception as text, ``"ValueError: no number"``.
     """
 
     def __init__(
-        self, detail: str, *, index: int | None = None, stage: str = "", step: int | None = None
+        self,
+        detail: str,
+        *,
+        index: int | None = None,
+        stage: str = "",
+        step: int | None = None,
+        record: str = "",
+        reason: str = "",
     ) -> None:
         super().__init__(detail, index, stage, step)
         self.detail = detail
         self.index = index
         self.stage = stage
         self.step = step
+        self.record = record
+        self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_record_error, (self.detail, self.index, self.stage, self.step)
+        values = (self.detail, self.index, self.stage, self.step, self.record, self.reason)
+        return _rebuild_record_error, values
 
     def __str__(self) -> str:
         where = "" if self.step is None else f"step {self.step}: "
@@ -91,9 +104,9 @@ class RecordError(LoaderxError, RuntimeError):
 
 
 def _rebuild_record_error(
-    detail: str, index: int | None, stage: str, step: int | None
+    detail: str, index: int | None, stage: str, step: int | None, record: str, reason: str
 ) -> RecordError:
-    return RecordError(detail, index=index, stage=stage, step=step)
+    return RecordError(detail, index=index, stage=stage, step=step, record=record, reason=reason)
 
 
 class LoaderxWarning(UserWarning):
@@ -143,6 +156,14 @@ def below_own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 def is_own_file(path: str) -> bool:
     return path.startswith(_OWN_FILES)
+
+
+def stacklevel_of_user() -> int:
+    """The ``stacklevel`` with which a warning shows the user's line, for the calling function."""
+    level, frame = 1, sys._getframe(1)
+    while is_own_file(frame.f_code.co_filename) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def shows_all_frames() -> bool:

@@ -17,7 +17,7 @@ from loaderx.chain.batches import Batched
 from loaderx.chain.joined import Mixed
 from loaderx.chain.leaves import FromIterable
 from loaderx.chain.moves import Repeated, Sliced, WindowShuffled
-from loaderx.chain.rules import Seeded
+from loaderx.chain.rules import Seeded, on_error_stage
 from loaderx.errors import ChainError
 from loaderx.stages.functions import Function
 from loaderx.stages.options import Bucketing, Packing
@@ -73,6 +73,24 @@ class Filtered(StreamStage):
 
     def mark(self, seed: int) -> str:
         return f"filter{'(batched)' if self.stacked else ''} {self.function.name}"
+
+
+class Skipping(StreamStage):
+    """on_error("skip") of a dataset that is no stream: without the records that fail, it is one."""
+
+    policy: str = "skip"
+    limit: int | None = None
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return self.input.spec
+
+    @property
+    def stage(self) -> str:
+        return on_error_stage(self.policy, self.limit)
+
+    def mark(self, seed: int) -> str:
+        return on_error_stage(self.policy, None)
 
 
 class FlatMapped(StreamStage):

@@ -21,7 +21,7 @@ from loaderx.plan.feeds import Feed
 from loaderx.plan.job import Job
 from loaderx.plan.pieces import Piece, interleaved, joined_keys
 from loaderx.plan.records import say, within
-from loaderx.plan.units import Finish, UnitPlan, rounds_of
+from loaderx.plan.units import READ, Finish, UnitPlan, rounds_of
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
 
@@ -107,7 +107,8 @@ class UnitReader(Reader):
                 return 0
             output = self.feed.get(self.inside, self.base + self.unit)
             self.piece = Piece.of(output, self.plan.finish.padding)
-            self.note(output)
+            if not self.used:  # else it was noted before the state was taken
+                self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1
             if self.patience is not None and self.barren > self.patience:
                 raise LoaderxError(
@@ -395,7 +396,8 @@ class ChunkReader(Reader):
         job = self.make_job()
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
         self.piece = Piece.of(output, self.finish.padding)
-        self.note(output)
+        if not self.left:  # else it was noted before the state was taken
+            self.note(output)
         self._judge()
         return True
 
@@ -435,7 +437,7 @@ class ChunkReader(Reader):
             epoch=self._epoch(),
             first=self.number * (self.window or 0),
             identify=identify,
-            meters={},
+            meters={READ: (count, 0)} if isinstance(self.below, IterableReader) else {},
         )
 
     def take(self, n: int) -> Piece:

@@ -93,9 +93,16 @@ class RecordOperator:
                 index, name = None, f"a run of {len(rows)} records"
             else:
                 index, name = self.index(rows, number)
-            return RecordError(f"{stage} failed on {name}: {say(error)}", index=index, stage=stage)
+            return failed(stage, name, index, error)
 
         return fail
+
+
+def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
+    """What is raised when a stage fails."""
+    reason = say(error)
+    detail = f"{stage} failed on {record}: {reason}"
+    return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
 
 
 def say(error: BaseException) -> str:
@@ -111,6 +118,7 @@ def say(error: BaseException) -> str:
 def within(dataset: int, error: RecordError) -> RecordError:
     """The same error, seen from a join of several datasets."""
     error.detail = f"dataset {dataset}: {error.detail}"
+    error.record += f" of dataset {dataset}"
     return error
 
 
@@ -287,10 +295,14 @@ class Merge(RecordOperator):
         return out
 
     def _read_part(self, component: int, rows: Any, job: Job) -> Any:
+        before = len(job.failures)
         try:
-            return job.read(self.children[component], rows)
+            run = job.read(self.children[component], rows)
         except RecordError as error:
             raise within(component, error) from error.__cause__
+        if len(job.failures) > before:
+            job.name_failures(before, f" of dataset {component}")
+        return run
 
     def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
         first, structure = flatten(runs[0][1].tree)
@@ -412,29 +424,46 @@ class Guard(Inner):
 
     def read(self, rows: Any, job: Job) -> Run:
         try:
-            run: Run = job.read(self.child, rows)
-            return run
+            return self._try(rows, job)
         except RecordError as error:
             if error.index is None:  # a batch function: never hidden
                 raise
         return [self._one(rows.cut(i, i + 1), job) for i in range(len(rows))]
 
+    def _try(self, rows: Any, job: Job) -> Run:
+        before = len(job.failures)
+        try:
+            run: Run = job.read(self.child, rows)
+        except RecordError:
+            del job.failures[before:]  # another `on_error` below will see them again
+            raise
+        return run
+
     def _one(self, row: Any, job: Job) -> Any:
         try:
-            return as_records(job.read(self.child, row))[0]
+            return as_records(self._try(row, job))[0]
         except RecordError as error:
             first = error
         if self._decision(first) == "raise":
             raise first
+        second: RecordError | None = None
+        before = len(job.failures)
         for attempt in range(1, self.ATTEMPTS + 1):
             try:
-                record = as_records(job.read(self.child, self.child.relocate(row, attempt)))[0]
-            except RecordError:
+                record = as_records(self._try(self.child.relocate(row, attempt), job))[0]
+            except RecordError as error:
+                second = second or error
                 continue
             except ArgumentError as nothing:
                 raise nothing from first
-            job.replaced += 1
+            del job.failures[before:]  # of this place, one failure counts
+            job.add_failure(first)
             return record
+        assert second is not None
+        first.detail += (
+            f". on_error tried {self.ATTEMPTS} other records in its place, and none could be "
+            f"read. The first of them: {second.detail}"
+        )
         raise first
 
     def _decision(self, error: RecordError) -> str:

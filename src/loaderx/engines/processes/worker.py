@@ -94,7 +94,7 @@ class _Worker:
             element = self._work(step, self._bench.lend)
             notes = None
             if type(element) is Noted:
-                notes = element.replaced, element.times
+                notes = element.failures, element.times
                 element = element.value
             form, others = self._bench.place(element)
             del element
