@@ -36,6 +36,7 @@ from loaderx.errors import (
     check_int,
     check_name,
     check_seed,
+    hidden_by_pytest,
     hide_own_frames,
 )
 from loaderx.memory import Pool
@@ -45,11 +46,14 @@ from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
+from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
+
+__tracebackhide__ = hidden_by_pytest
 U = TypeVar("U")
 
 
@@ -241,18 +245,43 @@ class Dataset(Generic[T]):
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
 
-    def random_map(self, f: Any, *, seed: int | None = None, batched: bool = False) -> Dataset[Any]:
+    def random_map(
+        self,
+        f: Any,
+        *,
+        seed: int | None = None,
+        batched: bool = False,
+        seed_globals: bool = False,
+    ) -> Dataset[Any]:
         """``f(element, rng)``, with random numbers that belong to the element.
 
         For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
         ``batched=True``) it is a `BatchGenerator`, of which every call gives one draw per record.
 
+        ``seed_globals=True`` is for older functions ``f(record)`` that draw from ``np.random``,
+        ``random`` or torch's CPU generator: these are seeded for each record, and put back.
+
         >>> ds = Dataset.range(4).batch(2).random_map(lambda batch, rng: rng.integers(0, 9, size=3))
         >>> [draws.shape for draws in ds]
         [(2, 3), (2, 3)]
         """
+        if check_bool("seed_globals", seed_globals):
+            return self._seeded_map(f, seed, batched)
         function = resolve(f, "random_map")
         return self._transform("random_map", RandomMap(function), function.name, batched, seed)
+
+    def _seeded_map(self, f: Any, seed: int | None, batched: bool) -> Dataset[Any]:
+        if batched:
+            raise ArgumentError(
+                "`seed_globals` and `batched` exclude each other: the draws belong to one record."
+            )
+        if self._node.batched:
+            raise ChainError(
+                "random_map with seed_globals=True after batch: the draws belong to one record. "
+                "Put it before .batch(...), or write random_map(f) with f(batch, rng)."
+            )
+        function = resolve(f, "map")
+        return self._transform("random_map", SeededMap(function), function.name, seed=seed)
 
     def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
         """The records for which ``f(record)`` is true, in their order.  Makes a stream.

@@ -147,6 +147,11 @@ def hide_own_frames(error: BaseException) -> None:
         cause, left = cause.__cause__, left - 1
 
 
+def hidden_by_pytest(info: Any) -> bool:
+    """``__tracebackhide__`` of modules that users call: pytest then shows their line, not ours."""
+    return bool(info.errisinstance(LoaderxError)) and not shows_all_frames()
+
+
 def below_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback from the first frame on that is not loaderx's own."""
     while traceback is not None and is_own_file(traceback.tb_frame.f_code.co_filename):

@@ -15,8 +15,8 @@ from loaderx.errors import (
     LoaderxError,
     StateError,
     check_int,
+    hidden_by_pytest,
     hide_own_frames,
-    shows_all_frames,
 )
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
@@ -27,11 +27,7 @@ from loaderx.loader.stats import Counters
 T = TypeVar("T")
 
 
-def _hides(info: Any) -> bool:
-    return bool(info.errisinstance(LoaderxError)) and not shows_all_frames()
-
-
-__tracebackhide__ = _hides  # pytest asks, and shows the user's line instead of ours
+__tracebackhide__ = hidden_by_pytest
 
 
 _counting = threading.RLock()  # a finaliser may count while another iterator is counted
