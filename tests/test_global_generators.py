@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
-from loaderx import ArgumentError, ChainError, DataLoader, Dataset, RecordError
+from loaderx import ArgumentError, ChainError, DataLoader, Dataset, LoaderxWarning, RecordError
 
 
 def augment(record):
@@ -209,6 +209,38 @@ def test_threads_take_turns():
     chain = Dataset.range(64).random_map(count, seed_globals=True).batch(4)
     assert len(list(DataLoader(chain, engine="threads", num_workers=4))) == 16
     assert most == [1]
+
+
+WARNING = (
+    "functions of this dataset draw from the global generator of {}, which is another one in every "
+    "worker process and every run: the same data cannot be had again."
+)
+
+
+@pytest.mark.parametrize(("module", "name"), [("np.random", "NumPy"), ("random", "random")])
+def test_worker_processes_warn_once_of_draws_that_cannot_be_had_again(module, name):
+    def draw(x):
+        return x + (np.random.rand() if module == "np.random" else random.random())
+
+    chain = Dataset.range(64).map(draw).batch(2)
+    with DataLoader(chain, engine="processes", num_workers=2) as loader:
+        with pytest.warns(LoaderxWarning) as caught:
+            assert len(list(loader)) == 32
+        (warning,) = caught
+        assert str(warning.message).startswith(WARNING.format(name))
+        assert ".random_map(f, seed_globals=True)" in str(warning.message)
+
+
+def test_worker_processes_do_not_warn_of_draws_that_belong_to_their_record():
+    def rng(x, rng):
+        return x + rng.random() + np.random.default_rng(0).random()
+
+    def own(x):
+        return x + random.random() + np.random.rand()
+
+    chain = Dataset.range(64).random_map(rng).random_map(own, seed_globals=True).batch(2)
+    with DataLoader(chain, engine="processes", num_workers=2) as loader:
+        assert len(list(loader)) == 32  # a warning would be an error here
 
 
 def test_it_is_part_of_a_state_and_refused_for_batches():

@@ -72,3 +72,61 @@ def _generators() -> Iterator[Seed]:
             numpy_random.set_state(states[1])  # noqa: NPY002
             if torch is not None:
                 torch.set_state(torch_state)
+
+
+class GlobalDraws:
+    """Notices that functions draw from global generators, where each worker has its own.
+
+    It compares their states with those at the start, after the first step, the second, the fourth,
+    the eighth, and so on: often enough to notice, too rarely to cost anything.
+    """
+
+    def __init__(self) -> None:
+        self._before = _states()
+        self._steps, self._next = 0, 1
+
+    def notice(self) -> str | None:
+        """After each step: what to tell the user, if there is something, and only once."""
+        self._steps += 1
+        if self._steps < self._next:
+            return None
+        self._next *= 2
+        drawn = [name for name, state in _states().items() if state != self._before.get(name)]
+        # A generator that was imported after the start: its position tells whether it was used.
+        drawn = [name for name in drawn if name in self._before or not _is_fresh(name)]
+        if not drawn:
+            return None
+        self._next = sys.maxsize
+        return (
+            f"functions of this dataset draw from the global generator of {' and '.join(drawn)}, "
+            "which is another one in every worker process and every run: the same data cannot be "
+            "had again. Write .random_map(f) with f(record, rng), or for older code "
+            ".random_map(f, seed_globals=True). (Ignore this if they seed it for each record.)"
+        )
+
+
+_FRESH = (623, 624)  # positions of a Mersenne Twister that has been seeded, and not used
+_MODULES = {"NumPy": "numpy.random", "random": "random"}
+
+
+def _states() -> dict[str, Any]:
+    """The states of the global generators that are imported, as something to compare."""
+    found: dict[str, Any] = {}
+    for name, module in _MODULES.items():
+        generator = sys.modules.get(module)
+        if generator is not None:
+            found[name] = _state(generator)
+    return found
+
+
+def _state(generator: Any) -> tuple[int, Any]:
+    """The position, and the words."""
+    if generator.__name__ == "random":
+        *words, position = generator.getstate()[1]
+        return position, words
+    state = generator.get_state()
+    return int(state[2]), state[1].tobytes()
+
+
+def _is_fresh(name: str) -> bool:
+    return _state(sys.modules[_MODULES[name]])[0] in _FRESH

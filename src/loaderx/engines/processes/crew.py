@@ -61,6 +61,7 @@ class Crew:
 
     def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
         self.warnings: list[str] = []  # to be given when it suits
+        self._worker_warnings: set[str] = set()
         self.warned_s = 0.0
         self.launched = time.monotonic()
         self._open: dict[int, Task] = {}  # handed out, not reported yet
@@ -225,7 +226,10 @@ class Crew:
     def _take_in(self, task: Task, worker: Worker, form: int, tail: bytes) -> None:
         try:
             if tail:
-                described, others, task.notes = pickle.loads(tail)
+                described, others, task.notes, warning = pickle.loads(tail)
+                if warning and warning not in self._worker_warnings:  # each worker finds it
+                    self._worker_warnings.add(warning)
+                    self.warnings.append(warning)
                 if described:
                     worker.forms[form] = pickle.loads(described)
                     worker.forms.pop(form - wire.FORMS_KEPT, None)
