@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
-from loaderx import ChainError, DataLoader, Dataset, LoaderxWarning, RecordError
+from loaderx import ChainError, DataLoader, Dataset, LoaderxError, LoaderxWarning, RecordError
 from processes import environment
 
 ENGINES = ["inline", "threads", "processes", "auto"]
@@ -566,6 +566,14 @@ def test_a_function_is_asked_once_for_each_record():
         list(loader)
         assert asked == []  # it was asked in the workers
         assert [(f.index, f.record, f.error) for f in loader.stats().failures] == expected
+
+
+def test_a_function_must_answer_with_one_of_two_words():
+    said = "the function given to on_error must return 'raise' or 'replace', got 'skip'"
+    base = arrays(20).map(fragile)
+    for chain in (base, base.filter(everything)):
+        with pytest.raises(LoaderxError, match=said):
+            list(chain.on_error(lambda error: "skip").batch(5))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

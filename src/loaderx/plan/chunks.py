@@ -440,13 +440,15 @@ class Guard(UnitStage):
     def drops(self, error: RecordError) -> bool:
         if error.index is None:
             return False
-        answer = self.policy if isinstance(self.policy, str) else self.policy(error)
-        if answer not in ("raise", "replace", "skip"):
+        if isinstance(self.policy, str):
+            return True  # "replace" and "skip" are the same in a stream
+        answer = self.policy(error)
+        if answer not in ("raise", "replace"):
             raise RecordError(
                 f"the function given to on_error must return 'raise' or 'replace', got {answer!r}.",
                 stage=self.stage,
             ) from error
-        return bool(answer != "raise")
+        return bool(answer == "replace")
 
 
 def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:
