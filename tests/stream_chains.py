@@ -66,7 +66,11 @@ def record_streams(draw: Any, depth: int = 1, lanes: int = 1) -> Dataset[Any]:
         )
     else:
         dataset = draw(inputs())
-        dataset = dataset.filter(odd) if draw(st.booleans()) else dataset.filter(odd, batched=True)
+        first = draw(st.sampled_from(["filter", "batched", "skip"]))
+        if first == "skip":
+            dataset = dataset.on_error("skip")
+        else:
+            dataset = dataset.filter(odd, batched=first == "batched")
     for _ in range(draw(st.integers(0, 4))):
         dataset = draw(stage(dataset, lanes))
     return dataset

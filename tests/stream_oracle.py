@@ -210,7 +210,7 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
             for _, group in _windows(rows, node.options.window, first):
                 for value, key in packed([(v, k) for _, v, k in group], node.options):
                     yield group[0][0], value, key
-        case chain.Guarded():
+        case chain.Guarded() | chain.Skipping():
             yield from rows
 
 

@@ -30,12 +30,15 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
+    LoaderxError,
     PositionError,
     check_bool,
     check_choice,
     check_int,
     check_name,
     check_seed,
+    hidden_by_pytest,
+    hide_own_frames,
 )
 from loaderx.memory import Pool
 from loaderx.order.tickets import tickets
@@ -44,11 +47,14 @@ from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
+from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
+
+__tracebackhide__ = hidden_by_pytest
 U = TypeVar("U")
 
 
@@ -249,18 +255,43 @@ class Dataset(Generic[T]):
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
 
-    def random_map(self, f: Any, *, seed: int | None = None, batched: bool = False) -> Dataset[Any]:
+    def random_map(
+        self,
+        f: Any,
+        *,
+        seed: int | None = None,
+        batched: bool = False,
+        seed_globals: bool = False,
+    ) -> Dataset[Any]:
         """``f(element, rng)``, with random numbers that belong to the element.
 
         For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
         ``batched=True``) it is a `BatchGenerator`, of which every call gives one draw per record.
 
+        ``seed_globals=True`` is for older functions ``f(record)`` that draw from ``np.random``,
+        ``random`` or torch's CPU generator: these are seeded for each record, and put back.
+
         >>> ds = Dataset.range(4).batch(2).random_map(lambda batch, rng: rng.integers(0, 9, size=3))
         >>> [draws.shape for draws in ds]
         [(2, 3), (2, 3)]
         """
+        if check_bool("seed_globals", seed_globals):
+            return self._seeded_map(f, seed, batched)
         function = resolve(f, "random_map")
         return self._transform("random_map", RandomMap(function), function.name, batched, seed)
+
+    def _seeded_map(self, f: Any, seed: int | None, batched: bool) -> Dataset[Any]:
+        if batched:
+            raise ArgumentError(
+                "`seed_globals` and `batched` exclude each other: the draws belong to one record."
+            )
+        if self._node.batched:
+            raise ChainError(
+                "random_map with seed_globals=True after batch: the draws belong to one record. "
+                "Put it before .batch(...), or write random_map(f) with f(batch, rng)."
+            )
+        function = resolve(f, "map")
+        return self._transform("random_map", SeededMap(function), function.name, seed=seed)
 
     def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
         """The records for which ``f(record)`` is true, in their order.  Makes a stream.
@@ -551,19 +582,33 @@ class Dataset(Generic[T]):
         """The rows of batches as records again (padding left out)."""
         return Dataset._of(chain.Unbatched(self._node))
 
-    def on_error(self, policy: Any) -> Dataset[T]:
+    def on_error(self, policy: Any, *, limit: int | None = None) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
 
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
-        always the same one for the same place; `DataLoader.stats` counts them.  In a stream the
-        record is left out.  A function gets the `RecordError` and returns one of the two words.
-        Failures of batch functions always raise.
+        always the same one for the same place; in a stream the record is left out.  ``"skip"``
+        leaves it out in any case, and so makes a stream.  A function gets the `RecordError` and
+        returns ``"raise"`` or ``"replace"``; it is asked where the record is read, which may be
+        another process.  Failures of batch functions always raise.
+
+        ``DataLoader.stats().failures`` tells which records failed, and why.  With ``limit``, a
+        loader raises when more than so many different records have failed.
+
+        >>> ds = Dataset.from_source(["1", "2", "x", "4"]).map(int).on_error("skip")
+        >>> list(ds)
+        [1, 2, 4]
         """
+        if limit is not None:
+            limit = check_int("limit", limit, least=1)
         if not callable(policy):
-            check_choice("policy", policy, ("raise", "replace"))
+            check_choice("policy", policy, ("raise", "replace", "skip"))
             if policy == "raise":
+                if limit is not None:
+                    raise ArgumentError("`limit` needs on_error('replace') or on_error('skip').")
                 return self
-        return Dataset._of(chain.Guarded(self._node, policy))
+            if policy == "skip" and not self._node.is_stream:
+                return Dataset._of(chain.Skipping(self._node, policy, limit))
+        return Dataset._of(chain.Guarded(self._node, policy, limit))
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -607,7 +652,11 @@ class Dataset(Generic[T]):
             if length is None:
                 raise PositionError("an endless dataset has no last element to count from.")
             position += length
-        return Plan(self._node).read_alone(position, Pool().lend)
+        try:
+            return Plan(self._node).read_alone(position, Pool().lend)
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length
@@ -626,6 +675,13 @@ class Dataset(Generic[T]):
         return self._slice(start, step, count)
 
     def __iter__(self) -> Iterator[T]:
+        try:
+            yield from self._elements()
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
+
+    def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
             from loaderx.plan.streams import iterate  # most chains are no streams
 

@@ -23,6 +23,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
+import sys
+from types import TracebackType
 from typing import Any, SupportsIndex
 
 
@@ -69,19 +72,31 @@ class RecordError(LoaderxError, RuntimeError):
         index: the record's index in its source; None when a whole batch failed.
         stage: the stage that failed, as the dataset's ``repr`` shows it.
         step: the step at which it failed; None outside a loader.
+        record: the record as messages name it, ``"record 7 of dataset 1"``.
+        reason: the original exception as text, ``"ValueError: no number"``.
     """
 
     def __init__(
-        self, detail: str, *, index: int | None = None, stage: str = "", step: int | None = None
+        self,
+        detail: str,
+        *,
+        index: int | None = None,
+        stage: str = "",
+        step: int | None = None,
+        record: str = "",
+        reason: str = "",
     ) -> None:
         super().__init__(detail, index, stage, step)
         self.detail = detail
         self.index = index
         self.stage = stage
         self.step = step
+        self.record = record
+        self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_record_error, (self.detail, self.index, self.stage, self.step)
+        values = (self.detail, self.index, self.stage, self.step, self.record, self.reason)
+        return _rebuild_record_error, values
 
     def __str__(self) -> str:
         where = "" if self.step is None else f"step {self.step}: "
@@ -89,13 +104,75 @@ class RecordError(LoaderxError, RuntimeError):
 
 
 def _rebuild_record_error(
-    detail: str, index: int | None, stage: str, step: int | None
+    detail: str, index: int | None, stage: str, step: int | None, record: str, reason: str
 ) -> RecordError:
-    return RecordError(detail, index=index, stage=stage, step=step)
+    return RecordError(detail, index=index, stage=stage, step=step, record=record, reason=reason)
 
 
 class LoaderxWarning(UserWarning):
     """The base of every warning that loaderx gives."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as text, ``ValueError: no number``.  Never fails, whatever the exception does.
+
+    >>> one_line(ValueError("no number"))
+    'ValueError: no number'
+    """
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:
+        cause = type(problem).__name__
+        return f"{kind} (its message cannot be shown: str() raised {cause})"
+    return f"{kind}: {text}" if text else kind
+
+
+_OWN_FILES = os.path.join(os.path.dirname(__file__), "")
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Leaves the user's frames in the tracebacks of an error and of what it was raised from.
+
+    The error itself is about to be raised again, where the user called loaderx.  With
+    ``LOADERX_TRACEBACK=full`` in the environment every frame stays.
+    """
+    if shows_all_frames():
+        return
+    BaseException.with_traceback(error, None)
+    cause, left = error.__cause__, 16  # causes may go round in a circle
+    while cause is not None and left:
+        # Not `cause.__traceback__ = ...`: a class may refuse that its attributes are set.
+        BaseException.with_traceback(cause, below_own_frames(cause.__traceback__))
+        cause, left = cause.__cause__, left - 1
+
+
+def hidden_by_pytest(info: Any) -> bool:
+    """``__tracebackhide__`` of modules that users call: pytest then shows their line, not ours."""
+    return bool(info.errisinstance(LoaderxError)) and not shows_all_frames()
+
+
+def below_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not loaderx's own."""
+    while traceback is not None and is_own_file(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def is_own_file(path: str) -> bool:
+    return path.startswith(_OWN_FILES)
+
+
+def stacklevel_of_user() -> int:
+    """The ``stacklevel`` with which a warning shows the user's line, for the calling function."""
+    level, frame = 1, sys._getframe(1)
+    while is_own_file(frame.f_code.co_filename) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def shows_all_frames() -> bool:
+    return os.environ.get("LOADERX_TRACEBACK") == "full"
 
 
 def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> int:

@@ -5,7 +5,7 @@ from loaderx.chain.joined import Concatenated, Joined, Mixed, Zipped
 from loaderx.chain.leaves import FromIterable, FromSource
 from loaderx.chain.moves import Part, Picked, Repeated, Shuffled, Sliced, WindowShuffled
 from loaderx.chain.rules import Guarded, Seeded
-from loaderx.chain.streams import Bucketed, Filtered, FlatMapped, PackedRecords
+from loaderx.chain.streams import Bucketed, Filtered, FlatMapped, PackedRecords, Skipping
 from loaderx.chain.transforms import Transformed
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Repeated",
     "Seeded",
     "Shuffled",
+    "Skipping",
     "Sliced",
     "Transformed",
     "Unbatched",

@@ -20,9 +20,12 @@ class Seeded(Single):
 
 
 class Guarded(Single):
-    policy: Any  # "replace", or a function of the error
+    policy: Any  # "replace", in a stream also "skip", or a function of the error
+    max_failures: int | None = None
 
     def __post_init__(self) -> None:
+        if self.policy == "skip":
+            return
         for node in self.input.below():
             whole = isinstance(node, Unbatched) or (len(node.inputs) > 1 and node.is_aligned)
             if whole and not node.ends:
@@ -33,8 +36,13 @@ class Guarded(Single):
 
     @property
     def stage(self) -> str:
-        name = self.policy if isinstance(self.policy, str) else "function"
-        return f"on_error({name!r})"
+        return on_error_stage(self.policy, self.max_failures)
 
     def mark(self, seed: int) -> str:
-        return f"{self.stage} {seed}"
+        return f"{on_error_stage(self.policy, None)} {seed}"  # a limit changes no record
+
+
+def on_error_stage(policy: Any, limit: int | None) -> str:
+    """The stage as a user would write it."""
+    name = policy if isinstance(policy, str) else "function"
+    return f"on_error({name!r}{'' if limit is None else f', limit={limit}'})"

@@ -17,7 +17,7 @@ from loaderx.chain.batches import Batched
 from loaderx.chain.joined import Mixed
 from loaderx.chain.leaves import FromIterable
 from loaderx.chain.moves import Repeated, Sliced, WindowShuffled
-from loaderx.chain.rules import Guarded, Seeded
+from loaderx.chain.rules import Guarded, Seeded, on_error_stage
 from loaderx.chain.transforms import Transformed
 from loaderx.errors import ChainError
 from loaderx.stages.functions import Function
@@ -74,6 +74,24 @@ class Filtered(StreamStage):
 
     def mark(self, seed: int) -> str:
         return f"filter{'(batched)' if self.stacked else ''} {self.function.name}"
+
+
+class Skipping(StreamStage):
+    """on_error("skip") of a dataset that is no stream: without the records that fail, it is one."""
+
+    policy: str = "skip"
+    max_failures: int | None = None
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return self.input.spec
+
+    @property
+    def stage(self) -> str:
+        return on_error_stage(self.policy, self.max_failures)
+
+    def mark(self, seed: int) -> str:
+        return on_error_stage(self.policy, None)
 
 
 class FlatMapped(StreamStage):
@@ -179,7 +197,9 @@ def varies(node: Node) -> bool:
     """
     for below in node.below():
         beneath = [stage for each in below.inputs for stage in each.below()]
-        drops = isinstance(below, (Filtered, FlatMapped, PackedRecords, Bucketed, Guarded))
+        drops = isinstance(
+            below, (Filtered, FlatMapped, PackedRecords, Bucketed, Guarded, Skipping)
+        )
         if drops and any(isinstance(stage, Transformed) and stage.is_random for stage in beneath):
             return True
         if isinstance(below, Bucketed) and below.options.drop_remainder:

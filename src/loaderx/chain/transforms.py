@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from loaderx.chain.base import Node, Single
+from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.transforms import RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten
 
@@ -22,7 +23,7 @@ class Transformed(Single):
 
     @property
     def is_random(self) -> bool:
-        return isinstance(self.transform, (RandomMap, RandomKeys))
+        return isinstance(self.transform, (RandomMap, RandomKeys, SeededMap))
 
     def seed(self, default: int) -> int:
         return default if self.own_seed is None else self.own_seed
@@ -40,11 +41,13 @@ class Transformed(Single):
         name = repr(self.name) if isinstance(self.transform, RandomKeys) else self.name
         seed = "" if self.own_seed is None else f", seed={self.own_seed}"
         stacked = ", batched=True" if self.stacked else ""
-        return f"{self.kind}({name}{seed}{stacked})"
+        seeded = ", seed_globals=True" if isinstance(self.transform, SeededMap) else ""
+        return f"{self.kind}({name}{seed}{stacked}{seeded})"
 
     def mark(self, seed: int) -> str:
         inside = [str(self.seed(seed))] if self.is_random else []
         inside += ["batched"] if self.stacked else []
+        inside += ["seed_globals"] if isinstance(self.transform, SeededMap) else []
         return f"{self.kind}{'(' + ','.join(inside) + ')' if inside else ''} {self.name}"
 
 

@@ -10,7 +10,7 @@ goes when that is closed or dropped.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from loaderx.memory import Lend
@@ -19,12 +19,15 @@ from loaderx.memory import Lend
 class Noted:
     """An element with something to tell about its making, for the statistics."""
 
-    __slots__ = ("replaced", "times", "value")
+    __slots__ = ("failures", "read", "times", "value")
 
-    def __init__(self, value: Any, replaced: int, times: dict[str, float] | None) -> None:
+    def __init__(
+        self, value: Any, failures: Sequence[Any], times: dict[str, float] | None, read: int = 0
+    ) -> None:
         self.value = value
-        self.replaced = replaced
+        self.failures = failures  # records that `on_error` replaced or left out
         self.times = times
+        self.read = read  # records, for a batch of a stream
 
 
 class Work(Protocol):

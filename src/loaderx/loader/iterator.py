@@ -10,13 +10,25 @@ from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
+from loaderx.errors import (
+    ArgumentError,
+    LoaderxError,
+    StateError,
+    check_int,
+    hidden_by_pytest,
+    hide_own_frames,
+)
 from loaderx.loader.checkpoint import Checkpointable
+from loaderx.loader.failures import failure_limit
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
+
+
+__tracebackhide__ = hidden_by_pytest
+
 
 _counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
@@ -43,6 +55,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
+        self._told = -1  # a step whose failures are counted, though it was not handed out
         self._run: Run | None = None
         self._next: Any = self._open
         self._lock = threading.RLock()  # threads may share an iterator; closing does not wait
@@ -55,12 +68,19 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         with self._lock:
             try:
                 element = self._next()
+                if type(element) is Noted:
+                    element = self._note(element)
+            except StopIteration:
+                self._end()
+                raise
+            except LoaderxError as error:
+                self._stop()
+                hide_own_frames(error)
+                raise error  # not a bare `raise`: that would bring the frames back
             except BaseException:
                 self._stop()
                 raise
             self._position += 1
-            if type(element) is Noted:
-                element = self._note(element)
             self._last = now = perf_counter()
             self._waited += now - begun
         return element  # type: ignore[no-any-return]
@@ -92,8 +112,44 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return rows // hosts
 
     def _note(self, noted: Noted) -> Any:
-        self._counters.note(noted.value, self._work.hosts, noted.replaced, noted.times)
+        if noted.failures or noted.read:
+            self._note_failures(noted)
+        self._counters.note(noted.value, self._work.hosts, noted.times)
         return noted.value
+
+    def _note_failures(self, noted: Noted) -> None:
+        """Counts records that `on_error` replaced or left out; raises if they are too many."""
+        log, failures, step = self._counters.failures, noted.failures, self._position
+        limit = failure_limit(self._node) if failures else None
+        if failures:
+            log.judge(self._records_read())  # of what came before: this step is not counted yet
+        if step != self._told:
+            self._told = step  # if this raises, the step will come again
+            with _counting:
+                log.read += noted.read
+                log.add(failures, step, limit)
+        if failures:
+            log.check(failures[-1], step, limit)
+        self._told = -1
+
+    def _records_read(self) -> int:
+        self._count()
+        return self._counters.records
+
+    def _end(self) -> None:
+        """After the last element."""
+        try:
+            self._note_rest()
+            if self._counters.failures.count:
+                self._counters.failures.judge(self._records_read())
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error from None
+        finally:
+            self._stop()
+
+    def _note_rest(self) -> None:
+        """Takes note of what came up after the last element."""
 
     def _stop(self) -> None:
         self._count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaderx.frozen import Frozen
+from loaderx.loader.failures import Failure, FailureLog
 from loaderx.tree import flatten
 
 
@@ -14,7 +15,7 @@ class Counters:
     def __init__(self) -> None:
         self.batches = 0
         self.records = 0
-        self.replaced = 0
+        self.failures = FailureLog()
         self.waited = 0.0
         self.seconds = 0.0
         self.sampled = 0
@@ -23,8 +24,7 @@ class Counters:
         self.is_cold: bool | None = None
         self.engine, self.reason = "none yet", "no batch has been asked for"
 
-    def note(self, element: Any, hosts: int, replaced: int, times: dict[str, float] | None) -> None:
-        self.replaced += replaced
+    def note(self, element: Any, hosts: int, times: dict[str, float] | None) -> None:
         if times is None:
             return
         if self.is_cold:  # the first step of all: better than none, but not typical
@@ -54,7 +54,8 @@ class Stats(Frozen):
         bytes: bytes of these records, from one batch in 64.
         seconds: time from the first ``next`` to the last, iterator by iterator.
         waited_s: time that the consumer spent in ``next``.
-        replaced: records that `on_error` replaced.
+        replaced: records that `on_error` replaced, or left out of a stream.
+        failures: the first 1,000 of them: index, stage, error, step (see `Failure`).
         stage_s: time spent per stage, all workers together, from one batch in 64.
         engine: the engine that ran last.
         reason: why that one.
@@ -66,6 +67,7 @@ class Stats(Frozen):
     seconds: float
     waited_s: float
     replaced: int
+    failures: tuple[Failure, ...]
     stage_s: dict[str, float]
     engine: str
     reason: str
@@ -79,7 +81,8 @@ class Stats(Frozen):
             f"engine: {self.engine} ({self.reason})",
         ]
         if self.replaced:
-            lines.append(f"records replaced after errors: {self.replaced:,}")
+            lines.append(f"records replaced or left out after errors: {self.replaced:,}")
+            lines.append(f"  the first: {self.failures[0]}")
         lines += [f"  {seconds:9.3f} s  {stage}" for stage, seconds in self.stage_s.items()]
         return "\n".join(lines)
 
@@ -96,7 +99,8 @@ def summary(counters: Counters, order_seconds: float) -> Stats:
         bytes=round(counters.sampled_bytes * scale),
         seconds=counters.seconds,
         waited_s=counters.waited,
-        replaced=counters.replaced,
+        replaced=counters.failures.count,
+        failures=tuple(counters.failures.kept),
         stage_s=dict(sorted(stages.items(), key=lambda item: -item[1])),
         engine=counters.engine,
         reason=counters.reason,

@@ -142,6 +142,7 @@ class StreamRun:
             [(reading.state(), 0)], maxlen=REMEMBERED
         )
         self.rows = 0
+        self.rest: Noted | None = None  # what was noted after the last batch
 
     def next(self) -> Any:
         if self._step >= self._stop:
@@ -152,6 +153,7 @@ class StreamRun:
             error.step = self._step
             raise
         if made is None:
+            self.rest = self._noted(None)
             raise StopIteration
         self._step += 1
         self.rows += made.count
@@ -166,11 +168,12 @@ class StreamRun:
     def _noted(self, batch: Any) -> Noted:
         reading, noted = self._reading, self._supply.noted
         for each in noted:
-            reading.add(each.replaced, each.times or {})
+            reading.add(each.times or {})
         noted.clear()
-        replaced, times = reading.replaced, reading.times
-        reading.replaced, reading.times = 0, {}
-        return Noted(batch, replaced, times)
+        notes, times = reading.notes, reading.times
+        failures, read = notes.failures, notes.read
+        notes.failures, notes.read, reading.times = [], 0, {}
+        return Noted(batch, failures, times, read)
 
     def position(self, step: int) -> Position:
         """Where the stream stands before a step."""
@@ -225,6 +228,14 @@ class StreamIterator(LoaderIterator[T]):
             reading.restore(*self._saved, fresh=self._fresh)
         self._reported = 0
         return StreamRun(reading, supply, self._position, self._steps.stop)
+
+    def _note_rest(self) -> None:
+        if self._batches is not None and self._batches.rest is not None:
+            self._note_failures(self._batches.rest)
+            self._told = self._position  # whoever asks again comes to the same end
+
+    def _records_read(self) -> int:
+        return self._counters.failures.read
 
     def _stop(self) -> None:
         if self._batches is not None:

@@ -53,10 +53,10 @@ class PlanWork:
                 return self.plan.read_fast(step, lend)
             job = Job(lend)
             element = self.plan.read(step, job)
-            return Noted(element, job.replaced, None) if job.replaced else element
+            return Noted(element, job.failures, None) if job.failures else element
         timed = TimedJob(lend)
         element = self.plan.read(step, timed)
-        return Noted(element, timed.replaced, timed.times)
+        return Noted(element, timed.failures, timed.times)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_node": None}  # a worker has no use for it

@@ -24,8 +24,8 @@ from loaderx.plan.records import (
     Stacked,
     as_records,
     as_stacked,
+    failed,
     rows_problem,
-    say,
 )
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, Keys, fold, fold_int, stage_keys
 from loaderx.stages.bucketing import bucket
@@ -107,14 +107,14 @@ class Chunk:
         return self.identify(int(self.origins[number]))[1]
 
     def fail(self, stage: str) -> Callable[[int | None, Exception], LoaderxError]:
-        def failed(number: int | None, error: Exception) -> LoaderxError:
+        def fail(number: int | None, error: Exception) -> LoaderxError:
             index: int | None = None
             name = f"a run of {len(self)} records"
             if number is not None:
                 index, name = self.identify(int(self.origins[number]))
-            return RecordError(f"{stage} failed on {name}: {say(error)}", index=index, stage=stage)
+            return failed(stage, name, index, error)
 
-        return failed
+        return fail
 
 
 def _picked(run: Run, index: Positions, job: Job) -> Run:
@@ -440,7 +440,9 @@ class Guard(UnitStage):
     def drops(self, error: RecordError) -> bool:
         if error.index is None:
             return False
-        answer = self.policy if isinstance(self.policy, str) else self.policy(error)
+        if isinstance(self.policy, str):
+            return True  # "replace" and "skip" are the same in a stream
+        answer = self.policy(error)
         if answer not in ("raise", "replace"):
             raise RecordError(
                 f"the function given to on_error must return 'raise' or 'replace', got {answer!r}.",
@@ -457,13 +459,13 @@ def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:
         try:
             chunk = job.read(stage, chunk)
         except RecordError as error:
-            if guard is None or stage.window is not None:
+            if guard is None or stage.window is not None or error.index is None:
                 raise
-            policy = stages[guard]
-            assert isinstance(policy, Guard)
-            if not policy.drops(error):
-                raise
-            chunk = _without_failures(stage, chunk, job, policy)
+        else:
+            continue
+        policy = stages[guard]
+        assert isinstance(policy, Guard)
+        chunk = _without_failures(stage, chunk, job, policy)
     return chunk
 
 
@@ -477,7 +479,7 @@ def _without_failures(stage: UnitStage, chunk: Chunk, job: Job, guard: Guard) ->
         except RecordError as error:
             if not guard.drops(error):
                 raise
-            job.replaced += 1
+            job.add_failure(error)
     if not parts:
         return chunk.pick(np.empty(0, np.int64), job)
     records: list[Any] = []

@@ -13,7 +13,7 @@ from typing import Any
 from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
-from loaderx.plan import batches, moves, records, routing
+from loaderx.plan import batches, guards, moves, records, routing
 from loaderx.stages.transforms import RandomKeys
 
 
@@ -34,7 +34,7 @@ class Compiler:
         if guard and _is_single(node):
             assert node.length is not None
             inner = self.of_records(node, stacked=stacked)
-            return records.Anchor(inner, node.length, self.seed)
+            return guards.Anchor(inner, node.length, self.seed)
         move = self._move(node)
         if move is not None:
             below = self.of_records(node.inputs[0], stacked=stacked, guard=guard)
@@ -47,7 +47,7 @@ class Compiler:
                 return self.of_records(node.input, stacked=stacked, guard=guard)
             case chain.Guarded():
                 below = self.of_records(node.input, stacked=stacked, guard=True)
-                return records.Guard(node.stage, below, node.policy)
+                return guards.Guard(node.stage, below, node.policy)
             case chain.Transformed():
                 return self._transform(node, stacked, guard)
             case chain.Unbatched():
@@ -106,7 +106,7 @@ class Compiler:
         stacked = node.collate is None and not node.padding.lengths
         child = self.of_records(node.input, stacked=stacked, guard=policy is not None)
         if policy is not None:
-            child = records.Guard("on_error", child, policy)
+            child = guards.Guard("on_error", child, policy)
         return batches.Cut(node, child, self.shard)
 
     def _transform(

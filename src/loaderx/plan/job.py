@@ -5,17 +5,36 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
+from loaderx.errors import RecordError
 from loaderx.memory import Lend
+
+MOST_TEXT = 500
+
+Failed = tuple[int | None, str, str, str]
+"""A record that `on_error` replaced or left out: its index, its name, the stage, the error."""
 
 
 class Job:
     """Passed down through the operators while they read."""
 
-    __slots__ = ("lend", "replaced")
+    __slots__ = ("failures", "lend")
 
     def __init__(self, lend: Lend) -> None:
         self.lend = lend
-        self.replaced = 0  # rows that `on_error` replaced
+        self.failures: list[Failed] = []
+
+    def add_failure(self, error: RecordError) -> None:
+        """Takes note of a record that `on_error` replaces or leaves out."""
+        reason = error.reason or error.detail
+        if len(reason) > MOST_TEXT:
+            reason = reason[:MOST_TEXT] + " ..."
+        self.failures.append((error.index, error.record, error.stage, reason))
+
+    def name_failures(self, first: int, suffix: str) -> None:
+        """Says of the failures from ``first`` on which dataset they belong to."""
+        for number in range(first, len(self.failures)):
+            index, record, stage, reason = self.failures[number]
+            self.failures[number] = (index, record + suffix, stage, reason)
 
     def read(self, operator: Any, rows: Any) -> Any:
         return operator.read(rows, self)

@@ -107,7 +107,8 @@ class UnitReader(Reader):
                 return 0
             output = self.feed.get(self.inside, self.base + self.unit)
             self.piece = Piece.of(output, self.plan.finish.padding)
-            self.note(output)
+            if not self.used:  # else it was noted before the state was taken
+                self.note(output)
             self.barren = 0 if self.piece.count else self.barren + 1
             if self.barren > FEW_UNITS and self.plan.length is None:
                 # The first and the last of these passes may have been read in part.

@@ -17,7 +17,7 @@ from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, joined_keys
 from loaderx.plan.positions import entries, shown, whole
 from loaderx.plan.records import say
-from loaderx.plan.units import Finish
+from loaderx.plan.units import READ, Finish
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
 
@@ -117,7 +117,8 @@ class ChunkReader(Reader):
         job = self.make_job()
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
         self.piece = Piece.of(output, self.finish.padding)
-        self.note(output)
+        if not self.left:  # else it was noted before the state was taken
+            self.note(output)
         self._judge()
         return True
 
@@ -153,7 +154,7 @@ class ChunkReader(Reader):
             epoch=self._epoch(),
             first=self.number * (self.window or 0),
             identify=identify,
-            meters={},
+            meters={READ: (count, 0)} if isinstance(self.below, IterableReader) else {},
         )
 
     def take(self, n: int) -> Piece:

@@ -82,8 +82,9 @@ class Plan:
         first = inside * width
         try:
             return self._gather(block.rows.index[first : first + width], lend)
-        except Exception:  # the long way knows how to say which record it was
-            return self._read(block, inside, step, Job(lend))
+        except Exception:
+            pass  # the long way knows how to say which record it was
+        return self._read(block, inside, step, Job(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Any:
         """`read_fast` for consecutive steps: yields elements, and returns the step after them.
@@ -100,6 +101,8 @@ class Plan:
             try:
                 batch = gather(index[first : first + width], lend)
             except Exception:
+                batch = None
+            if batch is None:
                 batch = self._read(block, first // width, start + first // width, Job(lend))
             yield batch
             del batch  # else it would be held until the next one is made

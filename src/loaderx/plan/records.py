@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, LoaderxError, RecordError, StackError
+from loaderx.errors import LoaderxError, RecordError, StackError, one_line
 from loaderx.memory import Layout
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
 from loaderx.plan.routing import Router
-from loaderx.plan.rows import AnchoredRows, MergedRows, SourceRows, TaggedRows, ZippedRows
-from loaderx.rng import BRANCH, REPLACE, ROW, Keys, fold, fold_int, stage_keys
+from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
+from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
 from loaderx.sources.base import Source
 from loaderx.stages.stacking import stack
 from loaderx.stages.transforms import Transform
@@ -93,25 +93,33 @@ class RecordOperator:
                 index, name = None, f"a run of {len(rows)} records"
             else:
                 index, name = self.index(rows, number)
-            return RecordError(f"{stage} failed on {name}: {say(error)}", index=index, stage=stage)
+            return failed(stage, name, index, error)
 
         return fail
 
 
+def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
+    """What is raised when a stage fails."""
+    reason = say(error)
+    detail = f"{stage} failed on {record}: {reason}"
+    return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
+
+
 def say(error: BaseException) -> str:
-    """An exception in one line."""
-    text = str(error)
-    kind = type(error).__name__
+    """An exception of the user's in one line; one of our own speaks for itself."""
     if isinstance(error, StackError):
-        return text
+        return str(error)
+    text = one_line(error)
     if "read-only" in text:
         text += " (records are read-only views of the data: copy before changing in place)"
-    return f"{kind}: {text}" if text else kind
+    return text
 
 
 def within(dataset: int, error: RecordError) -> RecordError:
     """The same error, seen from a join of several datasets."""
     error.detail = f"dataset {dataset}: {error.detail}"
+    if error.record:
+        error.record += f" of dataset {dataset}"
     return error
 
 
@@ -144,7 +152,8 @@ class ReadSource(RecordOperator):
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(rows, "reading the source")(None, error) from error
         except Exception:
-            return self._one_by_one(rows)
+            pass  # what follows is no consequence of it: a traceback must not show both
+        return self._one_by_one(rows)
 
     def _one_by_one(self, rows: SourceRows) -> Run:
         """Reads again, each record alone: to learn which one fails, or because it failed once."""
@@ -287,10 +296,14 @@ class Merge(RecordOperator):
         return out
 
     def _read_part(self, component: int, rows: Any, job: Job) -> Any:
+        before = len(job.failures)
         try:
-            return job.read(self.children[component], rows)
+            run = job.read(self.children[component], rows)
         except RecordError as error:
             raise within(component, error) from error.__cause__
+        if len(job.failures) > before:
+            job.name_failures(before, f" of dataset {component}")
+        return run
 
     def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
         first, structure = flatten(runs[0][1].tree)
@@ -369,83 +382,6 @@ class Zip(RecordOperator):
 
     def index(self, rows: ZippedRows, number: int) -> tuple[int, str]:
         return self.children[0].index(rows.parts[0], number)
-
-
-class Anchor(Inner):
-    """The place where a row that cannot be read is replaced by another row of the same dataset."""
-
-    def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
-        super().__init__("on_error", child)
-        self.length, self.seed = length, seed
-
-    def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
-        return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
-
-    def read(self, rows: AnchoredRows, job: Job) -> Run:
-        run: Run = job.read(self.child, rows.inner)
-        return run
-
-    def keys(self, rows: AnchoredRows) -> Keys:
-        return self.child.keys(rows.inner)
-
-    def index(self, rows: AnchoredRows, number: int) -> tuple[int, str]:
-        return self.child.index(rows.inner, number)
-
-    def relocate(self, rows: AnchoredRows, attempt: int) -> AnchoredRows:
-        if self.length < 2:
-            raise ArgumentError("on_error: there is no other record to take instead.")
-        tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
-        drawn = fold(fold(rows.epochs, rows.positions, REPLACE), tries, REPLACE)
-        away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
-        positions = (rows.positions + away) % self.length
-        return AnchoredRows(rows.epochs, rows.positions, self.child.resolve(rows.epochs, positions))
-
-
-class Guard(Inner):
-    """on_error: rows that fail twice are replaced, one by one."""
-
-    ATTEMPTS = 64
-
-    def __init__(self, stage: str, child: RecordOperator, policy: Any) -> None:
-        super().__init__(stage, child)
-        self.policy = policy
-
-    def read(self, rows: Any, job: Job) -> Run:
-        try:
-            run: Run = job.read(self.child, rows)
-            return run
-        except RecordError as error:
-            if error.index is None:  # a batch function: never hidden
-                raise
-        return [self._one(rows.cut(i, i + 1), job) for i in range(len(rows))]
-
-    def _one(self, row: Any, job: Job) -> Any:
-        try:
-            return as_records(job.read(self.child, row))[0]
-        except RecordError as error:
-            first = error
-        if self._decision(first) == "raise":
-            raise first
-        for attempt in range(1, self.ATTEMPTS + 1):
-            try:
-                record = as_records(job.read(self.child, self.child.relocate(row, attempt)))[0]
-            except RecordError:
-                continue
-            except ArgumentError as nothing:
-                raise nothing from first
-            job.replaced += 1
-            return record
-        raise first
-
-    def _decision(self, error: RecordError) -> str:
-        if isinstance(self.policy, str):
-            return self.policy
-        answer = self.policy(error)
-        if answer not in ("raise", "replace"):
-            raise ArgumentError(
-                f"the function given to on_error must return 'raise' or 'replace', got {answer!r}."
-            ) from error
-        return str(answer)
 
 
 def as_records(run: Run) -> list[Any]:

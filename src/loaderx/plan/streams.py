@@ -23,7 +23,7 @@ from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
-from loaderx.plan.job import Job, TimedJob
+from loaderx.plan.job import Failed, Job, TimedJob
 from loaderx.plan.patience import Patience
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys
@@ -149,7 +149,7 @@ class Builder:
                     seed=node.seed(seed),
                     ordinal=node.random_stages,
                 )
-            case chain.Guarded():
+            case chain.Guarded() | chain.Skipping():
                 return chunks.Guard(node.stage, node.policy)
             case chain.WindowShuffled():
                 return chunks.Shuffle(node.stage, node.window, node.seed(seed), node.random_stages)
@@ -317,6 +317,8 @@ class Notes:
     def __init__(self, plan: StreamPlan, pool: Pool) -> None:
         self._plan, self._pool = plan, pool
         self.jobs: list[TimedJob] = []  # since the last batch
+        self.failures: list[Failed] = []  # the same
+        self.read = 0  # records, since the last batch
         self._counts = [[0, 0] for _ in plan.meters]
         self._warned: set[int] = set()
 
@@ -327,7 +329,11 @@ class Notes:
 
     def note(self, output: Any) -> None:
         meters = output.meters if isinstance(output, units.Loose) else output["meters"]
+        self.failures += units.failures_of(output)
         for meter, before, after in meters.tolist():
+            if meter == units.READ:
+                self.read += before
+                continue
             counts = self._counts[meter]
             counts[0] += before
             counts[1] += after
@@ -366,7 +372,6 @@ class Reading:
 
     def __init__(self, plan: StreamPlan, supply: Supply, first: int, stop: int | None) -> None:
         self.plan, self.supply = plan, supply
-        self.replaced = 0
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
         self.notes = Notes(plan, self._pool)
@@ -407,13 +412,12 @@ class Reading:
         """The next batch; None at the end."""
         made = self._top.next()
         for job in self.notes.jobs:
-            self.add(job.replaced, job.times)
+            self.add(job.times)
         self.notes.jobs.clear()
         return made
 
-    def add(self, replaced: int, times: dict[str, float]) -> None:
+    def add(self, times: dict[str, float]) -> None:
         """Takes note of work that was done for this reading."""
-        self.replaced += replaced
         for stage, seconds in times.items():
             self.times[stage] = self.times.get(stage, 0.0) + seconds
 

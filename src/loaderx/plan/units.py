@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.order.epochs import child
-from loaderx.plan.chunks import Chunk, Filter, Guard, UnitStage, run_stages
-from loaderx.plan.job import Job
+from loaderx.plan.chunks import Branch, Chunk, Filter, Guard, UnitStage, run_stages
+from loaderx.plan.job import Failed, Job
 from loaderx.plan.records import Chosen, ReadSource, RecordOperator, Run, Stacked, as_records
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import ArraySource
@@ -25,15 +25,39 @@ from loaderx.tree import flatten
 Positions = npt.NDArray[np.int64]
 
 NO_METERS = np.empty((0, 3), np.int64)
+READ = -1  # the meter of the records that were read
 
 
 class Loose:
     """Records that were not stacked, with a name each where they should have been."""
 
-    __slots__ = ("keys", "meters", "names", "records")
+    __slots__ = ("failures", "keys", "meters", "names", "records")
 
-    def __init__(self, records: list[Any], keys: Any, meters: Any, names: Any = None) -> None:
+    def __init__(
+        self,
+        records: list[Any],
+        keys: Any,
+        meters: Any,
+        names: Any = None,
+        failures: FailedRecords | None = None,
+    ) -> None:
         self.records, self.keys, self.meters, self.names = records, keys, meters, names
+        self.failures = failures
+
+
+class FailedRecords:
+    """The records of a unit that `on_error` left out.  A class, since lists are structure."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, records: list[Failed]) -> None:
+        self.records = records
+
+
+def failures_of(output: Any) -> list[Failed]:
+    """The records that were left out when the output of a unit was made."""
+    found = output.failures if isinstance(output, Loose) else output["failures"]
+    return [] if found is None else found.records
 
 
 class Finish:
@@ -53,15 +77,18 @@ class Finish:
             [[meter, *counts] for meter, counts in sorted(chunk.meters.items())], np.int64
         ).reshape(-1, 3)
         keys = chunk.keys
+        failures = FailedRecords(job.failures) if job.failures else None
         if isinstance(chunk.run, Chosen):
             return {
                 "rows": chunk.run.tree,
                 "chosen": chunk.run.rows,
                 "keys": keys,
                 "meters": meters,
+                "failures": failures,
             }
         if not self.stacked or not len(chunk):
-            return Loose(as_records(chunk.run) if len(chunk) else [], keys, meters)
+            records = as_records(chunk.run) if len(chunk) else []
+            return Loose(records, keys, meters, failures=failures)
         tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
         if tree is None or not self.takes_views:
             records = as_records(chunk.run)
@@ -69,11 +96,17 @@ class Finish:
                 tree = stack(records, job.lend, chunk.name, self.padding)
             except StackError:  # the batch may fit together even if the unit does not
                 names = [chunk.name(number) for number in range(len(records))]
-                return Loose(records, keys, meters, names)
+                return Loose(records, keys, meters, names, failures)
         leaves, _ = flatten(tree)
         if not leaves or not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
-            return Loose(as_records(chunk.run), keys, meters)
-        return {"rows": tree, "chosen": None, "keys": keys, "meters": meters}
+            return Loose(as_records(chunk.run), keys, meters, failures=failures)
+        return {
+            "rows": tree,
+            "chosen": None,
+            "keys": keys,
+            "meters": meters,
+            "failures": failures,
+        }
 
 
 class UnitPlan:
@@ -100,6 +133,8 @@ class UnitPlan:
         self.keyed = keyed
         self.window = self._borrowed()
         self._epoch: tuple[int, Keys] | None = None  # the last one that was asked for
+        components = [stage.component for stage in stages if isinstance(stage, Branch)]
+        self._components = "".join(f" of dataset {int(number[0])}" for number in components)
 
     def _borrowed(self) -> Callable[[int, int], Any] | None:
         """Reads a unit as views of the source: where a mask picks rows from it, that is enough."""
@@ -180,27 +215,33 @@ class UnitPlan:
             epoch=epoch,
             first=first,
             identify=lambda row: self.operator.index(find() if found is None else found, row),
-            meters={},
+            meters={READ: (stop - first, 0)},
         )
-        return self.finish.output(run_stages(self.stages, chunk, job), job)
+        chunk = run_stages(self.stages, chunk, job)
+        if job.failures:
+            job.name_failures(0, self._components)
+        return self.finish.output(chunk, job)
 
     def _read(self, rows: Any, job: Job) -> tuple[Run, Positions]:
         try:
             return job.read(self.operator, rows), np.arange(len(rows))
         except RecordError as error:
             guard = next((stage for stage in self.stages if isinstance(stage, Guard)), None)
-            if guard is None or not guard.drops(error):
+            if guard is None or error.index is None:
                 raise
+        job.failures.clear()  # those of an `on_error` below come again
         found: list[Any] = []
         kept: list[int] = []
         for number in range(len(rows)):
+            before = len(job.failures)
             try:
                 found += as_records(job.read(self.operator, rows.cut(number, number + 1)))
                 kept.append(number)
             except RecordError as error:
                 if not guard.drops(error):
                     raise
-                job.replaced += 1
+                del job.failures[before:]
+                job.add_failure(error)
         return found, np.array(kept, np.int64)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import StackError
+from loaderx.errors import StackError, one_line
 from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend, aligned
 from loaderx.tree import (
@@ -192,7 +192,7 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
         except (ValueError, TypeError) as error:
             raise StackError(
                 f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} "
-                f"that is no array ({error})."
+                f"that is no array ({one_line(error)})."
             ) from error
     return arrays
 

@@ -41,7 +41,7 @@ class Map(Frozen):
     needs: Needs = "nothing"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        return _each(map(self.function.call, records), len(records), fail)
+        return each(map(self.function.call, records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch)
@@ -55,7 +55,7 @@ class RandomMap(Frozen):
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         results = map(self.function.call, records, record_generators(extra))
-        return _each(results, len(records), fail)
+        return each(results, len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch, BatchGenerator(extra))
@@ -68,7 +68,7 @@ class MapWithIndex(Frozen):
     needs: Needs = "positions"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
-        return _each(map(self.function.call, extra.tolist(), records), len(records), fail)
+        return each(map(self.function.call, extra.tolist(), records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, int(extra), batch)
@@ -103,7 +103,7 @@ class RandomKeys(Frozen):
         return {**element, self.name: data}
 
 
-def _each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
+def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     """All results of a function of one record."""
     out: list[Any] = []
     try:

@@ -23,7 +23,7 @@ from loaderx.engines.processes import failures, wire
 from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
-from loaderx.errors import LoaderxError, LoaderxWarning
+from loaderx.errors import LoaderxError, LoaderxWarning, one_line
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
 HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
@@ -61,6 +61,7 @@ class Crew:
 
     def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
         self.warnings: list[str] = []  # to be given when it suits
+        self._worker_warnings: set[str] = set()
         self.warned_s = 0.0
         self.launched = time.monotonic()
         self._open: dict[int, Task] = {}  # handed out, not reported yet
@@ -225,7 +226,10 @@ class Crew:
     def _take_in(self, task: Task, worker: Worker, form: int, tail: bytes) -> None:
         try:
             if tail:
-                described, others, task.notes = pickle.loads(tail)
+                described, others, task.notes, warning = pickle.loads(tail)
+                if warning and warning not in self._worker_warnings:  # each worker finds it
+                    self._worker_warnings.add(warning)
+                    self.warnings.append(warning)
                 if described:
                     worker.forms[form] = pickle.loads(described)
                     worker.forms.pop(form - wire.FORMS_KEPT, None)
@@ -233,8 +237,7 @@ class Crew:
             task.form = worker.forms[form]
         except Exception as error:
             task.error = LoaderxError(
-                f"step {task.step}: what {worker.name} made could not be read: "
-                f"{type(error).__name__}: {error}"
+                f"step {task.step}: what {worker.name} made could not be read: {one_line(error)}"
             )
 
     # Faults.

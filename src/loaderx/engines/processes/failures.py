@@ -2,7 +2,7 @@
 
 The type comes along where it can be pickled, the message and the traceback always: as a note, which
 Python prints below the exception.  The note is written by the consumer, since it knows the source
-of what was typed into a notebook.
+of what was typed into a notebook.  It shows the user's frames; `shows_all_frames` adds the others.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import pickle
 import traceback
 from itertools import pairwise
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from loaderx.engines.processes.ship import dumps
-from loaderx.errors import LoaderxError, RecordError
+from loaderx.errors import LoaderxError, RecordError, below_own_frames, one_line, shows_all_frames
 
 Frame: TypeAlias = tuple[Any, ...]
 Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
@@ -25,12 +26,22 @@ def pack(error: BaseException) -> bytes:
     one: BaseException | None = error
     while one is not None and len(chain) < 8:
         stack = traceback.StackSummary.extract(
-            traceback.walk_tb(one.__traceback__), lookup_lines=False
+            traceback.walk_tb(_shown(one, is_cause=one is not error)), lookup_lines=False
         )
         frames = [(f.filename, f.lineno, f.name, *_columns(f)) for f in stack]
-        chain.append((_pickled(one), _say(one), frames))
+        chain.append((_pickled(one), one_line(one), frames))
         one = one.__cause__
     return dumps(chain)
+
+
+def _shown(error: BaseException, *, is_cause: bool) -> TracebackType | None:
+    """The frames of an exception that tell the user something."""
+    if shows_all_frames():
+        return error.__traceback__
+    shown = below_own_frames(error.__traceback__)
+    if shown is None and not is_cause and not isinstance(error, LoaderxError):
+        return error.__traceback__  # nobody's function failed: this is a fault of ours
+    return shown
 
 
 def unpack(packed: bytes, worker: str, step: int) -> BaseException:
@@ -38,25 +49,35 @@ def unpack(packed: bytes, worker: str, step: int) -> BaseException:
     try:
         return _unpack(packed, worker)
     except Exception as error:  # exceptions can be as odd as they like
-        said = f"a function failed in {worker}, and its exception cannot be shown here: {error!r}"
+        said = f"a function failed in {worker}, and its exception cannot be shown here: "
+        said += one_line(error)
         return RecordError(said, step=step)
 
 
 def _unpack(packed: bytes, worker: str) -> BaseException:
     chain: list[Packed] = pickle.loads(packed)
     errors = [_rebuilt(pickled, said) for pickled, said, _ in chain]
-    _, said, frames = chain[-1]  # where it began; the others are loaderx passing it on
-    stack = traceback.StackSummary.from_list([_frame(*frame) for frame in frames])
-    lines = "".join(stack.format())
-    note = f"\nIn {worker}:\nTraceback (most recent call last):\n{lines}{said}"
-    try:
-        errors[-1].add_note(note)
-    except Exception:
-        errors[-1] = LoaderxError(said)
-        errors[-1].add_note(note)
+    for number, (_, said, frames) in enumerate(chain):
+        if frames:
+            _add_note(errors, number, said, f"\nIn {worker}:\n{_listed(frames)}{said}")
+        elif number == len(chain) - 1:
+            _add_note(errors, number, said, f"\nIn {worker}.")
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]
+
+
+def _listed(frames: list[Frame]) -> str:
+    stack = traceback.StackSummary.from_list([_frame(*frame) for frame in frames])
+    return f"Traceback (most recent call last):\n{''.join(stack.format())}"
+
+
+def _add_note(errors: list[BaseException], number: int, said: str, note: str) -> None:
+    try:
+        errors[number].add_note(note)
+    except Exception:
+        errors[number] = LoaderxError(said)
+        errors[number].add_note(note)
 
 
 def _columns(frame: Any) -> tuple[Any, ...]:
@@ -89,10 +110,3 @@ def _rebuilt(pickled: bytes | None, said: str) -> BaseException:
         except Exception:  # it can be pickled, but not here
             pass
     return LoaderxError(said)
-
-
-def _say(error: BaseException) -> str:
-    try:
-        return f"{type(error).__qualname__}: {error}"
-    except Exception:
-        return type(error).__qualname__

@@ -29,7 +29,7 @@ import numpy as np
 
 from loaderx.engines.base import Work
 from loaderx.engines.processes.wire import map_file, shared_file
-from loaderx.errors import FileError, LoaderxError, LoaderxWarning
+from loaderx.errors import FileError, LoaderxError, LoaderxWarning, one_line
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
     Identity,
@@ -121,7 +121,7 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str]) -
     except Exception as error:
         culprit = _culprit(work)
         raise ShippingError(
-            f"{culprit} cannot be sent to worker processes: {type(error).__name__}: {error}. "
+            f"{culprit} cannot be sent to worker processes: {one_line(error)}. "
             "Make what cannot be pickled (an open file, a lock, a connection) inside the function "
             "when it is first needed, or use engine='threads'."
         ) from error

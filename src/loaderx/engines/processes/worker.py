@@ -21,7 +21,8 @@ from typing import Any
 from loaderx.engines.base import Noted, Work
 from loaderx.engines.processes import failures, ship, wire
 from loaderx.engines.processes.slots import Bench, Form
-from loaderx.errors import RecordError
+from loaderx.errors import RecordError, one_line
+from loaderx.stages.global_generators import GlobalDraws
 
 LOOK_S = 0.5
 
@@ -59,6 +60,7 @@ class _Worker:
         self._reports = reports
         self._forms: dict[tuple[Any, ...], int] = {}
         self._described = 0
+        self._draws = GlobalDraws()
 
     def run(self) -> None:
         waiting = select.poll()
@@ -94,7 +96,7 @@ class _Worker:
             element = self._work(step, self._bench.lend)
             notes = None
             if type(element) is Noted:
-                notes = element.replaced, element.times
+                notes = element.failures, element.times
                 element = element.value
             form, others = self._bench.place(element)
             del element
@@ -112,14 +114,15 @@ class _Worker:
         known = self._forms.get(key)
         number = known or self._described + 1
         tail, start, flags = b"", 0, 0
-        if known is None or others or notes:
+        warning = self._draws.notice()
+        if known is None or others or notes or warning:
             try:
                 described = b"" if known else ship.dumps(form)
-                tail = ship.dumps((described, others and ship.dumps(others), notes))
+                tail = ship.dumps((described, others and ship.dumps(others), notes, warning))
             except Exception as error:
                 raise RecordError(
                     "the element cannot be sent from a worker process: "
-                    f"{type(error).__name__}: {error}. Make arrays, numbers or text of it in "
+                    f"{one_line(error)}. Make arrays, numbers or text of it in "
                     ".map(), or use engine='threads'.",
                     step=step,
                 ) from error

@@ -1,0 +1,114 @@
+"""Records that `on_error` replaced or left out: which, how many, and when it is too many.
+
+Failures travel with the element (or the unit of a stream) that they happened in, and are counted
+when it is handed out.  So they are the same for every engine, and nothing is counted twice when a
+step is made again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from loaderx.chain.base import Node
+from loaderx.chain.rules import Guarded
+from loaderx.chain.streams import Skipping
+from loaderx.errors import LoaderxWarning, RecordError, stacklevel_of_user
+from loaderx.frozen import Frozen
+
+KEPT = 1_000
+LARGE_SHARE = 0.01
+FEW_RECORDS = 1_000  # before the share is judged
+
+
+@cache
+def _logger() -> Any:
+    import logging  # takes as long as a tenth of loaderx, and most loaders have nothing to log
+
+    logger = logging.getLogger("loaderx")
+    logger.addHandler(logging.NullHandler())  # silent, unless somebody asks for a log
+    return logger
+
+
+class Failure(Frozen):
+    """A record that failed, and was replaced or left out.
+
+    Attributes:
+        index: the record's index in its source.
+        record: its name in messages; of joined datasets it says which, ``record 7 of dataset 1``.
+        stage: the stage that failed, as the dataset's ``repr`` shows it.
+        error: the exception as text, ``ValueError: no number``; cut after 500 characters.
+        step: the step of the iterator at which it was met.
+    """
+
+    index: int | None
+    record: str
+    stage: str
+    error: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.stage} failed on {self.record}: {self.error}"
+
+
+class FailureLog:
+    """The failures of one loader."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kept: list[Failure] = []
+        self.read = 0  # records that were read, counted for streams alone
+        self._different: set[str] = set()  # records, as far as a limit needs to know
+        self._has_warned = False
+
+    def add(self, failures: Sequence[Any], step: int, limit: int | None) -> None:
+        """Takes failures in that have arrived with a step."""
+        for index, record, stage, error in failures:
+            failure = Failure(index, record, stage, error, step)
+            self.count += 1
+            if len(self.kept) < KEPT:
+                self.kept.append(failure)
+            if limit is not None and len(self._different) <= limit:
+                self._different.add(record)
+            _logger().warning("%s", failure)
+
+    def check(self, last: Any, step: int, limit: int | None) -> None:
+        """Raises if more records have failed than may."""
+        if limit is None or len(self._different) <= limit:
+            return
+        index, record, stage, error = last
+        raise RecordError(
+            f"more than {limit} different records have failed, the limit of on_error. The last: "
+            f"{stage} failed on {record}: {error}. loader.stats().failures lists them.",
+            index=index,
+            stage=stage,
+            step=step,
+            record=record,
+            reason=error,
+        )
+
+    def judge(self, records: int) -> None:
+        """Warns, once, if a large share of the records has failed."""
+        if self._has_warned or records < FEW_RECORDS or self.count <= LARGE_SHARE * records:
+            return
+        self._has_warned = True
+        first = self.kept[0]
+        warnings.warn(
+            f"{self.count:,} of {records:,} records have failed ({self.count / records:.1%}) and "
+            f"were replaced or left out by on_error. The first: {first.stage} failed on "
+            f"{first.record}: {first.error}. loader.stats().failures lists them.",
+            LoaderxWarning,
+            stacklevel=stacklevel_of_user(),
+        )
+
+
+def failure_limit(node: Node) -> int | None:
+    """The smallest limit that an `on_error` of the chain sets."""
+    limits = [
+        below.max_failures
+        for below in node.below()
+        if isinstance(below, (Guarded, Skipping)) and below.max_failures is not None
+    ]
+    return min(limits, default=None)

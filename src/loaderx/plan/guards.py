@@ -1,0 +1,107 @@
+"""on_error for datasets that are read by index: rows that cannot be read are replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, RecordError
+from loaderx.plan.job import Job
+from loaderx.plan.records import Inner, Positions, RecordOperator, Run, as_records
+from loaderx.plan.rows import AnchoredRows
+from loaderx.rng import REPLACE, Keys, fold, fold_int
+
+
+class Anchor(Inner):
+    """The place where a row that cannot be read is replaced by another row of the same dataset."""
+
+    def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
+        super().__init__("on_error", child)
+        self.length, self.seed = length, seed
+
+    def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
+        return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
+
+    def read(self, rows: AnchoredRows, job: Job) -> Run:
+        run: Run = job.read(self.child, rows.inner)
+        return run
+
+    def keys(self, rows: AnchoredRows) -> Keys:
+        return self.child.keys(rows.inner)
+
+    def index(self, rows: AnchoredRows, number: int) -> tuple[int, str]:
+        return self.child.index(rows.inner, number)
+
+    def relocate(self, rows: AnchoredRows, attempt: int) -> AnchoredRows:
+        if self.length < 2:
+            raise ArgumentError("on_error: there is no other record to take instead.")
+        tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
+        drawn = fold(fold(rows.epochs, rows.positions, REPLACE), tries, REPLACE)
+        away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
+        positions = (rows.positions + away) % self.length
+        return AnchoredRows(rows.epochs, rows.positions, self.child.resolve(rows.epochs, positions))
+
+
+class Guard(Inner):
+    """on_error: rows that fail twice are replaced, one by one."""
+
+    ATTEMPTS = 64
+
+    def __init__(self, stage: str, child: RecordOperator, policy: Any) -> None:
+        super().__init__(stage, child)
+        self.policy = policy
+
+    def read(self, rows: Any, job: Job) -> Run:
+        try:
+            return self._try(rows, job)
+        except RecordError as error:
+            if error.index is None:  # a batch function: never hidden
+                raise
+        return [self._one(rows.cut(i, i + 1), job) for i in range(len(rows))]
+
+    def _try(self, rows: Any, job: Job) -> Run:
+        before = len(job.failures)
+        try:
+            run: Run = job.read(self.child, rows)
+        except RecordError:
+            del job.failures[before:]  # another `on_error` below will see them again
+            raise
+        return run
+
+    def _one(self, row: Any, job: Job) -> Any:
+        try:
+            return as_records(self._try(row, job))[0]
+        except RecordError as error:
+            first = error
+        if self._decision(first) == "raise":
+            raise first
+        second: RecordError | None = None
+        before = len(job.failures)
+        for attempt in range(1, self.ATTEMPTS + 1):
+            try:
+                record = as_records(self._try(self.child.relocate(row, attempt), job))[0]
+            except RecordError as error:
+                second = second or error
+                continue
+            except ArgumentError as nothing:
+                raise nothing from first
+            del job.failures[before:]  # of this place, one failure counts
+            job.add_failure(first)
+            return record
+        assert second is not None
+        first.detail += (
+            f". on_error tried {self.ATTEMPTS} other records in its place, and none could be "
+            f"read. The first of them: {second.detail}"
+        )
+        raise first
+
+    def _decision(self, error: RecordError) -> str:
+        if isinstance(self.policy, str):
+            return self.policy
+        answer = self.policy(error)
+        if answer not in ("raise", "replace"):
+            raise ArgumentError(
+                f"the function given to on_error must return 'raise' or 'replace', got {answer!r}."
+            ) from error
+        return str(answer)

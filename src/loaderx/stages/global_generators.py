@@ -1,0 +1,132 @@
+"""Functions that draw from the global generators of `random`, NumPy and torch.
+
+The generators are seeded for each record, from the record's own key, so its draws depend on
+nothing else: not on the engine, the worker, or what was drawn before.  Whoever else uses them finds
+them as they were, since their states are put back after each run of records.  They are shared by
+all threads, so threads take turns.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from loaderx.frozen import Frozen
+from loaderx.rng import Keys, key_words
+from loaderx.stages.functions import Function
+from loaderx.stages.transforms import Fail, Needs, each
+from loaderx.tree import Tree
+
+_turn = threading.RLock()  # a function may use another dataset that does the same
+
+Seed = Callable[[int, int, int], None]
+
+
+class SeededMap(Frozen):
+    """``f(record)``, with the global generators seeded for each record."""
+
+    function: Function
+    needs: Needs = "keys"
+
+    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+        call = self.function.call
+        with _generators() as seed:
+
+            def seeded(record: Any, words: list[int]) -> Any:
+                seed(*words)
+                return call(record)
+
+            # Words of their own for each generator: two that are seeded alike draw alike.
+            return each(map(seeded, records, key_words(extra, 3).tolist()), len(records), fail)
+
+    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
+        raise AssertionError("refused when the chain was made")
+
+
+@contextmanager
+def _generators() -> Iterator[Seed]:
+    """A function that seeds the global generators; in the end they are as they were before."""
+    import random  # both take a while to import
+
+    import numpy.random as numpy_random
+
+    torch = getattr(sys.modules.get("torch"), "default_generator", None)
+
+    def seed(for_random: int, for_numpy: int, for_torch: int) -> None:
+        random.seed(for_random)
+        # 32 bits: an array of words would take ten times as long.
+        numpy_random.seed(for_numpy >> 32)  # noqa: NPY002
+        if torch is not None:
+            torch.manual_seed(for_torch >> 1)
+
+    with _turn:
+        states = random.getstate(), numpy_random.get_state()  # noqa: NPY002
+        torch_state = None if torch is None else torch.get_state()
+        try:
+            yield seed
+        finally:
+            random.setstate(states[0])
+            numpy_random.set_state(states[1])  # noqa: NPY002
+            if torch is not None:
+                torch.set_state(torch_state)
+
+
+class GlobalDraws:
+    """Notices that functions draw from global generators, where each worker has its own.
+
+    It compares their states with those at the start, after the first step, the second, the fourth,
+    the eighth, and so on: often enough to notice, too rarely to cost anything.
+    """
+
+    def __init__(self) -> None:
+        self._before = _states()
+        self._steps, self._next = 0, 1
+
+    def notice(self) -> str | None:
+        """After each step: what to tell the user, if there is something, and only once."""
+        self._steps += 1
+        if self._steps < self._next:
+            return None
+        self._next *= 2
+        drawn = [name for name, state in _states().items() if state != self._before.get(name)]
+        # A generator that was imported after the start: its position tells whether it was used.
+        drawn = [name for name in drawn if name in self._before or not _is_fresh(name)]
+        if not drawn:
+            return None
+        self._next = sys.maxsize
+        return (
+            f"functions of this dataset draw from the global generator of {' and '.join(drawn)}, "
+            "which is another one in every worker process and every run: the same data cannot be "
+            "had again. Write .random_map(f) with f(record, rng), or for older code "
+            ".random_map(f, seed_globals=True). (Ignore this if they seed it for each record.)"
+        )
+
+
+_FRESH = (623, 624)  # positions of a Mersenne Twister that has been seeded, and not used
+_MODULES = {"NumPy": "numpy.random", "random": "random"}
+
+
+def _states() -> dict[str, Any]:
+    """The states of the global generators that are imported, as something to compare."""
+    found: dict[str, Any] = {}
+    for name, module in _MODULES.items():
+        generator = sys.modules.get(module)
+        if generator is not None:
+            found[name] = _state(generator)
+    return found
+
+
+def _state(generator: Any) -> tuple[int, Any]:
+    """The position, and the words."""
+    if generator.__name__ == "random":
+        *words, position = generator.getstate()[1]
+        return position, words
+    state = generator.get_state()
+    return int(state[2]), state[1].tobytes()
+
+
+def _is_fresh(name: str) -> bool:
+    return _state(sys.modules[_MODULES[name]])[0] in _FRESH
