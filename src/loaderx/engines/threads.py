@@ -12,6 +12,7 @@ nobody holds any more is collected, and its finaliser sends the crew home.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -61,13 +62,14 @@ class Threads(Frozen):
 class _Task:
     """One step, and what came of it."""
 
-    __slots__ = ("done", "error", "step", "value", "work")
+    __slots__ = ("done", "error", "is_done", "step", "value", "work")
 
     def __init__(self, work: Work, step: int) -> None:
         self.work: Work | None = work
         self.step = step
         self.value: Any = None
         self.error: BaseException | None = None
+        self.is_done = False
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -146,7 +148,9 @@ def _labour(tasks: SimpleQueue[_Task | None], stopping: _Flag, capacity: int) ->
                 task.error = error
         else:
             task.error = closed_error()
-        task.done.release()
+        task.is_done = True
+        with contextlib.suppress(RuntimeError):  # `interrupt` was faster
+            task.done.release()
         del task, work  # a waiting worker must hold no batch, and nothing of the user's
     tasks.put(None)  # for the others
 
@@ -167,9 +171,10 @@ class ThreadsRun:
     def next(self) -> Any:
         with self._lock:
             task = self._first()
-            while not task.done.acquire(timeout=LOOK_S):
-                if self._is_closing:  # and the step may never end
-                    raise closed_error()
+            while not task.done.acquire(timeout=LOOK_S) and not self._is_closing:
+                pass
+            if not task.is_done:  # `interrupt` has opened the lock: the step may never end
+                raise closed_error()
             self._pending.popleft()
         if task.error is not None:
             try:
@@ -218,6 +223,8 @@ class ThreadsRun:
 
     def interrupt(self) -> bool:
         self.dismiss()
+        with contextlib.suppress(IndexError, RuntimeError):  # nobody waits, or it is done
+            self._pending[0].done.release()
         return True
 
     def dismiss(self) -> None:

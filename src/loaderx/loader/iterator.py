@@ -60,7 +60,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._run: Run | None = None
         self._next: Any = self._open
         self._lock = threading.RLock()  # threads may share an iterator
-        self._busy = 0  # the thread that is inside `next`
+        self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has somebody asked that thread to close the run?
 
     def __iter__(self) -> LoaderIterator[T]:
@@ -153,8 +153,12 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """Does what `close` asked for, unless somebody is inside ``next``, who will then do it."""
         if not self._busy:  # whoever is busy has the lock: this does not wait for user code
             with self._lock:
-                if self._closing:
-                    self._stop()
+                if self._closing and not self._busy:
+                    self._busy = get_ident()  # a worker that calls `close` must not wait for this
+                    try:
+                        self._stop()
+                    finally:
+                        self._busy = 0
 
     def _count(self, stopped: Run | None = None) -> None:
         """Brings the statistics up to date; another thread may ask for them meanwhile."""
