@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from loaderx.engines.base import Work, cores
+from loaderx.engines.base import Work, close_generator, cores, interrupt
 from loaderx.engines.processes import why_not
 from loaderx.engines.threads import Threads
 from loaderx.engines.trials import Chooser, Search
@@ -95,10 +94,12 @@ class AutoRun:
     def close(self) -> None:
         since, self._since = self._since, perf_counter()
         self._workshop.search.seconds += self._since - since
-        with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
-            self._elements.close()
+        close_generator(self._elements)
         if self._chooser.run is not None:
             self._chooser.run.close()
+
+    def interrupt(self) -> bool:
+        return interrupt(self._chooser.run)
 
     def describe(self) -> tuple[str, str]:
         found = self._workshop.found

@@ -5,6 +5,11 @@ a range of steps and gives one element per step, in order.  A failure keeps its 
 when its step is asked for.  A run that is closed leaves nothing under way; closing twice is fine,
 and dropping a run closes it.  What outlives a run (worker processes) belongs to the workshop, and
 goes when that is closed or dropped.
+
+A run is closed only while nobody is inside its ``next``.  Whoever wants to close it from another
+thread, or from a signal handler that came in the middle of ``next``, calls `interrupt` instead: it
+only sets a flag, at which a ``next`` that waits for workers gives up with an error.  ``next`` never
+ends quietly (with StopIteration) because of that.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from loaderx.errors import LoaderxError
 from loaderx.memory import Lend
 
 
@@ -64,6 +70,8 @@ class Run(Protocol):
     def describe(self) -> tuple[str, str]:
         """The engine that runs, and why."""
 
+    # A run may also have `interrupt() -> bool`: see the function of that name.
+
 
 class Workshop(Protocol):
     """A place where the work of one loader is done, run after run."""
@@ -89,6 +97,29 @@ class BareWorkshop:
 
     def close(self) -> None:
         """There is nothing to stop."""
+
+
+def interrupt(run: Any) -> bool:
+    """Asks a ``next`` that is under way to give up; False if it makes its element itself.
+
+    Takes no lock and waits for nobody, so a signal handler may call it in the middle of ``next``.
+    """
+    ask = getattr(run, "interrupt", None)
+    return ask is not None and bool(ask())
+
+
+def closed_error() -> LoaderxError:
+    """For a ``next`` that gave up because its loader was closed."""
+    return LoaderxError("the loader was closed while this batch was waited for.")
+
+
+def close_generator(elements: Any) -> None:
+    """Closes a generator, unless it is running: then it ends when whoever runs it drops it.
+
+    Closing a running generator that is inside ``yield from`` crashes Python 3.11 and 3.12.
+    """
+    if not getattr(elements, "gi_running", False) and hasattr(elements, "close"):
+        elements.close()
 
 
 def cores() -> int:

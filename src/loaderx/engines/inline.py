@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from loaderx.engines.base import BareWorkshop, Work
+from loaderx.engines.base import BareWorkshop, Work, close_generator
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
@@ -26,8 +25,7 @@ class InlineRun:
         return True  # nobody else will make it
 
     def close(self) -> None:
-        with contextlib.suppress(ValueError):  # another thread is in the middle of `next`
-            self._elements.close()
+        close_generator(self._elements)
 
     def describe(self) -> tuple[str, str]:
         return "inline", "it was asked for"

@@ -12,6 +12,7 @@ nobody holds any more is collected, and its finaliser sends the crew home.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -20,13 +21,15 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
-from loaderx.engines.base import BareWorkshop, Work, cores
+from loaderx.engines.base import BareWorkshop, Work, closed_error, cores
+from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, check_int
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
 PATIENCE_S = 10.0  # how long closing waits for a step that is under way
 EXIT_PATIENCE_S = 2.0
+LOOK_S = 0.25  # how often a waiting consumer looks whether it was closed
 
 
 class Threads(Frozen):
@@ -59,26 +62,39 @@ class Threads(Frozen):
 class _Task:
     """One step, and what came of it."""
 
-    __slots__ = ("done", "error", "step", "value", "work")
+    __slots__ = ("done", "error", "is_done", "step", "value", "work")
 
     def __init__(self, work: Work, step: int) -> None:
         self.work: Work | None = work
         self.step = step
         self.value: Any = None
         self.error: BaseException | None = None
+        self.is_done = False
         self.done = threading.Lock()
         self.done.acquire()
+
+
+class _Flag:
+    """A flag that nobody waits for.  Unlike an Event it has no lock: any code may set it."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
 
 
 class _Crew:
     """The threads of one run, and the queue they take their tasks from."""
 
-    def __init__(self, workers: int, capacity: int) -> None:
+    def __init__(self) -> None:
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self.stopping = threading.Event()
+        self.stopping = _Flag()
         self.threads: list[threading.Thread] = []
         self.owner = os.getpid()
-        try:
+        _crews.add(self)
+
+    def start(self, workers: int, capacity: int) -> None:
+        with SignalsDeferred():  # a thread that is half started can neither be used nor joined
             for number in range(workers):
                 thread = threading.Thread(
                     target=_labour,
@@ -86,18 +102,20 @@ class _Crew:
                     name=f"loaderx-{number}",
                     daemon=True,
                 )
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise LoaderxError(
+                        f"worker thread {number + 1} of {workers} cannot start: {error}. A limit "
+                        "on processes and threads (ulimit -u) or on memory (ulimit -v) was met. "
+                        "Use fewer workers: num_workers=..."
+                    ) from error
                 self.threads.append(thread)
-        except BaseException:
-            self.dismiss()
-            raise
-        _crews.add(self)
 
     def dismiss(self) -> None:
         """Sends everybody home, and waits for nobody: safe in a finaliser, whatever is locked."""
-        self.stopping.set()
-        for _ in self.threads:
-            self.tasks.put(None)
+        self.stopping.is_set = True
+        self.tasks.put(None)  # whoever takes it puts it back for the next
 
     def wait(self, patience_s: float) -> None:
         """Waits until they have gone; a step that never ends is left to its (daemon) thread."""
@@ -119,19 +137,22 @@ def _close_up() -> None:
         crew.wait(EXIT_PATIENCE_S)
 
 
-def _labour(tasks: SimpleQueue[_Task | None], stopping: threading.Event, capacity: int) -> None:
+def _labour(tasks: SimpleQueue[_Task | None], stopping: _Flag, capacity: int) -> None:
     lend = Pool(capacity).lend
     while (task := tasks.get()) is not None:
         work, task.work = task.work, None
-        if work is not None and not stopping.is_set():
+        if work is not None and not stopping.is_set:
             try:
                 task.value = work(task.step, lend)
             except BaseException as error:
                 task.error = error
         else:
-            task.error = LoaderxError("the loader was closed while this batch was waited for.")
-        task.done.release()
+            task.error = closed_error()
+        task.is_done = True
+        with contextlib.suppress(RuntimeError):  # `interrupt` was faster
+            task.done.release()
         del task, work  # a waiting worker must hold no batch, and nothing of the user's
+    tasks.put(None)  # for the others
 
 
 class ThreadsRun:
@@ -144,12 +165,16 @@ class ThreadsRun:
         self._window = workers + prefetch
         self._pending: deque[_Task] = deque()
         self._crew: _Crew | None = None
+        self._is_closing = False
         self._lock = threading.Lock()  # two threads may share an iterator
 
     def next(self) -> Any:
         with self._lock:
             task = self._first()
-            task.done.acquire()
+            while not task.done.acquire(timeout=LOOK_S) and not self._is_closing:
+                pass
+            if not task.is_done:  # `interrupt` has opened the lock: the step may never end
+                raise closed_error()
             self._pending.popleft()
         if task.error is not None:
             try:
@@ -164,6 +189,8 @@ class ThreadsRun:
 
     def _first(self) -> _Task:
         """Hands out steps as far as the window goes, and gives the first that is under way."""
+        if self._is_closing:
+            raise closed_error()
         crew, pending = self._crew or self._start(), self._pending
         if crew.owner != os.getpid():  # threads do not survive a fork, and would be waited for
             raise LoaderxError(
@@ -177,30 +204,42 @@ class ThreadsRun:
             task = _Task(self._work, step)
             pending.append(task)
             crew.tasks.put(task)
-        if not pending or crew.stopping.is_set():
-            self.close()
+        if not pending:
+            self._send_home()
             raise StopIteration
         return pending[0]
 
     def _start(self) -> _Crew:
-        # A worker's slots are lent to elements that wait here, and to those that the user holds.
-        self._crew = crew = _Crew(self._workers, self._window // self._workers + 3)
+        crew = _Crew()
         weakref.finalize(self, crew.dismiss).atexit = False  # `_close_up` does that
+        self._crew = crew  # known before its threads are, so that they always can be sent home
+        # A worker's slots are lent to elements that wait here, and to those that the user holds.
+        crew.start(self._workers, self._window // self._workers + 3)
         return crew
 
     def drain(self) -> None:
         """Takes on no new steps: what is under way is still delivered, then the run ends."""
         self._steps = iter(())
 
+    def interrupt(self) -> bool:
+        self.dismiss()
+        with contextlib.suppress(IndexError, RuntimeError):  # nobody waits, or it is done
+            self._pending[0].done.release()
+        return True
+
     def dismiss(self) -> None:
         """Ends the run without waiting for its threads."""
-        self._steps = iter(())
+        self._is_closing = True
         if self._crew is not None:
             self._crew.dismiss()
 
     def close(self) -> None:
-        self.dismiss()
+        self._is_closing = True
+        self._send_home()
+
+    def _send_home(self) -> None:
         if self._crew is not None:
+            self._crew.dismiss()
             self._crew.wait(PATIENCE_S)
 
     def describe(self) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.engines.base import Noted, Run, Workshop, closed_error, interrupt
 from loaderx.jax.placement import Placement
 
 
@@ -48,7 +48,7 @@ class PlacedRun:
     def __init__(self, run: Run, placement: Placement, depth: int) -> None:
         self._run, self._placement, self._depth = run, placement, depth
         self._ahead: deque[Any] = deque()
-        self._started = self._ended = False
+        self._started = self._ended = self._is_closed = False
 
     def next(self) -> Any:
         for _ in range(2 if self._started else 1):  # one to hand out, one to grow by
@@ -57,7 +57,9 @@ class PlacedRun:
         self._started = True
         try:
             element = self._ahead.popleft()
-        except IndexError:  # the end; or another thread has closed the run
+        except IndexError:
+            if self._is_closed:
+                raise closed_error() from None
             raise StopIteration from None
         if type(element) is _Failure:
             raise element.error
@@ -82,8 +84,11 @@ class PlacedRun:
             self._ended = True
             self._ahead.append(_Failure(error))
 
+    def interrupt(self) -> bool:
+        return interrupt(self._run)
+
     def close(self) -> None:
-        self._ended = True
+        self._ended = self._is_closed = True
         self._run.close()
         self._ahead.clear()
 

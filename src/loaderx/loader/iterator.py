@@ -1,15 +1,28 @@
-"""The stream itself: an iterator that knows its position."""
+"""The stream itself: an iterator that knows its position.
+
+The position counts the batches that were handed out, each once, whatever comes in between:
+
+- **An exception inside ``next``** (a record that fails, Ctrl-C) ends the run of the engine.  The
+  position has not moved, and the following ``next`` starts a run there.  Counting is the last
+  thing that ``next`` does.  Python handles signals after calls only; the one call after counting
+  opens the lock, and Ctrl-C there takes the counting back.
+- **``close()`` while a ``next`` is under way**, in another thread or in the frame that a signal
+  handler broke into, only leaves a request and tells the engine.  The ``next`` either gets its
+  batch, counts it and hands it out, or raises; in both cases it then closes the run itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from threading import get_ident
+from time import monotonic, perf_counter, sleep
 from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
-from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.engines.base import Noted, Run, Workshop, interrupt
 from loaderx.errors import (
     ArgumentError,
     LoaderxError,
@@ -26,10 +39,9 @@ from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
 
-
 __tracebackhide__ = hidden_by_pytest
 
-
+PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 _counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
@@ -58,40 +70,69 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._told = -1  # a step whose failures are counted, though it was not handed out
         self._run: Run | None = None
         self._next: Any = self._open
-        self._lock = threading.RLock()  # threads may share an iterator; closing does not wait
+        self._lock = threading.RLock()  # threads may share an iterator
+        self._busy = 0  # the thread that is inside `next`, or closes the run
+        self._closing = False  # has somebody asked that thread to close the run?
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
 
     def __next__(self) -> T:
         begun = perf_counter()
-        with self._lock:
-            try:
-                element = self._next()
-                if type(element) is Noted:
-                    element = self._note(element)
-            except StopIteration:
-                self._end()
-                raise
-            except LoaderxError as error:
-                self._stop()
+        taken = False
+        try:
+            with self._lock:
+                if self._busy:
+                    raise LoaderxError(
+                        "`next` was called while a `next` of the same iterator was under way in "
+                        "this thread (in a function of the dataset, or in a signal handler)."
+                    )
+                self._busy = get_ident()
+                position = self._position
+                try:
+                    element = self._next()
+                    if type(element) is Noted:
+                        element = self._note(element)
+                    self._last = now = perf_counter()
+                    self._waited += now - begun
+                    self._position = position + 1
+                    taken = True
+                except StopIteration:
+                    self._next = self._open
+                    self._end()
+                    raise
+                except BaseException:
+                    self._next = self._open  # at once: a second Ctrl-C may cut `_stop` short
+                    self._stop()
+                    raise
+                finally:
+                    self._busy = 0
+            if self._closing:
+                self._settle()
+            return element  # type: ignore[no-any-return]
+        except BaseException as error:
+            # Counted, but not handed out.  If another thread has taken the next one since, this
+            # one is lost: there is no way to give it back in order.
+            if taken and self._position == position + 1:
+                self._position = position
+                self._next = self._open
+            if isinstance(error, LoaderxError):
                 hide_own_frames(error)
                 raise error  # not a bare `raise`: that would bring the frames back
-            except BaseException:
-                self._stop()
-                raise
-            self._position += 1
-            self._last = now = perf_counter()
-            self._waited += now - begun
-        return element  # type: ignore[no-any-return]
+            raise
 
     def _open(self) -> Any:
         """The first ``next``, and the first after an error or a move."""
+        self._closing = False
+        if self._run is not None:  # an exception came before it could be closed
+            self._stop()
         self._last = perf_counter()
         self._counted = (self._last, self._position)
-        self._run = self._start()
-        self._next = self._run.next
-        return self._next()
+        self._run = run = self._start()
+        self._next = run.next
+        if self._closing:  # it did not see the run, which was not there yet
+            interrupt(run)
+        return run.next()
 
     def _start(self) -> Run:
         return self._there().open(range(self._position, self._steps.stop))
@@ -143,8 +184,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             if self._counters.failures.count:
                 self._counters.failures.judge(self._records_read())
         except LoaderxError as error:
-            hide_own_frames(error)
-            raise error from None
+            raise error from None  # what it follows is the end of the stream, no failure
         finally:
             self._stop()
 
@@ -152,16 +192,31 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """Takes note of what came up after the last element."""
 
     def _stop(self) -> None:
-        self._count()
+        """Closes the run; nobody else may be inside ``next``."""
         run, self._run = self._run, None
         self._next = self._open
+        self._closing = False
         if run is not None:
-            run.close()
+            try:
+                self._count(run)
+            finally:
+                run.close()
 
-    def _count(self) -> None:
+    def _settle(self) -> None:
+        """Does what `close` asked for, unless somebody is inside ``next``, who will then do it."""
+        if not self._busy:  # whoever is busy has the lock: this does not wait for user code
+            with self._lock:
+                if self._closing and not self._busy:
+                    self._busy = get_ident()  # a worker that calls `close` must not wait for this
+                    try:
+                        self._stop()
+                    finally:
+                        self._busy = 0
+
+    def _count(self, stopped: Run | None = None) -> None:
         """Brings the statistics up to date; another thread may ask for them meanwhile."""
         with _counting:
-            run = self._run
+            run = stopped or self._run
             if run is None:
                 return
             since, start = self._counted
@@ -178,7 +233,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""
         left = dict.fromkeys(("_workshop", "_work", "_run", "_next", "_lock"))
-        return {**self.__dict__, **left}
+        return {**self.__dict__, **left, "_busy": 0, "_closing": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _next=self._open, _lock=threading.RLock())
@@ -210,8 +265,21 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 f"step {step} is beyond this stream, which has steps {self._steps.start} to "
                 f"{self._steps.stop}."
             )
-        self._stop()
-        self._position = step
+        with self._moving():
+            self._position = step
+
+    @contextlib.contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Nobody takes a batch meanwhile, and no run goes on at the old position."""
+        self.close()
+        with self._lock:
+            if self._busy:
+                raise LoaderxError(
+                    "an iterator cannot be moved while its own `next` is under way in this thread "
+                    "(in a function of the dataset, or in a signal handler)."
+                )
+            self._stop()
+            yield
 
     def get_state(self) -> dict[str, Any]:
         """The position as a small JSON-able dict."""
@@ -244,8 +312,18 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._work.host, self._work.hosts
 
     def close(self) -> None:
-        """Stops what runs in the background.  The position stays; ``next`` would start anew."""
-        self._stop()
+        """Stops what runs in the background.  The position stays; ``next`` would start anew.
+
+        A ``next`` that is under way meanwhile (in another thread, or in the frame that a signal
+        handler broke into) hands out its batch, or raises a `LoaderxError`; no batch is lost.
+        """
+        self._closing = True
+        busy = self._busy
+        if busy and interrupt(self._run) and busy != get_ident():
+            until = monotonic() + PATIENCE_S  # it comes out soon, and closes the run
+            while self._closing and self._busy and monotonic() < until:
+                sleep(0.001)
+        self._settle()
 
     def __repr__(self) -> str:
         return f"<LoaderIterator at step {self._position}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Callable
@@ -239,16 +240,23 @@ class DataLoader(Generic[T]):
 
     def stats(self) -> Stats:
         """What has been loaded so far, how long the consumer waited, and what took the time."""
-        for iterator in list(self._iterators):
+        for iterator in self._living():
             iterator._count()
         return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
+
+    def _living(self) -> list[LoaderIterator[Any]]:
+        while True:
+            with contextlib.suppress(RuntimeError):  # another thread has just made an iterator
+                return list(self._iterators)
 
     def close(self) -> None:
         """Stops every iterator of this loader, and its workers.
 
-        It is a pause, not an end: iterators keep their positions, and ``next`` starts anew.
+        It is a pause, not an end: iterators keep their positions, and ``next`` starts anew.  It may
+        be called at any time, also from another thread or a signal handler: a ``next`` that is
+        under way then hands out its batch or raises a `LoaderxError`; no batch is lost.
         """
-        for iterator in list(self._iterators):
+        for iterator in self._living():
             iterator.close()
         if self._workshop is not None:
             self._workshop.close()

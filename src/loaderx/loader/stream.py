@@ -131,16 +131,40 @@ def _is_bounded(node: Node, batch: Node) -> bool:
     return False
 
 
+class Positions:
+    """Where a stream stood before each of the last steps.
+
+    It outlives the run: the position of the batch that is handed out next is always found here,
+    also if the run has gone further.  Signal handlers and other threads may ask at any time.
+    """
+
+    def __init__(self, step: int, position: Position) -> None:
+        self._last = deque([(step, position, 0)], maxlen=REMEMBERED)
+
+    def add(self, step: int, position: Position, rows: int) -> None:
+        """Before this step the stream stood here, so many rows after its run began."""
+        self._last.append((step, position, rows))
+
+    def _find(self, step: int) -> tuple[int, Position, int]:
+        while True:
+            found = self._last[max(0, step - self._last[0][0])]
+            if found[0] >= step:  # else one was added, and the first forgotten, in between
+                return found
+
+    def at(self, step: int) -> Position:
+        return self._find(step)[1]
+
+    def rows_before(self, step: int) -> int:
+        return self._find(step)[2]
+
+
 class StreamRun:
     """Batches in order.  Remembers the position after each of the last few."""
 
     def __init__(self, reading: Reading, supply: EngineSupply, step: int, stop: int) -> None:
         self._reading, self._supply = reading, supply
         self._step, self._stop = step, stop
-        self._first = step
-        self._positions: deque[tuple[Position, int]] = deque(
-            [(reading.state(), 0)], maxlen=REMEMBERED
-        )
+        self.positions = Positions(step, reading.state())
         self.rows = 0
         self.rest: Noted | None = None  # what was noted after the last batch
 
@@ -157,9 +181,7 @@ class StreamRun:
             raise StopIteration
         self._step += 1
         self.rows += made.count
-        if len(self._positions) == REMEMBERED:
-            self._first += 1
-        self._positions.append((self._reading.state(), self.rows))
+        self.positions.add(self._step, self._reading.state(), self.rows)
         return self._noted(made.tree)
 
     def ready(self) -> bool:
@@ -175,15 +197,11 @@ class StreamRun:
         notes.failures, notes.read, reading.times = [], 0, {}
         return Noted(batch, failures, times, read)
 
-    def position(self, step: int) -> Position:
-        """Where the stream stands before a step."""
-        return self._positions[step - self._first][0]
-
-    def rows_before(self, step: int) -> int:
-        return self._positions[max(0, step - self._first)][1]
-
     def close(self) -> None:
         self._supply.close()
+
+    def interrupt(self) -> bool:
+        return self._supply.interrupt()
 
     def describe(self) -> tuple[str, str]:
         return self._supply.describe()
@@ -213,21 +231,29 @@ class StreamIterator(LoaderIterator[T]):
         self._place = place
         self._batches: StreamRun | None = None  # what runs, before it is placed
         self._passes = (first, stop)
-        self._saved: Position | None = None  # where to begin; None: at the beginning
+        self._positions: Positions | None = None  # of the last run; None: it begins at `_saved`
+        self._saved: Position | None = None  # at step `_saved_at`; None: the beginning
+        self._saved_at = 0
         self._fresh = False
         self._reported = 0
 
     def _start(self) -> Run:
-        self._batches = batches = self._begin()
+        batches = self._begin()
+        self._batches, self._positions = batches, batches.positions
         return batches if self._place is None else self._place(batches)
 
     def _begin(self) -> StreamRun:
+        step, positions = self._position, self._positions
+        if positions is None or step == self._saved_at:
+            saved, fresh = self._saved, self._fresh
+        else:
+            saved, fresh = positions.at(step), False
         supply = EngineSupply(self._setup.work, self._there(), self._passes[1])
         reading = self._setup.plan.read(supply, *self._passes)
-        if self._saved is not None:
-            reading.restore(*self._saved, fresh=self._fresh)
+        if saved is not None:
+            reading.restore(*saved, fresh=fresh)
         self._reported = 0
-        return StreamRun(reading, supply, self._position, self._steps.stop)
+        return StreamRun(reading, supply, step, self._steps.stop)
 
     def _note_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:
@@ -238,37 +264,38 @@ class StreamIterator(LoaderIterator[T]):
         return self._counters.failures.read
 
     def _stop(self) -> None:
-        if self._batches is not None:
-            self._saved, self._fresh = self._batches.position(self._position), False
-        super()._stop()
-        self._batches = None
+        try:
+            super()._stop()
+        finally:
+            self._batches = None
 
     def __getstate__(self) -> dict[str, Any]:
-        saved = self._saved if self._workshop is None else self._here()
-        return {**super().__getstate__(), "_batches": None, "_place": None, "_saved": saved}
+        saved = self._saved if self._workshop is None else self._here()[1]
+        left = dict.fromkeys(("_batches", "_place", "_positions"))
+        return {**super().__getstate__(), **left, "_saved": saved, "_saved_at": self._position}
 
     def _rows_between(self, start: int, stop: int) -> int:
-        if self._batches is None:  # it has just been stopped, and counted
+        if self._batches is None or self._positions is None:  # just stopped, and counted
             return 0
-        rows = self._batches.rows_before(stop)
+        rows = self._positions.rows_before(stop)
         fresh, self._reported = rows - self._reported, rows
         return fresh
 
-    def _here(self) -> Position:
-        """The position of the next batch to be handed out."""
-        if self._batches is not None:
-            return self._batches.position(self._position)
+    def _here(self) -> tuple[int, Position]:
+        """The step of the next batch to be handed out, and its position."""
+        step = self._position
+        if self._positions is not None:
+            return step, self._positions.at(step)
         if self._saved is None:
             run = self._begin()
-            self._saved = run.position(self._position)
+            self._saved = run.positions.at(step)
             run.close()
-        assert self._saved is not None
-        return self._saved
+        return step, self._saved
 
     @property
     def epoch(self) -> int:
         """The pass of the next batch; for repeats below `batch`, that of this host's first lane."""
-        counters, positions = self._here()
+        counters, positions = self._here()[1]
         if self._setup.repeats_records and not counters[0]:
             return int(positions[0][0])
         return counters[0]
@@ -283,15 +310,16 @@ class StreamIterator(LoaderIterator[T]):
                 f"a stream cannot seek to step {step}: which records make it is known only by "
                 "reading up to it. Save get_state() where you want to go on, and use set_state()."
             )
-        self._stop()
-        self._position, self._saved = 0, None
+        with self._moving():
+            self._position, self._saved, self._saved_at, self._positions = 0, None, 0, None
+            self._fresh = False
 
     def get_state(self) -> dict[str, Any]:
         """The position as a small JSON-able dict; on several hosts, of this host's lanes."""
-        counters, positions = self._here()
+        step, (counters, positions) = self._here()
         return make_stream_state(
             self._chain,
-            self._position,
+            step,
             counters,
             dict(zip(self._setup.plan.own, positions, strict=True)),
         )
@@ -321,14 +349,17 @@ class StreamIterator(LoaderIterator[T]):
             raise StateError(
                 f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
             )
-        self._stop()
-        before = (self._position, self._saved, self._fresh)
-        self._position = found.step
-        self._saved, self._fresh = (found.counters, found.positions), found.is_other_mix
-        try:
-            run = self._begin()  # a state that does not fit is refused here, not at the next batch
-            self._saved = run.position(self._position)  # a mix that began anew is at its start
-            run.close()
-        except BaseException:
-            self._position, self._saved, self._fresh = before
-            raise
+        with self._moving():
+            before = (self._position, self._saved, self._saved_at, self._fresh, self._positions)
+            self._position, self._positions = found.step, None
+            self._saved, self._saved_at = (found.counters, found.positions), found.step
+            self._fresh = found.is_other_mix
+            try:
+                run = self._begin()  # a state that does not fit is refused here, not later
+                self._saved = run.positions.at(self._position)  # a mix that began anew: its start
+                run.close()
+            except BaseException:
+                (
+                    self._position, self._saved, self._saved_at, self._fresh, self._positions,
+                ) = before  # fmt: skip
+                raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from loaderx.chain.base import Node
 from loaderx.chain.leaves import FromSource
-from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.engines.base import Noted, Run, Workshop, closed_error, interrupt
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import parts_of
 from loaderx.memory import Lend
@@ -92,12 +92,15 @@ class EngineSupply(Supply):
     def __init__(self, work: UnitWork, workshop: Workshop, passes: int | None) -> None:
         self._work, self._workshop, self._passes = work, workshop, passes
         self._runs: dict[tuple[int, int | None], Run] = {}
+        self._is_closing = False
         self.noted: list[Noted] = []  # what units had to tell since the last batch
 
     def open(self, leaf: int, lane: int | None, number: int) -> Callable[[], Any]:
         self._shut(leaf, lane)
         run = self._workshop.open(self._work.steps(leaf, lane, number, self._passes))
         self._runs[leaf, lane] = run
+        if self._is_closing:  # a run that gave up must not be followed by another
+            raise closed_error()
         take, noted = run.next, self.noted
 
         def following() -> Any:
@@ -115,6 +118,11 @@ class EngineSupply(Supply):
         run = self._runs.pop((leaf, lane), None)
         if run is not None:
             run.close()
+
+    def interrupt(self) -> bool:
+        self._is_closing = True
+        woken = [interrupt(run) for run in list(self._runs.values())]
+        return any(woken)
 
     def close(self) -> None:
         runs, self._runs = self._runs, {}

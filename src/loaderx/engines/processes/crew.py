@@ -18,11 +18,13 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Noted
+from loaderx.engines.base import Noted, closed_error
 from loaderx.engines.processes import failures, wire
+from loaderx.engines.processes.limits import tight_limits
 from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
+from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, LoaderxWarning, one_line
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
@@ -63,22 +65,24 @@ class Crew:
         self.warnings: list[str] = []  # to be given when it suits
         self._worker_warnings: set[str] = set()
         self.warned_s = 0.0
+        self.hired = 0  # how often the loader had been closed when it was given out
         self.launched = time.monotonic()
         self._open: dict[int, Task] = {}  # handed out, not reported yet
         self._numbers = 0
         self._bad_starts = 0
         self._pool = Pool()
-        self._staff = staff = Staff(shipment, workers)
-        self.window = window = min(window, staff.capacity)
-        # Dropping a crew ends its workers.  At exit `_close_up` does that.
-        weakref.finalize(self, staff.release).atexit = False
-        self._spare = [staff.new_slot() for _ in range(window + HELD_SLOTS)][::-1]
-        try:
-            for worker in staff.workers:
-                staff.launch(worker)
-        except BaseException:
-            staff.release()
-            raise
+        with SignalsDeferred():  # whatever is made here must be known to who gives it back
+            self._staff = staff = Staff(shipment, workers)
+            # Dropping a crew ends its workers.  At exit `_close_up` does that.
+            weakref.finalize(self, staff.release).atexit = False
+            self.window = window = min(window, staff.capacity)
+            try:
+                self._spare = [staff.new_slot() for _ in range(window + HELD_SLOTS)][::-1]
+                for worker in staff.workers:
+                    staff.launch(worker)
+            except BaseException:
+                staff.release()
+                raise
 
     # Handing out.
 
@@ -171,7 +175,7 @@ class Crew:
         """Waits for something to happen and deals with it; False if nothing did."""
         staff = self._staff
         if staff.are_gone:
-            raise OSError("the workers have been sent home")
+            raise closed_error()
         events = staff.waiting.poll(timeout_s * 1000)
         dead = []
         for descriptor, _ in events:
@@ -262,7 +266,8 @@ class Crew:
             self._bad_starts += 1
             if self._bad_starts >= MOST_DEATHS:
                 raise LoaderxError(
-                    f"worker processes die while they start ({fate}). Does this machine let a "
+                    f"worker processes die while they start ({fate}). What they said is on the "
+                    f"standard error of this process.{tight_limits()} Does this machine let a "
                     "process start Python, and has it memory left?"
                 )
         self._staff.launch(worker)

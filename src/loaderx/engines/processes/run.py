@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from loaderx.engines.base import Work
+from loaderx.engines.base import Work, closed_error
 from loaderx.engines.processes.crew import MOST_DEATHS, Crew, Task
 from loaderx.engines.processes.ship import Shipment
 from loaderx.errors import LoaderxError, RecordError
@@ -40,37 +41,52 @@ class ProcessesWorkshop:
         self._free_share = free_share
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
+        self._closings = 0
 
     def open(self, steps: range) -> ProcessesRun:
         return ProcessesRun(self, steps)
 
     def crew(self) -> Crew:
         """Workers for a run: those that are idle, or new ones."""
+        closings = self._closings
+        crew = self._idle_crew()
+        if crew is None:
+            shipment = self._shipment
+            if shipment is None:
+                self._shipment = shipment = Shipment(self.work, self._free_share)
+            crew = Crew(shipment, self.workers, self._window)
+        crew.hired = closings
+        return crew
+
+    def _idle_crew(self) -> Crew | None:
         while self._idle:
-            crew = self._idle.pop()
-            if crew.is_ours:  # else this is a fork, and they are the parent's
-                return crew
-        if self._shipment is None:
-            self._shipment = Shipment(self.work, self._free_share)
-        return Crew(self._shipment, self.workers, self._window)
+            with contextlib.suppress(IndexError):  # another thread was faster
+                crew = self._idle.pop()
+                if crew.is_ours:  # else this is a fork, and they are the parent's
+                    return crew
+        return None
 
     def take_back(self, crew: Crew) -> None:
         """A run needs its workers no more."""
-        if self._idle:
-            crew.close(0.0)  # one crew is enough to keep
+        # One crew is enough to keep, and none that was at work when the loader was closed.
+        if self._idle or crew.hired != self._closings:
+            crew.close(0.0)
         else:
             self._idle.append(crew)
 
     def prepare(self) -> bool:
         """Starts the workers if need be, and says whether all of them have started."""
         crew = self.crew()
-        self._idle.append(crew)
-        return crew.is_ready
+        try:
+            return crew.is_ready
+        finally:
+            self.take_back(crew)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._closings += 1
         self._shipment = None
+        while (crew := self._idle_crew()) is not None:
+            crew.close()
 
 
 class _Shift:
@@ -121,9 +137,9 @@ class ProcessesRun:
         with self._lock:
             shift = self._shift or self._begin()
             crew, pending = shift.crew, shift.pending
+            if self._is_closing:
+                raise closed_error()
             if crew is None:
-                if self._is_closing:
-                    raise _closed()
                 raise StopIteration
             if not crew.is_ours:
                 raise LoaderxError(
@@ -134,10 +150,8 @@ class ProcessesRun:
                 self._hand_out(crew, pending)
                 if pending:
                     self._wait_for(crew, pending[0])
-            except BaseException as error:
+            except BaseException:
                 shift.abandon()
-                if self._is_closing and isinstance(error, (OSError, ValueError)):
-                    raise _closed() from None  # a signal handler closed it under our feet
                 raise
             if not pending:
                 shift.end()
@@ -181,7 +195,7 @@ class ProcessesRun:
         look_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s / 4)
         while not task.is_done:
             if self._is_closing:
-                raise _closed()
+                raise closed_error()
             if not crew.attend(look_s) and timeout_s is not None:
                 self._look_after(crew, task, timeout_s)
             if crew.warnings:
@@ -243,6 +257,10 @@ class ProcessesRun:
         """Takes on no new steps: what is under way is still delivered, then the run ends."""
         self._stop = self._position
 
+    def interrupt(self) -> bool:
+        self._is_closing = True
+        return True
+
     def dismiss(self) -> None:
         """Ends the run; its workers are left to the workshop."""
         self.drain()
@@ -260,7 +278,3 @@ class ProcessesRun:
 
     def describe(self) -> tuple[str, str]:
         return f"processes({self._workshop.workers})", "it was asked for"
-
-
-def _closed() -> LoaderxError:
-    return LoaderxError("the loader was closed while this batch was waited for.")

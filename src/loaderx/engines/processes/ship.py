@@ -28,7 +28,9 @@ import cloudpickle
 import numpy as np
 
 from loaderx.engines.base import Work
+from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.wire import map_file, shared_file
+from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import FileError, LoaderxError, LoaderxWarning, one_line
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
@@ -69,9 +71,11 @@ class Shipment:
         raws, self._order = _distinct(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
         _check_memory(self.nbytes, free_share)
-        self.descriptor = shared_file("loaderx-data")
-        weakref.finalize(self, os.close, self.descriptor).atexit = False
-        self._write(raws)
+        with explained("the dataset cannot be shared with worker processes"):
+            with SignalsDeferred():
+                self.descriptor = shared_file("loaderx-data")
+                weakref.finalize(self, os.close, self.descriptor).atexit = False
+            self._write(raws)
         del self.pickled
 
     def _write(self, raws: list[memoryview]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -15,11 +16,12 @@ from pathlib import Path
 
 from loaderx.engines.base import cores
 from loaderx.engines.processes import wire
+from loaderx.engines.processes.limits import above_standard, explained
 from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
-from loaderx.errors import LoaderxError
+from loaderx.engines.signals import SignalsDeferred
 
-_START = str(Path(__file__).with_name("start.py"))
+_START = Path(__file__).with_name("start.py")
 _THREAD_LIMITS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -63,18 +65,13 @@ class Staff:
         self._slots: list[Slot] = []
         self._made_slots = 0
         self.are_gone = False
+        self._is_releasing = False
         self._descriptors: list[int] = []
         self.workers = [Worker(number) for number in range(workers)]
         self.by_lifeline: dict[int, Worker] = {}
         try:
-            self.tasks_out, self.tasks_in = self._pipe()
-            self.reports_out, self._reports_in = self._pipe()
-            self._stacks_out, self._stacks_in = self._pipe()
-            os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
-            self.ring = self._keep(wire.shared_file("loaderx-batches"))
-            self._lock = self._keep(wire.shared_file("loaderx-lock"))
-            os.ftruncate(self.ring, wire.SLOTS_AT)
-            self.board = wire.Board(self.ring, self._lock, workers)
+            with explained("worker processes need pipes and shared memory"):
+                self._set_up(workers)
         except BaseException:
             self._close_all()
             raise
@@ -87,8 +84,19 @@ class Staff:
         self.waiting.register(self.reports_out, select.POLLIN)
         _staffs.add(self)
 
+    def _set_up(self, workers: int) -> None:
+        self.tasks_out, self.tasks_in = self._pipe()
+        self.reports_out, self._reports_in = self._pipe()
+        self._stacks_out, self._stacks_in = self._pipe()
+        os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
+        self.ring = self._keep(wire.shared_file("loaderx-batches"))
+        self._lock = self._keep(wire.shared_file("loaderx-lock"))
+        os.ftruncate(self.ring, wire.SLOTS_AT)
+        self.board = wire.Board(self.ring, self._lock, workers)
+
     def _pipe(self) -> tuple[int, int]:
-        out, into = os.pipe()
+        with above_standard():
+            out, into = os.pipe()
         self._descriptors += [out, into]
         os.set_blocking(out, False)
         return out, into
@@ -103,14 +111,9 @@ class Staff:
 
     def new_slot(self) -> Slot:
         slot = Slot(self.ring, self._made_slots)
-        try:
-            os.ftruncate(self.ring, slot.start + wire.STRIDE)  # a hole in a file costs nothing
-        except OSError as error:
-            raise LoaderxError(
-                f"worker processes need a sparse file of {slot.start + wire.STRIDE} bytes in "
-                f"memory, and the system refuses it ({error}). Is there a limit on the size of "
-                "files (ulimit -f)? Use engine='threads'."
-            ) from error
+        end = slot.start + wire.STRIDE
+        with explained(f"worker processes need a sparse file of {end} bytes in memory"):
+            os.ftruncate(self.ring, end)  # a hole in a file costs nothing
         self._made_slots += 1
         self._slots.append(slot)
         return slot
@@ -125,13 +128,14 @@ class Staff:
         self._disconnect(worker)
         worker.forms, worker.is_ready = {}, False
         # Ctrl-C must not come between the start of a process and the knowledge of it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self._launch(worker)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with (
+            SignalsDeferred(),
+            explained(f"worker process {worker.number + 1} of {len(self.workers)} cannot start"),
+            above_standard() as closed,
+        ):
+            self._launch(worker, closed)
 
-    def _launch(self, worker: Worker) -> None:
+    def _launch(self, worker: Worker, closed: list[int]) -> None:
         assert self._shipment is not None
         ours, theirs = socket.socketpair()
         descriptors = (
@@ -149,7 +153,7 @@ class Staff:
                 [
                     sys.executable,
                     *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                    _START,
+                    *_start_command(),
                     name,
                     str(worker.number),
                     str(len(self.workers)),
@@ -158,6 +162,8 @@ class Staff:
                 ],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if 1 in closed else None,
+                stderr=subprocess.DEVNULL if 2 in closed else None,
                 env=self._environment(),
                 process_group=0,  # Ctrl-C in a terminal goes to the consumer alone
             )
@@ -204,14 +210,13 @@ class Staff:
 
     def release(self, grace_s: float = 0.0) -> None:
         """Ends all processes and gives everything back.  A finaliser may call it."""
-        if self.are_gone or os.getpid() != self.owner:
+        if self._is_releasing or os.getpid() != self.owner:
             return
-        try:
-            if self.tasks_in in self._descriptors:
-                self._descriptors.remove(self.tasks_in)
-                os.close(self.tasks_in)  # a worker that waits for a task ends now
+        with SignalsDeferred():  # a second Ctrl-C must not end this halfway
+            self._is_releasing = True
+            self._descriptors.remove(self.tasks_in)
+            os.close(self.tasks_in)  # a worker that waits for a task ends now
             self._wait(grace_s)
-        finally:  # also if Ctrl-C cuts the grace short
             for worker in self.workers:
                 if worker.process is not None and worker.process.poll() is None:
                     worker.process.kill()
@@ -232,6 +237,16 @@ class Staff:
                 if time.monotonic() >= until:
                     return
                 time.sleep(0.001)
+
+
+def _start_command() -> list[str]:
+    """What the interpreter of a worker is to run; ``start.py`` is in it, so that it can be told."""
+    if _START.exists():
+        return [str(_START)]
+    # loaderx lies in a zip file, where the interpreter finds no script: it is given the text.
+    text = pkgutil.get_data(__package__, _START.name)
+    assert text is not None
+    return ["-c", text.decode(), str(_START)]
 
 
 _staffs: weakref.WeakSet[Staff] = weakref.WeakSet()

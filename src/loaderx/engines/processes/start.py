@@ -8,7 +8,7 @@ if __name__ == "__main__":
 
     import sys
 
-    _, _name, _number, _workers, _parent, _descriptors = sys.argv
+    _name, _number, _workers, _parent, _descriptors = sys.argv[-5:]
     _given = [int(descriptor) for descriptor in _descriptors.split(",")]
 
     import marshal

@@ -24,6 +24,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from loaderx.engines.processes.limits import above_standard, explained
+
 TASK = struct.Struct("<QqQ")  # task, step, where its slot begins
 REPORT = struct.Struct("<QIIIIQQ")  # task, worker, kind, form, flags, tail start, tail length
 
@@ -43,17 +45,20 @@ FORMS_KEPT = 64
 
 def shared_file(name: str) -> int:
     """A descriptor of memory without a name, or of a temporary file without one."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
-    with tempfile.TemporaryFile() as file:  # not on Linux
-        return os.dup(file.fileno())
+    with above_standard():
+        if hasattr(os, "memfd_create"):
+            return os.memfd_create(name)
+        with tempfile.TemporaryFile() as file:  # not on Linux
+            return os.dup(file.fileno())
 
 
 def map_file(descriptor: int, size: int, **how: int) -> mmap.mmap:
     """A mapping of a shared file, without a descriptor of its own where Python can do that."""
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, size, trackfd=False, **how)
-    return mmap.mmap(descriptor, size, **how)
+    with explained(f"{size} bytes of shared memory cannot be mapped"):
+        if sys.version_info >= (3, 13):
+            return mmap.mmap(descriptor, size, trackfd=False, **how)
+        with above_standard():
+            return mmap.mmap(descriptor, size, **how)
 
 
 def pipe_holds(descriptor: int, size: int) -> int:
