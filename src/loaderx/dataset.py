@@ -561,6 +561,9 @@ class Dataset(Generic[T]):
             raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
         return self._node.length
 
+    def __bool__(self) -> bool:
+        return True  # no dataset is known to be empty, and streams have no length to ask for
+
     @overload
     def __getitem__(
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]

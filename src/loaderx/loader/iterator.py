@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
+from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError, StateError, check_int
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.position import epoch_of, rows_before
 from loaderx.loader.state import make_state, read_state
@@ -18,6 +18,7 @@ from loaderx.loader.stats import Counters
 
 T = TypeVar("T")
 
+ENDLESS = 1 << 62  # the steps of a loader without end
 _counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
@@ -49,6 +50,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
+
+    def __len__(self) -> int:
+        """The number of steps that are left; a TypeError where that is not known."""
+        if self._steps.stop >= ENDLESS:
+            raise ArgumentTypeError("the iterator of an endless loader has no length.")
+        return self._steps.stop - self._position
+
+    def __bool__(self) -> bool:
+        return True  # an iterator is no container: `if iterator` asks whether there is one
 
     def __next__(self) -> T:
         begun = perf_counter()

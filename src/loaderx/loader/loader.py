@@ -21,7 +21,7 @@ from loaderx.errors import (
     check_int,
     check_seed,
 )
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.iterator import ENDLESS, LoaderIterator
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ENDLESS = 1 << 62
 _ENGINES = ("auto", "inline", "threads", "processes")
 
 
@@ -175,13 +174,16 @@ class DataLoader(Generic[T]):
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def __bool__(self) -> bool:
+        return True  # without it, `if loader` would ask for the length, which not all have
+
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
         if self._stream is not None:
             return self._iterate_stream(self._stream)
         length = self._node.length
         chain = marks(self._node, default_seed(self._node, 0))
-        return self._iterate(range(_ENDLESS if length is None else length), chain)
+        return self._iterate(range(ENDLESS if length is None else length), chain)
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""

@@ -11,8 +11,8 @@ from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, RecordError, check_int
+from loaderx.loader.iterator import ENDLESS, LoaderIterator
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters
 from loaderx.loader.units import EngineSupply, UnitWork
@@ -21,7 +21,6 @@ from loaderx.plan.streams import Reading, StreamPlan
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
-_ENDLESS = 1 << 62
 
 Place: TypeAlias = Callable[[Run], Run]
 """Makes of a run of batches one whose batches are on devices."""
@@ -59,7 +58,7 @@ class StreamSetup:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        steps = self.steps if self.passes == 1 else _ENDLESS
+        steps = self.steps if self.passes == 1 else ENDLESS
         return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
 
 
@@ -69,10 +68,10 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
     The outermost take only says how long to run, so it is no part of the epoch.
     """
     base = without_outer_repeat(node)
-    steps = _ENDLESS
+    steps = ENDLESS
     if base is node:
         while isinstance(base, chain.Sliced) and (base.start, base.step) == (0, 1):
-            steps = min(steps, _ENDLESS if base.count is None else base.count)
+            steps = min(steps, ENDLESS if base.count is None else base.count)
             base = base.input
         return base, 1, steps
     while not isinstance(node, chain.Repeated):
@@ -209,6 +208,12 @@ class StreamIterator(LoaderIterator[T]):
         self._saved: Position | None = None  # where to begin; None: at the beginning
         self._fresh = False
         self._reported = 0
+
+    def __len__(self) -> int:
+        raise ArgumentTypeError(
+            "the iterator of a stream has no length: how many elements it has is known when it "
+            "ends."
+        )
 
     def _start(self) -> Run:
         self._batches = batches = self._begin()
