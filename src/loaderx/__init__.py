@@ -23,11 +23,14 @@ from loaderx.errors import (
     StackError,
     StateError,
 )
+from loaderx.installed import warn_if_mixed as _warn_if_mixed
 from loaderx.loader import DataLoader, LoaderIterator, merge_states
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
 __version__ = "0.1.0"
+
+_warn_if_mixed()
 
 __all__ = [
     "ArgumentError",
