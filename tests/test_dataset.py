@@ -29,10 +29,10 @@ def ids(dataset):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda d: d.batch(0), ArgumentError, "`n` must be at least 1, got 0"),
-        (lambda d: d.batch(-3), ArgumentError, "`n` must be at least 1, got -3"),
-        (lambda d: d.batch(2.0), ArgumentTypeError, r"`n` must be an integer, got 2.0 \(float\)"),
-        (lambda d: d.batch(True), ArgumentTypeError, "`n` must be an integer, got True"),
+        (lambda d: d.batch(0), ArgumentError, "`batch_size` must be at least 1, got 0"),
+        (lambda d: d.batch(-3), ArgumentError, "`batch_size` must be at least 1, got -3"),
+        (lambda d: d.batch(2.0), ArgumentTypeError, r"`batch_size` must be an integer, got 2.0 \(float\)"),
+        (lambda d: d.batch(True), ArgumentTypeError, "`batch_size` must be an integer, got True"),
         (
             lambda d: d.batch(11, drop_remainder=True),
             ArgumentError,
@@ -83,7 +83,7 @@ def ids(dataset):
         ),
         (lambda d: d.batch(2, drop_remainder="no"), ArgumentTypeError, "must be True or False"),
         (lambda d: d.batch(2, pad_remainder=None), ArgumentTypeError, "`pad_remainder` must be True"),
-        (lambda d: d.batch(np.arange(3)), ArgumentTypeError, r"`n` must be an integer, got array"),
+        (lambda d: d.batch(np.arange(3)), ArgumentTypeError, r"`batch_size` must be an integer, got array"),
         (lambda d: d.batch(2, pad_to=5), ArgumentTypeError, "`pad_to` must be a dict such as"),
         (lambda d: d.batch(2, pad_to={"x": 0}), ArgumentError, r"`pad_to\['x'\]` must be at least 1"),
         (lambda d: d.batch(2, pad_to={3: 4}), ArgumentTypeError, "`pad_to` must be a string, got 3"),
@@ -105,7 +105,7 @@ def ids(dataset):
         (lambda d: Dataset.mix([]), ArgumentError, "mix needs at least one dataset"),
         (lambda d: Dataset.mix([d], stop="x"), ArgumentError, "`stop` must be one of"),
         (lambda d: Dataset.mix([d, [1]]), ArgumentTypeError, "item 1 is list, not a Dataset"),
-        (lambda d: Dataset.concatenate(d), ArgumentTypeError, "concatenate needs a list of datasets"),
+        (lambda d: Dataset.concatenate(d), ArgumentTypeError, "concatenate needs several datasets"),
         (lambda d: Dataset.concatenate([d, d.batch(2)]), ChainError, "some datasets are batched"),
         (lambda d: Dataset.concatenate([d.repeat(), d]), ChainError, "dataset 0 is endless"),
         (

@@ -27,7 +27,7 @@ LAYERS = [
     {"chain"},
     {"sources", "order", "stages"},
     {"memory", "rng", "tree"},
-    {"installed"},
+    {"hints", "installed"},
     {"errors", "frozen"},
 ]
 

@@ -21,6 +21,7 @@ from loaderx.errors import (
     check_int,
     check_seed,
 )
+from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.iterator import ENDLESS, LoaderIterator
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
@@ -114,6 +115,7 @@ class DataLoader(Generic[T]):
         sharding: Any = ...,
         device_prefetch: int = ...,
     ) -> None: ...
+    @advised
     def __init__(
         self,
         dataset: Any,
@@ -170,6 +172,11 @@ class DataLoader(Generic[T]):
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._iterated = False
+
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(self, name):
+            raise attribute_error("a DataLoader", LOADER, name, self)
 
     def __len__(self) -> int:
         return len(self.dataset)
