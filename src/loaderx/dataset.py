@@ -236,7 +236,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """``f(element)`` for every element.
 
         Before `batch`, ``batched=True`` hands ``f`` stacked runs of records instead; it
-        must work row by row, and so must functions after `batch`.
+        must work row by row, and so must functions after `batch`.  Where rows differ in length, as
+        those of a tokenizer do, ``f`` returns lists of rows in place of arrays.
         """
         function = resolve(f, "map")
         return self._transform("map", Map(function), function.name, batched)

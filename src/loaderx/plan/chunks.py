@@ -24,7 +24,7 @@ from loaderx.plan.records import (
     Stacked,
     as_records,
     as_stacked,
-    rows_problem,
+    run_of,
     say,
 )
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, Keys, fold, fold_int, stage_keys
@@ -170,10 +170,7 @@ class Apply(UnitStage):
             return chunk
         given = as_stacked(chunk.run, job, chunk.name, self.stage)
         tree = self.transform.on_batch(given, extra, fail)
-        problem = rows_problem(tree, len(chunk))
-        if problem is not None:
-            raise fail(None, problem)
-        return chunk.with_run(Stacked(tree, len(chunk)))
+        return chunk.with_run(run_of(tree, len(chunk), fail))
 
 
 class Branch(UnitStage):
