@@ -7,7 +7,7 @@ parameters learns to guess the next byte.  With ``--checkpoint`` it saves the mo
 in the data when it ends, and goes on from there the next time: the losses are those of a run that
 never stopped.
 
-Needs: pip install "loaderx[demo]"
+Needs jax, flax, optax and tqdm: pip install ".[demo]" in a checkout of loaderx
 """
 
 from __future__ import annotations

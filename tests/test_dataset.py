@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from loaderx import (
     LoaderxError,
     PositionError,
     RecordError,
+    StackError,
 )
 from oracle import assert_same
 from plain import grow, jitter
@@ -29,10 +31,10 @@ def ids(dataset):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda d: d.batch(0), ArgumentError, "`n` must be at least 1, got 0"),
-        (lambda d: d.batch(-3), ArgumentError, "`n` must be at least 1, got -3"),
-        (lambda d: d.batch(2.0), ArgumentTypeError, r"`n` must be an integer, got 2.0 \(float\)"),
-        (lambda d: d.batch(True), ArgumentTypeError, "`n` must be an integer, got True"),
+        (lambda d: d.batch(0), ArgumentError, "`batch_size` must be at least 1, got 0"),
+        (lambda d: d.batch(-3), ArgumentError, "`batch_size` must be at least 1, got -3"),
+        (lambda d: d.batch(2.0), ArgumentTypeError, r"`batch_size` must be an integer, got 2.0 \(float\)"),
+        (lambda d: d.batch(True), ArgumentTypeError, "`batch_size` must be an integer, got True"),
         (
             lambda d: d.batch(11, drop_remainder=True),
             ArgumentError,
@@ -86,7 +88,7 @@ def ids(dataset):
         ),
         (lambda d: d.batch(2, drop_remainder="no"), ArgumentTypeError, "must be True or False"),
         (lambda d: d.batch(2, pad_remainder=None), ArgumentTypeError, "`pad_remainder` must be True"),
-        (lambda d: d.batch(np.arange(3)), ArgumentTypeError, r"`n` must be an integer, got array"),
+        (lambda d: d.batch(np.arange(3)), ArgumentTypeError, r"`batch_size` must be an integer, got array"),
         (lambda d: d.batch(2, pad_to=5), ArgumentTypeError, "`pad_to` must be a dict such as"),
         (lambda d: d.batch(2, pad_to={"x": 0}), ArgumentError, r"`pad_to\['x'\]` must be at least 1"),
         (lambda d: d.batch(2, pad_to={3: 4}), ArgumentTypeError, "`pad_to` must be a string, got 3"),
@@ -108,7 +110,7 @@ def ids(dataset):
         (lambda d: Dataset.mix([]), ArgumentError, "mix needs at least one dataset"),
         (lambda d: Dataset.mix([d], stop="x"), ArgumentError, "`stop` must be one of"),
         (lambda d: Dataset.mix([d, [1]]), ArgumentTypeError, "item 1 is list, not a Dataset"),
-        (lambda d: Dataset.concatenate(d), ArgumentTypeError, "concatenate needs a list of datasets"),
+        (lambda d: Dataset.concatenate(d), ArgumentTypeError, "concatenate needs several datasets"),
         (lambda d: Dataset.concatenate([d, d.batch(2)]), ChainError, "some datasets are batched"),
         (lambda d: Dataset.concatenate([d.repeat(), d]), ChainError, "dataset 0 is endless"),
         (
@@ -303,6 +305,42 @@ def test_a_batched_function_must_keep_its_rows():
         list(arrays(4).map(lambda b: {"y": b["y"][:1]}, batched=True).batch(2))
     with pytest.raises(RecordError, match="got a float"):
         list(arrays(4).map(lambda b: {"y": 1.0}, batched=True).batch(2))
+
+
+def tokenize(run):
+    """As tokenizers do: lists of rows, in something like a dict."""
+    return UserDict({"t": [[int(x)] * int(x) for x in run["x"]], "n": [int(x) for x in run["x"]]})
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_batched_function_may_return_ragged_rows(size):
+    each = arrays(7).map(lambda r: {"t": [int(r["x"])] * int(r["x"]), "n": int(r["x"])})
+    runs = arrays(7).map(tokenize, batched=True)
+    assert_same(runs, each)
+    assert_same(runs.batch(size, pad_to={"t": 6}), each.batch(size, pad_to={"t": 6}))
+    packed = [one.pack({"t": 8}, max_segments=4).batch(2) for one in (runs, each)]
+    assert_same(*packed)
+    kept = each.filter(lambda r: r["n"] > 2)
+    stream = runs.filter(lambda r: r["n"] > 2)
+    assert_same(stream.batch(size, pad_to={"t": 6}), kept.batch(size, pad_to={"t": 6}))
+    stream = arrays(7).filter(lambda r: True).map(tokenize, batched=True)
+    assert_same(stream.bucket([3, 6], 2), each.bucket([3, 6], 2))
+
+
+def test_rows_of_one_length_are_stacked_however_many_there_are():
+    """Two rows of two tokens are two records, not a list of two leaves."""
+    dataset = arrays(4).map(lambda b: {"t": [[int(x), 1] for x in b["x"]]}, batched=True)
+    assert [b["t"].tolist() for b in dataset.batch(2)] == [[[0, 1], [1, 1]], [[2, 1], [3, 1]]]
+    pairs = arrays(4).map(lambda b: (b["x"], [str(x) for x in b["x"]]), batched=True)
+    assert pairs.batch(4)[0][1].tolist() == ["0", "1", "2", "3"]
+
+
+def test_ragged_rows_without_padding_say_what_to_do():
+    dataset = arrays(4).map(tokenize, batched=True)
+    with pytest.raises(StackError, match=r'leaf "t".*pad_to'):
+        list(dataset.batch(4))
+    with pytest.raises(RecordError, match=r"got a list of length 3. Lists of 4 rows, which may"):
+        list(arrays(4).map(lambda b: {"t": [1, 2, 3]}, batched=True).batch(4))
 
 
 def test_random_keys_need_dicts_and_a_free_name():

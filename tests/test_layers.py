@@ -27,6 +27,7 @@ LAYERS = [
     {"chain"},
     {"sources", "order", "stages"},
     {"memory", "rng", "tree"},
+    {"hints", "installed"},
     {"errors", "frozen"},
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import subprocess
 import sys
 import warnings
@@ -223,6 +224,55 @@ def test_tqdm():
     for _ in tqdm.tqdm(DataLoader(arrays(10).batch(2)), file=out):
         pass
     assert "5/5" in out.getvalue()
+
+
+def test_tqdm_of_an_iterator():
+    tqdm = pytest.importorskip("tqdm")
+    loader = DataLoader(arrays(10).shuffle(0).batch(2))
+    assert tqdm.tqdm(loader.epoch(3), file=io.StringIO()).total == 5
+    assert tqdm.tqdm(iter(loader), file=io.StringIO()).total == 5
+    begun = loader.epoch(3)
+    next(begun)
+    resumed = loader.epoch(3)
+    resumed.set_state(begun.get_state())
+    assert tqdm.tqdm(resumed, file=io.StringIO()).total == 4  # what is left
+    stream = DataLoader(arrays(10).filter(lambda r: True).batch(2))
+    assert tqdm.tqdm(stream.epoch(0), file=io.StringIO()).total is None
+    assert tqdm.tqdm(iter(DataLoader(arrays(4).repeat())), file=io.StringIO()).total is None
+
+
+def test_the_length_of_an_iterator_is_what_is_left():
+    iterator = DataLoader(arrays(10).batch(4).repeat(2)).__iter__()
+    for left in range(6, 0, -1):
+        assert len(iterator) == left
+        next(iterator)
+    assert len(iterator) == 0
+    iterator.seek(4)
+    assert len(iterator) == len(list(iterator)) == 2
+    stream = iter(DataLoader(arrays(10).filter(lambda r: True).batch(2)))
+    with pytest.raises(ArgumentTypeError, match="iterator of a stream has no length"):
+        len(stream)
+    assert len(list(stream)) == 5
+    endless = iter(DataLoader(arrays(4).batch(2).repeat()))
+    with pytest.raises(ArgumentTypeError, match="an endless loader has no length"):
+        len(endless)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        arrays(4).batch(2),
+        arrays(4).batch(2).repeat(),
+        arrays(4).filter(lambda r: True).batch(2),
+        arrays(4).filter(lambda r: False),
+    ],
+)
+def test_datasets_loaders_and_iterators_are_true(dataset):
+    loader = DataLoader(dataset)
+    iterator = iter(loader)
+    assert bool(dataset) is bool(loader) is bool(iterator) is True
+    list(itertools.islice(iterator, 5))
+    assert iterator  # at its end, too
 
 
 def test_repr():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderx import ArgumentError, Dataset
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, RecordError
 from loaderx.rng import (
     BatchGenerator,
     fold,
@@ -134,3 +134,136 @@ def test_random_keys_are_key_data():
     assert len(np.unique(rows, axis=0)) == 10
     assert repr(dataset.random_keys().element_spec["key"]) == "uint32[2]"
     assert repr(dataset.batch(5).random_keys().element_spec["key"]) == "uint32[5,2]"
+
+
+# `size` after batch -----------------------------------------------------------------------------
+
+DRAWS = {
+    "random": lambda rng, size: rng.random(size),
+    "random32": lambda rng, size: rng.random(size, np.float32),
+    "uniform": lambda rng, size: rng.uniform(-1, 1, size),
+    "integers": lambda rng, size: rng.integers(0, 9, size),
+    "standard_normal": lambda rng, size: rng.standard_normal(size),
+    "normal": lambda rng, size: rng.normal(size=size),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("size", [6, (6,), (6, 1), (6, 28, 28), [6, 3], np.int64(6)])
+def test_a_size_that_counts_the_records_is_refused(draw, size):
+    with pytest.raises(ArgumentError, match=r"`size` is the shape of one record's draw") as caught:
+        draw(BatchGenerator(keys(6)), size)
+    assert "6 records" in str(caught.value)
+
+
+def test_the_refusal_says_what_to_write():
+    rng = BatchGenerator(keys(6))
+    with pytest.raises(
+        ArgumentError, match=r"write size=\(28, 28\), .*write size=\(\.\.\., 6, 28, 28\)"
+    ):
+        rng.normal(size=(6, 28, 28))
+    with pytest.raises(ArgumentError, match=r"write size=\(3,\), .*write size=\(\.\.\., 6, 3\)"):
+        rng.normal(size=(6, 3))
+    with pytest.raises(ArgumentError, match=r"leave `size` out, .*write size=\(\.\.\., 6\)"):
+        rng.random(6)
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_dots_stand_for_the_records(draw):
+    """So a size can be written that means the same for every batch size and number of hosts."""
+    for size in [(), (3,), (2, 3)]:
+        plain = draw(BatchGenerator(keys(6)), size)
+        assert plain.shape == (6, *size)
+        assert np.array_equal(draw(BatchGenerator(keys(6)), (..., *size)), plain)
+    square = draw(BatchGenerator(keys(6)), (..., 6, 6))
+    assert square.shape == (6, 6, 6)
+    parts = [draw(BatchGenerator(keys(6)[i : i + 3]), (..., 6, 6)) for i in (0, 3)]
+    assert np.array_equal(np.concatenate(parts), square)
+
+
+def test_sizes_as_numpy_takes_them():
+    rng = BatchGenerator(keys(4))
+    assert rng.random(None).shape == (4,)
+    assert rng.random([2, 3]).shape == (4, 2, 3)
+    assert rng.random((np.int64(2), 0)).shape == (4, 2, 0)
+    for bad in [1.5, "3", (2, 1.5), (2, ...), (..., ...), True]:
+        with pytest.raises(ArgumentTypeError, match=r"`size` must be an integer"):
+            rng.random(bad)
+    with pytest.raises(ArgumentError, match=r"`size` must be at least 0, got -1"):
+        rng.random((2, -1))
+
+
+def test_one_record_may_have_a_size_that_begins_with_one():
+    """`element_spec` and ``dataset[i]`` read one record, whatever the batch size."""
+    assert BatchGenerator(keys(1)).uniform(size=(1, 1)).shape == (1, 1, 1)
+
+    def brighten(run, rng):
+        return run * rng.uniform(0.8, 1.2, size=(1, 1))
+
+    images = Dataset.from_arrays(np.ones((5, 4, 3)))
+    assert repr(images.random_map(brighten, batched=True).element_spec) == "float64[4,3]"
+    assert [b.shape for b in images.batch(4).random_map(brighten)] == [(4, 4, 3), (1, 4, 3)]
+
+
+@pytest.mark.parametrize(
+    "habit",
+    [
+        lambda batch, rng: {"x": batch["x"] + rng.normal(size=batch["x"].shape)},
+        lambda batch, rng: {"x": batch["x"] * rng.uniform(size=(len(batch["x"]), 1))},
+        lambda batch, rng: {"x": batch["x"] + rng.random(len(batch["x"]))[:, None]},
+    ],
+)
+def test_habits_from_numpy_are_refused_at_the_first_batch(habit):
+    dataset = Dataset.from_arrays(x=np.zeros((11, 3)))
+    for chain in (
+        dataset.batch(4).random_map(habit),
+        dataset.batch(40).random_map(habit),  # one short batch
+        dataset.random_map(habit, batched=True).batch(4),
+        dataset.random_map(habit, batched=True).batch(40),
+        dataset.batch(8).random_map(habit).unbatch().batch(4),
+        Dataset.mix([dataset.random_map(habit, batched=True), dataset]).batch(4),
+        dataset.filter(lambda x: True).batch(4).random_map(habit),
+    ):
+        with pytest.raises(RecordError, match=r"failed on .*`size` is the shape of one record's"):
+            next(iter(chain))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_constant_size_does_not_fail_in_a_short_batch(size):
+    def draw(batch, rng):
+        return {"r": rng.random(size)}
+
+    dataset = Dataset.from_arrays(x=np.arange(8 + size))
+    for chain in (
+        dataset.batch(8).random_map(draw),
+        dataset.random_map(draw, batched=True).batch(8),
+        dataset.filter(lambda record: True).batch(8).random_map(draw),
+    ):
+        assert [b["r"].shape for b in chain] == [(8, size), (size, size)]
+
+
+def test_a_size_on_several_hosts():
+    def draw(size):
+        return Dataset.range(16).batch(8).random_map(lambda batch, rng: rng.random(size))
+
+    whole = next(iter(DataLoader(draw((..., 4)))))
+    parts = [next(iter(DataLoader(draw((..., 4)), shard=(host, 2)))) for host in range(2)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    with pytest.raises(RecordError, match="for 4 records"):
+        next(iter(DataLoader(draw(4), shard=(0, 2))))
+
+
+def test_bounds_must_not_add_axes():
+    rng = BatchGenerator(keys(4))
+    column = np.ones((4, 1))
+    with pytest.raises(
+        ArgumentError, match=r"`loc` and `scale` of shapes \(4, 1\) and \(\) .* \(4,\)"
+    ):
+        rng.normal(column)
+    with pytest.raises(ArgumentError, match=r"`low` and `high` of shapes \(\) and \(4, 1\)"):
+        rng.uniform(0, column)
+    with pytest.raises(ArgumentError, match=r"`low` and `high` of shapes \(\) and \(5,\)"):
+        rng.uniform(0, np.ones(5))
+    assert rng.normal(column, size=3).shape == (4, 3)  # a mean per record
+    assert rng.normal(np.zeros(3), size=3).shape == (4, 3)  # a mean per channel
+    assert rng.uniform(np.zeros(4), np.ones(4)).shape == (4,)

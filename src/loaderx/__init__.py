@@ -4,6 +4,7 @@
 step).
 """
 
+import sys as _sys
 from typing import Any
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
@@ -23,11 +24,16 @@ from loaderx.errors import (
     StackError,
     StateError,
 )
+from loaderx.hints import MODULE as _MODULE
+from loaderx.hints import attribute_error as _attribute_error
+from loaderx.installed import warn_if_mixed as _warn_if_mixed
 from loaderx.loader import DataLoader, LoaderIterator, merge_states
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
 __version__ = "0.1.0"
+
+_warn_if_mixed()
 
 __all__ = [
     "ArgumentError",
@@ -58,4 +64,4 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("loaderx.jax")
-    raise AttributeError(f"module 'loaderx' has no attribute {name!r}")
+    raise _attribute_error("module 'loaderx'", _MODULE, name, _sys.modules[__name__])

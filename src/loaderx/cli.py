@@ -10,15 +10,19 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from loaderx import __version__
+from loaderx.installed import problem as installation_problem
 
-NEEDS = "loaderx demo needs jax, flax, optax and tqdm: pip install 'loaderx[demo]'"
+NEEDS = "loaderx demo needs jax, flax, optax and tqdm: pip install jax flax optax tqdm"
 
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130  # 130 is 128 + SIGINT, as shells have it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; ``--help`` and ``--version`` raise SystemExit."""
+    broken = installation_problem()
+    if broken is not None:
+        print(broken, file=sys.stderr)
+        return UNUSABLE
     parser = _parser()
     command = parser.parse_args(argv).command
     if command is None:
@@ -34,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from loaderx import __version__  # not before we know whose package it is
+
     parser = argparse.ArgumentParser(prog="loaderx", description="A data loader for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"loaderx {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")

@@ -40,6 +40,7 @@ from loaderx.errors import (
     hidden_by_pytest,
     hide_own_frames,
 )
+from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
 from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
@@ -59,7 +60,7 @@ U = TypeVar("U")
 
 
 @final
-class Dataset(Generic[T]):
+class Dataset(Generic[T], metaclass=DatasetType):
     """A description of a stream of records or batches.
 
     Every method returns a new dataset.  Elements are records up to `batch` and batches after it,
@@ -132,15 +133,18 @@ class Dataset(Generic[T]):
         return Dataset._of(chain.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
-    def from_arrays(tree: Tree = None, /, **leaves: Any) -> Dataset[Any]:
+    def from_arrays(*trees: Tree, **leaves: Any) -> Dataset[Any]:
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
+
+        Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
 
         >>> Dataset.from_arrays(x=np.zeros((3, 2)))[0]
         {'x': array([0., 0.])}
         """
-        if tree is not None and leaves:
+        if trees and leaves:
             raise ArgumentTypeError("give either one tree or named arrays, not both.")
-        return Dataset._of(chain.FromSource(ArraySource(leaves if tree is None else tree)))
+        tree = leaves if not trees else trees[0] if len(trees) == 1 else trees
+        return Dataset._of(chain.FromSource(ArraySource(tree)))
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
@@ -183,14 +187,20 @@ class Dataset(Generic[T]):
 
     # Joins ------------------------------------------------------------------------------------
 
-    @staticmethod
-    def concatenate(datasets: Iterable[Dataset[T]]) -> Dataset[T]:
-        """One dataset after the other."""
-        return Dataset._of(chain.Concatenated(_nodes("concatenate", datasets)))
+    @joins
+    @advised
+    def concatenate(datasets: Dataset[T] | Iterable[Dataset[T]], *more: Dataset[T]) -> Dataset[T]:
+        """One dataset after the other: ``concatenate(a, b)``, or of a list."""
+        return Dataset._of(chain.Concatenated(_nodes("concatenate", _several(datasets, more))))
 
-    @staticmethod
-    def zip(datasets: Sequence[Dataset[Any]] | Mapping[str, Dataset[Any]]) -> Dataset[Any]:
+    @joins
+    @advised
+    def zip(
+        datasets: Dataset[Any] | Iterable[Dataset[Any]] | Mapping[str, Dataset[Any]],
+        *more: Dataset[Any],
+    ) -> Dataset[Any]:
         """Datasets of one length side by side: a tuple, or a dict, of their elements."""
+        datasets = _several(datasets, more)
         if isinstance(datasets, Mapping):
             tree: Any = dict.fromkeys(datasets, 0)
             nodes = _nodes("zip", datasets.values())
@@ -199,7 +209,8 @@ class Dataset(Generic[T]):
             tree = tuple(0 for _ in nodes)
         return Dataset._of(chain.Zipped(nodes, flatten(tree)[1]))
 
-    @staticmethod
+    @joins
+    @advised
     def mix(
         datasets: Iterable[Dataset[T]],
         weights: Sequence[float] | None = None,
@@ -236,11 +247,13 @@ class Dataset(Generic[T]):
     def map(self, f: Callable[[T], U], *, batched: bool = False) -> Dataset[U]: ...
     @overload
     def map(self, f: object, *, batched: bool = False) -> Dataset[Any]: ...
+    @advised
     def map(self, f: Any, *, batched: bool = False) -> Dataset[Any]:
         """``f(element)`` for every element.
 
         Before `batch`, ``batched=True`` hands ``f`` stacked runs of records instead; it
-        must work row by row, and so must functions after `batch`.
+        must work row by row, and so must functions after `batch`.  Where rows differ in length, as
+        those of a tokenizer do, ``f`` returns lists of rows in place of arrays.
         """
         function = resolve(f, "map")
         return self._transform("map", Map(function), function.name, batched)
@@ -255,6 +268,7 @@ class Dataset(Generic[T]):
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
 
+    @advised
     def random_map(
         self,
         f: Any,
@@ -293,6 +307,7 @@ class Dataset(Generic[T]):
         function = resolve(f, "map")
         return self._transform("random_map", SeededMap(function), function.name, seed=seed)
 
+    @advised
     def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
         """The records for which ``f(record)`` is true, in their order.  Makes a stream.
 
@@ -364,6 +379,7 @@ class Dataset(Generic[T]):
 
     # Order ------------------------------------------------------------------------------------
 
+    @advised
     def shuffle(self, seed: int | None = None, *, window: int | None = None) -> Dataset[T]:
         """A new random order in every epoch.  Takes no memory, whatever the length.
 
@@ -384,6 +400,7 @@ class Dataset(Generic[T]):
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
         return Dataset._of(chain.Seeded(self._node, check_seed(n)))
 
+    @advised
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
         """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
         epochs = None if num_epochs is None else check_int("num_epochs", num_epochs)
@@ -398,12 +415,14 @@ class Dataset(Generic[T]):
             warn_of_changing_parts(self._node, stacklevel)
         return Dataset._of(chain.Repeated(self._node, epochs))
 
+    @advised
     def take(self, n: int) -> Dataset[T]:
         """The first ``n`` elements."""
         n = check_int("n", n, least=1)
         length = self._node.length
         return self._slice(0, 1, n if length is None else min(n, length))
 
+    @advised
     def skip(self, n: int) -> Dataset[T]:
         """All but the first ``n`` elements."""
         n = check_int("n", n, least=0)
@@ -415,6 +434,7 @@ class Dataset(Generic[T]):
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
         return Dataset._of(chain.Sliced(self._node, start, step, count))
 
+    @advised
     def split(
         self, *fractions: float, shuffle: bool = True, seed: int | None = None
     ) -> tuple[Dataset[T], ...]:
@@ -459,9 +479,10 @@ class Dataset(Generic[T]):
 
     # Batches ----------------------------------------------------------------------------------
 
+    @advised
     def batch(
         self,
-        n: int,
+        batch_size: int,
         *,
         drop_remainder: bool = False,
         pad_remainder: bool = False,
@@ -471,7 +492,7 @@ class Dataset(Generic[T]):
         collate_fn: Callable[[list[T]], Any] | None = None,
         lanes: int = 1,
     ) -> Dataset[Any]:
-        """Runs of ``n`` records, stacked leaf by leaf.  ``n`` is the global batch, over all hosts.
+        """Runs of so many records, stacked leaf by leaf: the global batch, over all hosts.
 
         The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up
         and adds a bool leaf ``mask_key`` to every batch.  ``pad_to={"tokens": 512}`` pads that leaf
@@ -485,7 +506,7 @@ class Dataset(Generic[T]):
         >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()
         ([[1, 0, 0], [2, 3, 0]], [1, 2])
         """
-        size = check_int("n", n, least=1)
+        size = check_int("batch_size", batch_size, least=1)
         drop_remainder = check_bool("drop_remainder", drop_remainder)
         pad_remainder = check_bool("pad_remainder", pad_remainder)
         if drop_remainder and pad_remainder:
@@ -621,6 +642,9 @@ class Dataset(Generic[T]):
             raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
         return self._node.length
 
+    def __bool__(self) -> bool:
+        return True  # no dataset is known to be empty, and streams have no length to ask for
+
     @overload
     def __getitem__(
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
@@ -721,9 +745,17 @@ def _open_arrays(path: Any, keys: Any) -> dict[str, Any]:
     return open_arrays(path, keys)
 
 
+def _several(datasets: Any, more: tuple[Any, ...]) -> Any:
+    """Datasets as they were given: one after the other, or all in one list."""
+    return (datasets, *more) if more else datasets
+
+
 def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
     if isinstance(datasets, (Dataset, Mapping)) or not isinstance(datasets, Iterable):
-        raise ArgumentTypeError(f"{kind} needs a list of datasets, got {type(datasets).__name__}.")
+        needs = "a list of datasets" if kind == "mix" else "several datasets"
+        raise ArgumentTypeError(
+            f"{kind} needs {needs}, as in Dataset.{kind}([a, b]); got {type(datasets).__name__}."
+        )
     nodes = []
     for number, dataset in enumerate(datasets):
         if not isinstance(dataset, Dataset):

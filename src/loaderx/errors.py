@@ -50,7 +50,7 @@ class FileError(LoaderxError, ValueError):
 
 
 class MissingPackageError(LoaderxError, ImportError):
-    """What was asked for needs a package that is not installed; the message names the extra."""
+    """What was asked for needs a package that is not installed; the message names it."""
 
 
 class PositionError(LoaderxError, IndexError):

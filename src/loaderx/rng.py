@@ -16,9 +16,9 @@ gives one draw per record of a batch in one vectorised call.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from types import EllipsisType
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -27,6 +27,8 @@ import numpy.typing as npt
 from loaderx.errors import ArgumentError, check_int
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex | EllipsisType] | None
+"""The shape of one record's draw; a leading ``...`` stands for the records."""
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -130,12 +132,26 @@ class BatchGenerator:
     >>> rng = BatchGenerator(np.arange(4, dtype=np.uint64))
     >>> rng.random().shape, rng.integers(0, 5, size=2).shape
     ((4,), (4, 2))
+
+    With NumPy one would write ``size=x.shape``, or ``size=len(x)``.  Here that would be a draw of
+    shape ``(records, records, ...)``, so a size that begins with the number of records is an error.
+    It is not taken for the whole shape, since a size of 32 would then mean something else in a
+    batch of 32, in a short last batch, or on two hosts.  A leading ``...`` stands for the records
+    and is never ambiguous: 4 by 4 numbers for each of 4 records are
+
+    >>> rng.random(size=(..., 4, 4)).shape
+    (4, 4, 4)
+
+    A short last batch is not checked, so that a constant size does not fail at the end of an epoch.
+    Nor is a single record, for which a size that begins with 1 is the same either way but for an
+    axis of length 1.
     """
 
-    __slots__ = ("_drawn", "_keys")
+    __slots__ = ("_drawn", "_full", "_keys")
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, full: int | None = None) -> None:
         self._keys = keys
+        self._full = full  # rows of a batch that is not short, where they are known
         self._drawn = 0
 
     def __len__(self) -> int:
@@ -151,17 +167,34 @@ class BatchGenerator:
             "before .batch(...), random_map gets a full numpy.random.Generator."
         )
 
-    def _words(self, size: SupportsIndex | tuple[int, ...]) -> Keys:
-        shape = size if isinstance(size, tuple) else (operator.index(size),)
+    def _shape(self, size: Size) -> tuple[int, ...]:
+        """The shape of one record's draw."""
+        if size is None:
+            return ()
+        axes: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
+        explicit = isinstance(size, (tuple, list)) and axes[:1] == [...]
+        shape = tuple(check_int("size", axis, least=0) for axis in axes[explicit:])
+        # Not in a short batch: size=2 must not fail at the end of an epoch of 1002 records.
+        full = len(self) >= max(2, self._full or 0)
+        if full and not explicit and shape and shape[0] == len(self):
+            rest = f"write size={shape[1:]}" if shape[1:] else "leave `size` out"
+            raise ArgumentError(
+                f"`size` is the shape of one record's draw: size={shape} for {len(self)} records "
+                f"would give numbers of shape {(len(self), *shape)}. If its first length counts "
+                f"the records, {rest}, since they come first by themselves. If each record needs "
+                f"numbers of shape {shape}, write size=(..., {str(shape)[1:-1].rstrip(',')})."
+            )
+        return shape
+
+    def _words(self, size: Size) -> Keys:
+        shape = self._shape(size)
         count = int(np.prod(shape, dtype=np.int64))
         counters = np.arange(self._drawn + 1, self._drawn + count + 1, dtype=np.uint64)
         self._drawn += count
         words = mix64(self._keys[:, None] + counters * _GOLDEN_U64)
         return words.reshape(len(self._keys), *shape)
 
-    def random(
-        self, size: SupportsIndex | tuple[int, ...] = (), dtype: npt.DTypeLike = np.float64
-    ) -> npt.NDArray[Any]:
+    def random(self, size: Size = (), dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         """Uniform floats in [0, 1)."""
         words = self._words(size)
         if np.dtype(dtype) == np.float32:
@@ -170,17 +203,17 @@ class BatchGenerator:
             raise ArgumentError(f"`dtype` must be float32 or float64, got {np.dtype(dtype)}.")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
-    def uniform(
-        self, low: Any = 0.0, high: Any = 1.0, size: SupportsIndex | tuple[int, ...] = ()
-    ) -> npt.NDArray[np.float64]:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = ()) -> npt.NDArray[np.float64]:
         """Uniform floats in [low, high)."""
-        return np.asarray(low + (np.asarray(high) - low) * self.random(size))
+        draws = self.random(size)
+        _check_bounds("`low` and `high`", low, high, draws.shape)
+        return np.asarray(low + (np.asarray(high) - low) * draws)
 
     def integers(
         self,
         low: int,
         high: int | None = None,
-        size: SupportsIndex | tuple[int, ...] = (),
+        size: Size = (),
         dtype: npt.DTypeLike = np.int64,
     ) -> npt.NDArray[Any]:
         """Integers in [low, high), or in [0, low)."""
@@ -199,15 +232,29 @@ class BatchGenerator:
         words >>= np.uint64(32)
         return (words.astype(np.int64) + low).astype(dtype)
 
-    def standard_normal(
-        self, size: SupportsIndex | tuple[int, ...] = ()
-    ) -> npt.NDArray[np.float64]:
+    def standard_normal(self, size: Size = ()) -> npt.NDArray[np.float64]:
         """Normal floats of mean 0 and deviation 1 (Box-Muller)."""
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
         return np.asarray(radius * np.cos(2.0 * np.pi * self.random(size)))
 
-    def normal(
-        self, loc: Any = 0.0, scale: Any = 1.0, size: SupportsIndex | tuple[int, ...] = ()
-    ) -> npt.NDArray[np.float64]:
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = ()) -> npt.NDArray[np.float64]:
         """Normal floats of mean ``loc`` and deviation ``scale``."""
-        return np.asarray(loc + scale * self.standard_normal(size))
+        draws = self.standard_normal(size)
+        _check_bounds("`loc` and `scale`", loc, scale, draws.shape)
+        return np.asarray(loc + scale * draws)
+
+
+def _check_bounds(names: str, one: Any, other: Any, shape: tuple[int, ...]) -> None:
+    """Arrays must not broadcast the draws to another shape, or draws would be used twice."""
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return
+    shapes = np.shape(one), np.shape(other)
+    try:
+        fits = np.broadcast_shapes(*shapes, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"{names} of shapes {shapes[0]} and {shapes[1]} do not fit draws of shape {shape}. "
+            "Draw with numbers, or say the shape of one record's draw in `size`."
+        )

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise MissingPackageError(
         f"placing batches on devices needs jax, which cannot be imported ({error}). "
-        'Write: pip install "loaderx[jax]"'
+        "Write: pip install jax"
     ) from error
 
 from loaderx.jax.rows import shard_of

@@ -25,6 +25,7 @@ from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop, interrupt
 from loaderx.errors import (
     ArgumentError,
+    ArgumentTypeError,
     LoaderxError,
     StateError,
     check_int,
@@ -76,6 +77,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
+
+    def __len__(self) -> int:
+        """The number of steps that are left; a TypeError where that is not known."""
+        if self._steps.stop >= self._node.limit:
+            raise ArgumentTypeError("the iterator of an endless loader has no length.")
+        return self._steps.stop - self._position
+
+    def __bool__(self) -> bool:
+        return True  # an iterator is no container: `if iterator` asks whether there is one
 
     def __next__(self) -> T:
         begun = perf_counter()

@@ -23,6 +23,7 @@ from loaderx.errors import (
     check_int,
     check_seed,
 )
+from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
@@ -116,6 +117,7 @@ class DataLoader(Generic[T]):
         sharding: Any = ...,
         device_prefetch: int = ...,
     ) -> None: ...
+    @advised
     def __init__(
         self,
         dataset: Any,
@@ -174,8 +176,16 @@ class DataLoader(Generic[T]):
         self._iterated = False
         self._warns_of_parts = self._base is self._node  # else its repeat was asked about
 
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(self, name):
+            raise attribute_error("a DataLoader", LOADER, name, self)
+
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def __bool__(self) -> bool:
+        return True  # without it, `if loader` would ask for the length, which not all have
 
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()

@@ -155,5 +155,5 @@ def warn_if_processes_repeat(placing: Placing | None) -> None:
         "processes, or shard=(jax.process_index(), jax.process_count()) for NumPy rows, or "
         "shard=(0, 1) if that is what you want.",
         LoaderxWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

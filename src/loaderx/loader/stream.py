@@ -11,7 +11,14 @@ from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
 from loaderx.engines.base import Noted, Run, Workshop
-from loaderx.errors import ArgumentError, ChainError, RecordError, StateError, check_int
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    RecordError,
+    StateError,
+    check_int,
+)
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters
@@ -236,6 +243,12 @@ class StreamIterator(LoaderIterator[T]):
         self._saved_at = 0
         self._fresh = False
         self._reported = 0
+
+    def __len__(self) -> int:
+        raise ArgumentTypeError(
+            "the iterator of a stream has no length: how many elements it has is known when it "
+            "ends."
+        )
 
     def _start(self) -> Run:
         batches = self._begin()

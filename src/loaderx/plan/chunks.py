@@ -25,7 +25,7 @@ from loaderx.plan.records import (
     as_records,
     as_stacked,
     failed,
-    rows_problem,
+    run_of,
 )
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, Keys, fold, fold_int, stage_keys
 from loaderx.stages.bucketing import bucket
@@ -170,10 +170,7 @@ class Apply(UnitStage):
             return chunk
         given = as_stacked(chunk.run, job, chunk.name, self.stage)
         tree = self.transform.on_batch(given, extra, fail)
-        problem = rows_problem(tree, len(chunk))
-        if problem is not None:
-            raise fail(None, problem)
-        return chunk.with_run(Stacked(tree, len(chunk)))
+        return chunk.with_run(run_of(tree, len(chunk), fail))
 
 
 class Branch(UnitStage):

@@ -14,19 +14,32 @@ from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
 from loaderx.plan import batches, guards, moves, records, routing
-from loaderx.stages.transforms import RandomKeys
+from loaderx.stages.transforms import RandomKeys, with_full
 
 
 class Compiler:
-    """Compiles one chain; ``seed`` is for stages without one, ``shard`` is (host, hosts)."""
+    """Compiles one chain; ``seed`` is for stages without one, ``shard`` is (host, hosts).
 
-    def __init__(self, seed: int, shard: tuple[int, int] = (0, 1)) -> None:
+    ``full`` is how many records are read at a time, but for the last: None where that varies.
+    ``whole`` says whether batches are read as they are cut, rather than row by row.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        full: int | None = None,
+        whole: bool = True,
+    ) -> None:
         self.seed = seed
         self.shard = shard
+        self.full = full
+        self.whole = whole
 
     def component(self, node: Node) -> Compiler:
         """The compiler for a component, which may have a default seed of its own."""
-        return Compiler(default_seed(node, self.seed), self.shard)
+        return Compiler(default_seed(node, self.seed), self.shard, whole=self.whole)
 
     def of_records(
         self, node: Node, *, stacked: bool, guard: bool = False
@@ -51,7 +64,8 @@ class Compiler:
             case chain.Transformed():
                 return self._transform(node, stacked, guard)
             case chain.Unbatched():
-                return batches.Unbatch(self.of_batches(node.input))
+                below_it = Compiler(self.seed, self.shard, whole=False)
+                return batches.Unbatch(below_it.of_batches(node.input))
             case chain.Zipped():
                 children = [
                     self.component(part).of_records(part, stacked=stacked)
@@ -81,12 +95,13 @@ class Compiler:
                 return self.of_batches(node.input, policy=node.policy)
             case chain.Transformed():
                 child = self.of_batches(node.input, policy=policy)
+                transform = with_full(node.transform, self._rows(node.batch_size, node.rows))
                 if node.transform.needs == "nothing":
                     return batches.ApplyBatch(node.stage, child, node.transform)
                 return batches.ApplyBatchTagged(
                     node.stage,
                     child,
-                    node.transform,
+                    transform,
                     seed=node.seed(self.seed),
                     ordinal=node.random_stages,
                 )
@@ -102,9 +117,18 @@ class Compiler:
                 return batches.MergeBatches(node.stage, children, _router(node), node.batch_size)
         raise AssertionError(f"no operator for {type(node).__name__}")
 
+    def _rows(self, size: int | None, available: int | None) -> int | None:
+        """Rows of every batch on this host, but for a short last one; None where that varies."""
+        if size is None or not self.whole:
+            return None
+        rows = size // self.shard[1]
+        return rows if available is None else min(rows, available)
+
     def _cut(self, node: chain.Batched, policy: Any) -> batches.Cut:
         stacked = node.collate is None and not node.padding.lengths
-        child = self.of_records(node.input, stacked=stacked, guard=policy is not None)
+        full = self._rows(node.size, node.input.length)
+        below = Compiler(self.seed, self.shard, full=full)
+        child = below.of_records(node.input, stacked=stacked, guard=policy is not None)
         if policy is not None:
             child = guards.Guard("on_error", child, policy)
         return batches.Cut(node, child, self.shard)
@@ -120,7 +144,7 @@ class Compiler:
         return records.ApplyTagged(
             node.stage,
             child,
-            node.transform,
+            with_full(node.transform, self.full),
             stacked=stacked,
             seed=node.seed(self.seed),
             ordinal=node.random_stages,

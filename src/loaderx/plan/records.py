@@ -22,8 +22,9 @@ from loaderx.plan.routing import Router
 from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
 from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
 from loaderx.sources.base import Source
+from loaderx.stages.columns import records_of
 from loaderx.stages.stacking import stack
-from loaderx.stages.transforms import Transform
+from loaderx.stages.transforms import Fail, Transform
 from loaderx.tree import Array, Structure, Tree, flatten
 
 Positions = npt.NDArray[np.int64]
@@ -216,10 +217,7 @@ class Apply(Inner):
         count = len(rows)
         tree = as_stacked(run, job, self.child.namer(rows), self.stage)
         tree = self.transform.on_batch(tree, extra, fail)
-        problem = rows_problem(tree, count)
-        if problem is not None:
-            raise fail(None, problem)
-        return Stacked(tree, count)
+        return run_of(tree, count, fail)
 
 
 class ApplyTagged(Apply):
@@ -404,6 +402,18 @@ def as_stacked(run: Run, job: Job, name: Callable[[int], str], stage: str) -> Tr
         raise StackError(f"{stage} is given stacked runs of records: {error}") from error
 
 
+def run_of(tree: Tree, count: int, fail: Fail) -> Run:
+    """What a function made of a stacked run; lists of rows, which may differ, become records."""
+    problem = rows_problem(tree, count)
+    if problem is None:
+        return Stacked(tree, count)
+    records = records_of(tree, count)
+    if records is None:
+        also = f"Lists of {count} rows, which may differ in length, will do, too."
+        raise fail(None, StackError(f"{problem} {also}"))
+    return records
+
+
 def rows_problem(tree: Tree, count: int) -> StackError | None:
     """What is wrong with a batch that should have ``count`` rows; None if nothing is."""
     for leaf in flatten(tree)[0]:
@@ -419,4 +429,6 @@ def _shape_of(leaf: Any) -> str:
     if isinstance(leaf, np.ndarray):
         array: Array = leaf
         return f"an array of shape {array.shape}"
+    if isinstance(leaf, list):
+        return f"a list of length {len(leaf)}"
     return f"a {type(leaf).__name__}"

@@ -26,7 +26,7 @@ from loaderx.plan.feeds import Feed, Supply
 from loaderx.plan.job import Failed, Job, TimedJob
 from loaderx.plan.patience import Patience
 from loaderx.stages.stacking import NO_PADDING
-from loaderx.stages.transforms import RandomKeys
+from loaderx.stages.transforms import RandomKeys, with_full
 
 MANY_PASSES = 1 << 36
 PASS_BITS = 24  # for the passes of a repeat below another one
@@ -397,9 +397,9 @@ class Reading:
                 return cutting.IndexAbove(below, node.stage, node.transform)
             case chain.Transformed():
                 seed = node.seed(self.plan.seed)
-                return cutting.ApplyAbove(
-                    below, node.stage, node.transform, seed, node.random_stages
-                )
+                full = cut.rows * len(cut.lanes) if isinstance(cut, cutting.Cut) else None
+                transform = with_full(node.transform, full)
+                return cutting.ApplyAbove(below, node.stage, transform, seed, node.random_stages)
             case chain.Sliced():
                 return cutting.SliceAbove(below, node.start, node.count)
             case chain.Repeated():

@@ -10,6 +10,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
+from loaderx.sources.frames import without_frames
 from loaderx.sources.mapping import remember
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
 
@@ -22,7 +23,8 @@ class ArraySource:
 
     def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
         self._made_by = made_by
-        leaves, self._structure = flatten(_rows_of_lists(tree))
+        tree, self._ragged = without_frames(_rows_of_lists(tree))
+        leaves, self._structure = flatten(tree)
         paths = self._structure.paths()
         if not leaves:
             raise ArgumentError("`from_arrays` needs at least one array.")
@@ -44,7 +46,9 @@ class ArraySource:
         return {**self.__dict__, "_layouts": {}}
 
     @property
-    def spec(self) -> Tree:
+    def spec(self) -> Tree | None:
+        if self._ragged:
+            return None
         return self._structure.build(
             ArraySpec(tuple(leaf.shape[1:]), leaf.dtype) for leaf in self._leaves
         )
@@ -63,9 +67,11 @@ class ArraySource:
 
     @property
     def gathers(self) -> bool:
-        return True
+        return not self._ragged  # then records are read, and the stages pad or pack them
 
     def label(self) -> str:
+        if self._ragged:
+            return f"{self._made_by}({', '.join(self._structure.paths())})"
         return f"{self._made_by}({describe_spec(self.spec)})"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
@@ -83,8 +89,8 @@ class ArraySource:
         return self._structure.build(out)
 
     def window(self, start: int, stop: int) -> Tree | None:
-        """Consecutive records stacked, as read-only views of the source; None if it is lazy."""
-        if not self._in_memory:
+        """Consecutive records stacked, as read-only views; None if lazy, or of unequal lengths."""
+        if not self._in_memory or self._ragged:
             return None
         return self._structure.build([leaf[start:stop] for leaf in self._leaves])
 

@@ -11,6 +11,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
+from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.tokens import Tokens
 from loaderx.tree import Tree, flatten, map_leaves
 
@@ -135,4 +136,6 @@ def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
         return obj
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
+    if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row
+        return ArraySource(obj, "from_source")
     return ObjectSource(obj, thread_safe=thread_safe)

@@ -52,13 +52,19 @@ class RandomMap(Frozen):
 
     function: Function
     needs: Needs = "keys"
+    full: int | None = None  # rows of a batch that is not short, where they are known
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         results = map(self.function.call, records, record_generators(extra))
         return each(results, len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
-        return whole(fail, self.function.call, batch, BatchGenerator(extra))
+        return whole(fail, self.function.call, batch, BatchGenerator(extra, self.full))
+
+
+def with_full(transform: Transform, rows: int | None) -> Transform:
+    """The transform for batches of so many rows; the last one may be short."""
+    return transform.replace(full=rows) if isinstance(transform, RandomMap) else transform
 
 
 class MapWithIndex(Frozen):

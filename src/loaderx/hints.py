@@ -1,0 +1,283 @@
+"""Words of other libraries, and what to write here.
+
+People come from PyTorch, tf.data, Hugging Face datasets and Grain, and type what they know.  Where
+a word means the same here it works; elsewhere the error says what to write.  `attribute_error` and
+`advised` are the two ways in; the rest of this file is tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from loaderx.errors import ArgumentTypeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_RUN = "How to run it is said in DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
+_MAP = 'Write .map(f), such as .map(lambda r: {"x": r["pixels"]}).'
+_KEEP = "Save results once, with np.savez, and open them with Dataset.from_file(path)."
+_TABLE = "Read it with pandas, polars or pyarrow: Dataset.from_arrays(pd.read_csv(path))."
+_NUMPY = "Elements are NumPy arrays; DataLoader(ds, sharding=device) makes them jax.Arrays."
+_MIX = "Write Dataset.mix([a, b], weights=[3, 1])."
+_SPLIT = "Write .split(0.8, 0.2)."
+_PAD = 'Write .batch(n, pad_to={"tokens": 512}), .pack({"tokens": 512}) or .bucket(...).'
+_STATE = "A position belongs to an iterator: it = iter(loader), then it.get_state()."
+_RECORDS = "Write Dataset.from_source(records), or Dataset.from_arrays(x=..., y=...) for columns."
+_ITERABLE = "Write Dataset.from_iterable(function), where the function gives a new iterator."
+
+DATASET = {
+    "add_column": "Write Dataset.zip({...}), or .map_with_index(f).",
+    "as_numpy_iterator": "Iterate over it, or over DataLoader(ds): elements are NumPy arrays.",
+    "bucket_by_sequence_length": "Write .bucket(boundaries, batch_sizes).",
+    "cache": f"Arrays and files are mapped or in memory anyway. {_KEEP}",
+    "cardinality": "Write len(ds).",
+    "cast": _MAP,
+    "cast_column": _MAP,
+    "choose_from_datasets": _MIX,
+    "class_encode_column": _MAP,
+    "column_names": "Write ds.element_spec.",
+    "enumerate": "Write .map_with_index(f), where f(index, element), or enumerate(loader).",
+    "features": "Write ds.element_spec.",
+    "from_csv": _TABLE,
+    "from_dict": "Write Dataset.from_arrays(x=..., y=...), or from_arrays(a_dict).",
+    "from_generator": _ITERABLE,
+    "from_json": _TABLE,
+    "from_list": _RECORDS,
+    "from_pandas": "Write Dataset.from_arrays(frame).",
+    "from_parquet": _TABLE,
+    "from_polars": "Write Dataset.from_arrays(frame).",
+    "from_tensor_slices": "Write Dataset.from_arrays(x, y), or from_arrays(x=..., y=...).",
+    "from_tensors": "Write Dataset.from_source([element]).",
+    "from_text": _TABLE,
+    "get_single_element": "Write ds[0].",
+    "group_by_window": "Write .bucket(boundaries, batch_sizes).",
+    "ignore_errors": 'Write .on_error("skip").',
+    "interleave": f"{_MIX} .flat_map(f) makes several records of one.",
+    "iter": "Write .batch(n), and iterate over it or over DataLoader(ds).",
+    "list_files": "Write Dataset.from_source(sorted(glob.glob(pattern))).",
+    "load": _KEEP,
+    "load_state_dict": _STATE,
+    "mp_prefetch": 'Write DataLoader(ds, engine="processes", num_workers=...).',
+    "num_rows": "Write len(ds).",
+    "options": _RUN,
+    "padded_batch": _PAD,
+    "prefetch": f"A DataLoader loads ahead by itself. {_RUN}",
+    "ragged_batch": _PAD,
+    "random_split": _SPLIT,
+    "rebatch": "Write .unbatch().batch(n).",
+    "reduce": "Loop over the dataset, or over DataLoader(ds).",
+    "remove_columns": _MAP,
+    "rename": _MAP,
+    "rename_column": _MAP,
+    "rename_columns": _MAP,
+    "sample_from_datasets": _MIX,
+    "save": _KEEP,
+    "scan": "Loop over the dataset, or over DataLoader(ds).",
+    "select": "Write ds[indices], ds[start:stop] or ds[mask].",
+    "select_columns": _MAP,
+    "set_format": _NUMPY,
+    "set_transform": "Write .map(f).",
+    "shard": "Write DataLoader(ds, shard=(index, count)), or ds[index::count].",
+    "slice": "Write ds[start:stop].",
+    "snapshot": _KEEP,
+    "sort": "Write ds[np.argsort(keys)].",
+    "source": "Write Dataset.from_source(source).",
+    "state_dict": _STATE,
+    "take_while": "Write .take(n), or leave the loop with break.",
+    "to_dict": "Iterate over it: list(ds).",
+    "to_iter_dataset": "Write DataLoader(ds).",
+    "to_iterable_dataset": "Write DataLoader(ds).",
+    "to_list": "Write list(ds).",
+    "to_pandas": "Iterate over it: list(ds).",
+    "train_test_split": _SPLIT,
+    "window": "Write .batch(n) for runs of records, .shuffle(window=n) to shuffle within them.",
+    "with_format": _NUMPY,
+    "with_options": _RUN,
+    "with_transform": "Write .map(f).",
+}
+
+_CHAIN = "The dataset says it, as a stage."
+
+LOADER = {
+    "batch_size": f"{_CHAIN} loader.dataset shows the chain.",
+    "get_state": _STATE,
+    "load_state_dict": _STATE,
+    "num_workers": "loader.stats() says which engine runs, and with how many workers.",
+    "sampler": f"{_CHAIN} loader.dataset shows the chain.",
+    "set_epoch": "Write loader.epoch(e): the batches of epoch e.",
+    "set_state": "A position belongs to an iterator: it = iter(loader), then it.set_state(state).",
+    "state_dict": _STATE,
+}
+
+MODULE = {
+    "BatchSampler": "Write Dataset.from_source(data).batch(n).",
+    "ConcatDataset": "Write Dataset.concatenate(a, b).",
+    "IterDataset": _ITERABLE,
+    "IterableDataset": _ITERABLE,
+    "MapDataset": "Write Dataset.from_source(source).",
+    "RandomSampler": "Write Dataset.from_source(data).shuffle(seed).",
+    "Subset": "Write Dataset.from_source(data)[indices].",
+    "TensorDataset": "Write Dataset.from_arrays(x, y).",
+    "concatenate_datasets": "Write Dataset.concatenate(a, b).",
+    "default_collate": ".batch(n) stacks records; collate_fn= replaces it.",
+    "interleave_datasets": _MIX,
+    "load_dataset": "Dataset.from_source(datasets.load_dataset(...)) takes it.",
+    "random_split": _SPLIT,
+}
+
+_LEAVE = "Leave it out"
+_SEED = "Write seed=0, or another number: draws and orders depend on the seed alone."
+_ORDER = (
+    "The dataset says the order: .shuffle(seed), ds[indices] (any order, with repeats), or "
+    "Dataset.mix([a, b], weights) for proportions."
+)
+_WORKERS = "Workers are an option of running: DataLoader(ds, num_workers=...)."
+_DROP = "Write drop_remainder=True."
+_WHOLE = (
+    "takes a seed and no buffer size: the whole dataset is shuffled, in no memory. Write "
+    ".shuffle(seed=0), or .shuffle(seed=0, window=n) to stay within runs of n records."
+)
+
+KEYWORDS = {
+    "batch_sampler": _ORDER,
+    "buffer_size": f"{_LEAVE}: .shuffle {_WHOLE}",
+    "collate_fn": "Write Dataset.from_source(data).batch(n, collate_fn=f).",
+    "count": "Write .take(n), .skip(n) or .repeat(num_epochs).",
+    "data_source": "Write DataLoader(dataset), where Dataset.from_source(data) makes one.",
+    "deterministic": f"{_LEAVE}: the order never depends on workers.",
+    "device": "Write DataLoader(ds, sharding=device).",
+    "drop_last": _DROP,
+    "drop_last_batch": _DROP,
+    "epochs": "Write num_epochs.",
+    "fn_kwargs": "Write .map(functools.partial(f, ...)).",
+    "function": "Write it without a name, .map(f).",
+    "generator": _SEED,
+    "in_order": f"{_LEAVE}: batches always come in order.",
+    "input_columns": "f gets the whole record, such as a dict.",
+    "map_func": "Write it without a name, .map(f).",
+    "multiprocessing_context": 'Write engine="processes".',
+    "n": "Write batch_size, or the number alone: .batch(32).",
+    "num_parallel_calls": _WORKERS,
+    "num_proc": _WORKERS,
+    "num_threads": 'Write engine="threads", num_workers=...',
+    "operations": "Write Dataset.from_source(data).apply([...]), and DataLoader of that.",
+    "padded_shapes": _PAD,
+    "padding_values": "Write pad_value.",
+    "persistent_workers": f"{_LEAVE}: loader.close() is what stops the workers.",
+    "pin_memory": f"{_LEAVE}; sharding=jax.devices()[0] puts batches on a device ahead of use.",
+    "pin_memory_device": f"{_LEAVE}; sharding=jax.devices()[0] puts batches on a device.",
+    "predicate": "Write it without a name, .filter(f).",
+    "prefetch_factor": "Write prefetch=n, the batches kept ready by all workers together.",
+    "random_seed": "Write seed.",
+    "random_state": "Write seed.",
+    "read_options": "Write num_workers=... and prefetch=...",
+    "remove_columns": "Return the leaves to keep: .map(f) replaces the record.",
+    "reshuffle_each_iteration": f"{_LEAVE}: every epoch has an order of its own.",
+    "rng": _SEED,
+    "sampler": _ORDER,
+    "shard_options": "Write shard=(index, count).",
+    "timeout": f"{_LEAVE}: the failure of a worker reaches the loop by itself.",
+    "transforms": "Write transform=f, a function of a batch, or put .map(f) into the dataset.",
+    "with_indices": "Write .map_with_index(f), where f(index, element).",
+    "worker_buffer_size": "Write prefetch=n, the batches kept ready by all workers together.",
+    "worker_count": "Write num_workers.",
+    "worker_init_fn": (
+        f"{_LEAVE}: random numbers belong to records (.random_map), and what a function needs it "
+        "can set up when it is first called."
+    ),
+}
+
+IN = {  # what a word means depends on where it stands
+    ("batch", "batch_sampler"): _ORDER,
+    (
+        "filter",
+        "batch_size",
+    ): f"{_LEAVE}: batched=True gets runs of records, and loaderx cuts them.",
+    ("filter", "function"): "Write it without a name, .filter(f).",
+    ("map", "batch_size"): f"{_LEAVE}: batched=True gets runs of records, and loaderx cuts them.",
+    ("repeat", "count"): "Write num_epochs, or the number alone: .repeat(3).",
+    ("repeat", "epochs"): "Write num_epochs, or the number alone: .repeat(3).",
+    ("shuffle", "seed"): f".shuffle {_WHOLE}",
+    ("skip", "count"): "Write n, or the number alone: .skip(10).",
+    ("take", "count"): "Write n, or the number alone: .take(10).",
+    ("__init__", "positional"): "Arguments have names: DataLoader(dataset, batch_size=32).",
+    ("shuffle", "positional"): f".shuffle {_WHOLE}",
+    ("batch", "positional"): "Options have names: .batch(32, drop_remainder=True).",
+    ("mix", "positional"): _MIX,
+    ("split", "test_size"): _SPLIT,
+}
+
+
+def attribute_error(kind: str, words: dict[str, str], name: str, obj: Any) -> AttributeError:
+    """For a name that ``obj`` does not have; Python adds "Did you mean" from ``obj`` itself."""
+    text = f"{kind} has no attribute {name!r}"
+    if name in words:
+        text += f". {words[name]}"
+    return AttributeError(text, name=name, obj=obj)
+
+
+def advised(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; arguments that it does not take are an error that says what to write."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            # No frame below this one: the function never began, its arguments did not fit.
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise ArgumentTypeError(_explain(function, str(error))) from None
+
+    return call
+
+
+def _explain(function: Callable[..., Any], problem: str) -> str:
+    name = function.__name__
+    found = re.search(r"(?:unexpected keyword argument|values for argument) '(\w+)'", problem)
+    word = found[1] if found else "positional" if "positional argument" in problem else ""
+    advice = IN.get((name, word)) or KEYWORDS.get(word)
+    if advice is None:
+        code = function.__code__
+        takes = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        advice = f"It takes {', '.join(one for one in takes if one != 'self')}."
+    return f"{problem.replace('.__init__()', '()').rstrip('.')}. {advice}"
+
+
+if TYPE_CHECKING:
+    # A type checker would believe that every name exists, and knows one static method only.
+    DatasetType = type
+    joins = staticmethod
+else:
+
+    class DatasetType(type):
+        """The class of `Dataset`: advice for names that it, or a dataset, does not have."""
+
+        def __init__(cls, name, bases, namespace):
+            super().__init__(name, bases, namespace)
+
+            def of_instance(self, name):
+                raise attribute_error(f"a {cls.__name__}", DATASET, name, self)
+
+            cls.__getattr__ = of_instance
+
+        def __getattr__(cls, name):
+            raise attribute_error(cls.__name__, DATASET, name, cls)
+
+    class joins(staticmethod):  # noqa: N801 (a decorator)
+        """A static method that joins datasets: on a dataset, it would forget that one."""
+
+        def __get__(self, instance, owner=None):
+            function = super().__get__(instance, owner)
+            return function if instance is None else functools.partial(_refuse, function.__name__)
+
+
+def _refuse(name: str, *datasets: Any, **options: Any) -> None:
+    raise ArgumentTypeError(
+        f"`{name}` stands on the class, and all datasets in it: Dataset.{name}([a, b]), not "
+        f"a.{name}(b)."
+    )

@@ -1,0 +1,28 @@
+"""Is this folder ours alone?  PyPI's ``loaderx`` is another project, and installs into it, too."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from loaderx.errors import LoaderxWarning
+
+_THEIRS = "dataloader.py"  # a module of that project; there is none of this name here
+
+
+def problem() -> str | None:
+    """What is wrong with the installation, and what to do; None if nothing is."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if not os.path.exists(os.path.join(folder, _THEIRS)):  # microseconds; metadata takes far longer
+        return None
+    return (
+        f"{folder} also holds files of another package: PyPI's 'loaderx' is an unrelated project "
+        "with the same import name, and each overwrites files of the other. Write: "
+        "pip uninstall loaderx loaderx-jax, then install loaderx-jax again."
+    )
+
+
+def warn_if_mixed() -> None:
+    text = problem()
+    if text is not None:
+        warnings.warn(text, LoaderxWarning, stacklevel=3)

@@ -1,0 +1,153 @@
+"""Tables: pandas and polars frames, pyarrow tables, and their columns.
+
+A frame is a dict of its columns.  Nothing here imports these libraries: a frame is known by the
+attributes of its class.  Numbers, bools and times keep their dtype, and their memory where the
+frame can lend it; text is an object array of str.  Lists of one length are rows of a matrix, others
+are arrays that differ from record to record.  Missing values have no place in an array, so they are
+refused, except NaN and NaT where the column has them itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.tree import Array, Tree, as_array, flatten
+
+
+def is_frame(obj: Any) -> bool:
+    """Is it a table of columns?"""
+    kind = type(obj)  # asking the object could start a query
+    pandas = hasattr(kind, "iloc") and hasattr(kind, "columns")
+    polars = hasattr(kind, "get_columns") or hasattr(kind, "collect_schema")
+    return pandas or polars or hasattr(kind, "itercolumns") or hasattr(kind, "__dataframe__")
+
+
+def is_column(obj: Any) -> bool:
+    """Is it one column of a table?"""
+    kind = type(obj)
+    counts = hasattr(kind, "null_count") or hasattr(kind, "isna")
+    return counts and hasattr(kind, "to_numpy") and not is_frame(obj)
+
+
+def without_frames(tree: Tree) -> tuple[Tree, bool]:
+    """The tree with arrays in place of frames and columns; does the length of some records differ?
+
+    Where it does, the array is one of objects, each a read-only array.
+    """
+    leaves, structure = flatten(tree)
+    if not any(is_frame(leaf) or is_column(leaf) for leaf in leaves):
+        return tree, False
+    paths = structure.paths()
+    found = [_replaced(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
+    return structure.build(leaf for leaf, _ in found), any(ragged for _, ragged in found)
+
+
+def _replaced(leaf: Any, path: str) -> tuple[Tree, bool]:
+    if is_column(leaf):
+        return _array(leaf, path or "column")
+    if not is_frame(leaf):
+        return leaf, False
+    columns = _columns(leaf)
+    arrays = {name: _array(column, str(name)) for name, column in columns.items()}
+    tree = {name: array for name, (array, _) in arrays.items()}
+    return tree, any(ragged for _, ragged in arrays.values())
+
+
+def _columns(frame: Any) -> dict[Any, Any]:
+    kind = type(frame)
+    if hasattr(kind, "compute") or hasattr(kind, "collect"):
+        end = "compute" if hasattr(kind, "compute") else "collect"
+        raise ArgumentTypeError(
+            f"a {kind.__name__} is a query, not yet a table: call .{end}() first."
+        )
+    if hasattr(kind, "iloc"):  # pandas
+        names, columns = list(frame.columns), [frame.iloc[:, i] for i in range(frame.shape[1])]
+    elif hasattr(kind, "get_columns"):  # polars
+        columns = frame.get_columns()
+        names = [column.name for column in columns]
+    elif hasattr(kind, "itercolumns"):  # pyarrow
+        names, columns = list(frame.column_names), list(frame.itercolumns())
+    else:
+        raise ArgumentTypeError(
+            f"loaderx reads tables of pandas, polars and pyarrow, not {kind.__module__}."
+            f"{kind.__name__}. Give its columns as arrays: Dataset.from_arrays(x=..., y=...)."
+        )
+    for number, name in enumerate(names):
+        if not isinstance(name, (str, int)):
+            raise ArgumentTypeError(
+                f"the name of column {number} is {name!r}; it becomes the name of a leaf, which is "
+                "a string. Rename the columns first."
+            )
+        if name in names[:number]:
+            raise ArgumentError(f"two columns have the name {name!r}. Rename one of them.")
+    return dict(zip(names, columns, strict=True))
+
+
+def _array(column: Any, name: str) -> tuple[Array, bool]:
+    """A column as an array, and whether its cells are arrays of their own."""
+    dtype: Any = getattr(column, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if isinstance(dtype, np.dtype) and kind != "O":  # pandas, over a NumPy array
+        return np.asarray(column.to_numpy()), False
+    _check_missing(column, name)
+    if getattr(dtype, "fields", None):  # polars would drop the names
+        raise ArgumentTypeError(
+            f'column "{name}" holds records of several fields ({dtype}). Unnest it first.'
+        )
+    if hasattr(column, "num_chunks") and column.num_chunks == 1:  # pyarrow copies several into one
+        column = column.chunk(0)
+    if hasattr(dtype, "numpy_dtype") and kind in "biufcmM":  # pandas, with a mask or over arrow
+        values = column.to_numpy(dtype=dtype.numpy_dtype)
+    elif kind == "M":  # pandas, with a time zone: as UTC
+        values = column.to_numpy(dtype=f"datetime64[{dtype.unit}]")
+    elif hasattr(column, "type"):  # pyarrow
+        values = column.to_numpy(zero_copy_only=False)
+    else:
+        values = column.to_numpy()
+    return _of_objects(values, name) if values.dtype == object else (values, False)
+
+
+def _check_missing(column: Any, name: str) -> None:
+    if hasattr(column, "null_count"):
+        count = column.null_count() if callable(column.null_count) else column.null_count
+    else:
+        count = column.isna().sum()
+    if count:
+        raise ArgumentError(
+            f'column "{name}" has {int(count)} missing values, which arrays cannot hold. Fill them '
+            "in, or drop those rows, before the table is given to loaderx."
+        )
+
+
+def _of_objects(values: Array, name: str) -> tuple[Array, bool]:
+    kinds = set(map(type, values))
+    if all(issubclass(kind, (str, bytes)) for kind in kinds):
+        return values, False
+    if not all(issubclass(kind, (list, np.ndarray)) for kind in kinds):
+        listed = ", ".join(sorted(kind.__name__ for kind in kinds)[:3])
+        raise ArgumentTypeError(
+            f'column "{name}" holds objects ({listed}) that are neither numbers, times, text nor '
+            "lists of them. Convert it first, or leave it out. A list of records may hold any "
+            "object: Dataset.from_source(list)."
+        )
+    cells = [_cell(value, name) for value in values]
+    looks = {(cell.shape, cell.dtype) for cell in cells}
+    if len(looks) == 1:
+        return np.stack(cells), False
+    out = np.empty(len(cells), object)
+    out[:] = cells
+    return out, True
+
+
+def _cell(value: Any, name: str) -> Array:
+    array = as_array(value).view()
+    if array.dtype == object and not all(isinstance(one, (str, bytes)) for one in array.flat):
+        raise ArgumentTypeError(
+            f'column "{name}" holds lists of other things than numbers or text. Convert it first, '
+            "or leave it out."
+        )
+    array.flags.writeable = False  # an in-place `map` must not change the data
+    return array

@@ -1,0 +1,35 @@
+"""What a batched function returns where rows differ in length, as tokenizers do: lists of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from loaderx.tree import Tree
+
+
+def records_of(tree: Tree, count: int) -> list[Any] | None:
+    """The records of a tree of columns: arrays of ``count`` rows, or lists of as many items.
+
+    None if a leaf is neither.
+    """
+    if isinstance(tree, list):
+        return tree if len(tree) == count else None
+    if isinstance(tree, np.ndarray):
+        return list(tree) if tree.ndim and len(tree) == count else None
+    if isinstance(tree, Mapping):
+        columns = [records_of(value, count) for value in tree.values()]
+        found = [column for column in columns if column is not None]
+        if not columns or len(found) < len(columns):
+            return None
+        return [dict(zip(tree, row, strict=True)) for row in zip(*found, strict=True)]
+    if isinstance(tree, tuple):
+        columns = [records_of(value, count) for value in tree]
+        found = [column for column in columns if column is not None]
+        if not columns or len(found) < len(columns):
+            return None
+        rows = zip(*found, strict=True)
+        return [type(tree)(*row) if hasattr(tree, "_fields") else row for row in rows]
+    return None
