@@ -42,6 +42,7 @@ def test_the_leak():
         lambda: SHUFFLED.repeat(2).take(150).repeat(2),
         lambda: SHUFFLED.filter(even).take(20).repeat(),
         lambda: DATA.shuffle(window=30).take(80).repeat(),
+        lambda: DATA.shuffle(window=20).filter(even).take(20).repeat(),
         lambda: Dataset.concatenate([SHUFFLED.take(80), DATA]).repeat(),
         lambda: Dataset.mix([SHUFFLED.take(80), DATA], stop="repeat"),
         lambda: Dataset.zip([SHUFFLED, SHUFFLED]).take(80).repeat(),
@@ -71,6 +72,8 @@ def test_a_part_of_an_order_that_changes(make):
         lambda: DATA.take(80).shuffle(seed=0).repeat(),
         lambda: DATA.split(0.8, 0.2)[0].shuffle().batch(4).repeat(),
         lambda: DATA.shuffle(window=20).take(80).repeat(),  # whole windows
+        lambda: DATA.shuffle(window=20).map(np.negative)[20:60].repeat(),
+        lambda: DATA.shuffle(window=30).skip(60).repeat(),
         lambda: Dataset.mix([SHUFFLED.repeat(), DATA.repeat()]).take(80),
         lambda: Dataset.mix([SHUFFLED, DATA.take(50)], stop="repeat"),
     ],

@@ -7,6 +7,8 @@ import warnings
 from loaderx.chain.base import Node
 from loaderx.chain.joined import Mixed
 from loaderx.chain.moves import Picked, Repeated, Shuffled, Sliced, WindowShuffled
+from loaderx.chain.rules import Seeded
+from loaderx.chain.transforms import Transformed
 from loaderx.errors import LoaderxWarning
 
 
@@ -38,7 +40,7 @@ def _changing_parts(node: Node) -> list[tuple[Node, Node]]:
     if _is_part(node):
         for below in node.inputs[0].below():
             if isinstance(below, Shuffled) or (
-                isinstance(below, WindowShuffled) and _cuts_windows(node, below.window)
+                isinstance(below, WindowShuffled) and _cuts_windows(node, below)
             ):
                 return [(node, below)]
     return [found for each in node.inputs for found in _changing_parts(each)]
@@ -54,10 +56,16 @@ def _is_part(node: Node) -> bool:
     return not (node.batched and (node.start, node.step) == (0, 1))
 
 
-def _cuts_windows(node: Node, window: int) -> bool:
+def _cuts_windows(node: Node, shuffle: WindowShuffled) -> bool:
     """Does a part begin or end within a window, whose records change places?"""
-    if not isinstance(node, Sliced) or node.step != 1 or node.batched:
+    if not isinstance(node, Sliced) or node.step != 1:
         return True
-    stop = None if node.count is None else node.start + node.count
-    at_end = stop is None or stop == node.input.length
-    return bool(node.start % window) or not (at_end or stop % window == 0)  # type: ignore[operator]
+    stage: Node = node.input
+    while stage is not shuffle:
+        if not isinstance(stage, (Transformed, Seeded)):
+            return True  # the records stand in other places
+        stage = stage.input
+    ends = [node.start]
+    if node.count is not None and node.start + node.count != node.input.length:
+        ends.append(node.start + node.count)
+    return any(end % shuffle.window for end in ends)
