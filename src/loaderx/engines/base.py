@@ -16,12 +16,26 @@ from typing import Any, Protocol
 from loaderx.memory import Lend
 
 
+class Timing:
+    """How long each stage of an element took.
+
+    ``weight`` is how many elements it stands for; 0 for the first that a worker makes, which stands
+    for itself alone.
+    """
+
+    __slots__ = ("stages", "weight")
+
+    def __init__(self, stages: dict[str, float], weight: int) -> None:
+        self.stages = stages
+        self.weight = weight
+
+
 class Noted:
     """An element with something to tell about its making, for the statistics."""
 
     __slots__ = ("replaced", "times", "value")
 
-    def __init__(self, value: Any, replaced: int, times: dict[str, float] | None) -> None:
+    def __init__(self, value: Any, replaced: int, times: Timing | None) -> None:
         self.value = value
         self.replaced = replaced
         self.times = times
@@ -86,6 +100,18 @@ class BareWorkshop:
 
     def close(self) -> None:
         """There is nothing to stop."""
+
+
+def workers_of(engine: str) -> float:
+    """The workers of an engine by the name that `Run.describe` gives it; infinity if unknown.
+
+    >>> workers_of("threads(4)"), workers_of("inline")
+    (4, 0)
+    """
+    if engine == "inline":
+        return 0
+    number = engine[engine.find("(") + 1 : -1]
+    return int(number) if number.isdecimal() else float("inf")
 
 
 def cores() -> int:

@@ -6,19 +6,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop
 from loaderx.errors import ArgumentError, LoaderxError, StateError, check_int
 from loaderx.loader.checkpoint import Checkpointable
-from loaderx.loader.position import epoch_of, rows_before
+from loaderx.loader.position import epoch_end, rows_before, whole_epoch_of
 from loaderx.loader.state import make_state, read_state
-from loaderx.loader.stats import Counters
+from loaderx.loader.stats import Counters, EpochCounters
 
 T = TypeVar("T")
 
-_counting = threading.RLock()  # a finaliser may count while another iterator is counted
+Mark: TypeAlias = tuple[float, int, float]
+"""When a batch was handed out, the step after it, and the time waited since the last count."""
+
+counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
@@ -43,6 +46,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
+        self._in_epoch: EpochCounters | None = None  # what is counted for the epoch of this step
+        self._epoch_end: float = 0  # the step at which to look whether another epoch begins
         self._run: Run | None = None
         self._next: Any = self._open
         self._lock = threading.RLock()  # threads may share an iterator; closing does not wait
@@ -63,6 +68,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 element = self._note(element)
             self._last = now = perf_counter()
             self._waited += now - begun
+            if self._position >= self._epoch_end:
+                self._turn_epoch()
         return element  # type: ignore[no-any-return]
 
     def _open(self) -> Any:
@@ -70,6 +77,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = self._start()
+        self._turn_epoch()
         self._next = self._run.next
         return self._next()
 
@@ -83,6 +91,17 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 "function that knows it, say), and only the iterator itself can be iterated."
             )
         return self._workshop
+
+    def _turn_epoch(self) -> None:
+        """From here on batches may count for another epoch."""
+        if self._in_epoch is not None and self._position >= self._steps.stop:
+            self._epoch_end = float("inf")
+            return
+        number = self.epoch
+        if self._in_epoch is None or self._in_epoch.epoch != number:
+            self._count()
+            self._in_epoch = EpochCounters(number)
+        self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
 
     def _rows_between(self, start: int, stop: int) -> int:
         """Records in the batches from a step to another."""
@@ -102,22 +121,23 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if run is not None:
             run.close()
 
-    def _count(self) -> None:
+    def _count(self, until: Mark | None = None) -> None:
         """Brings the statistics up to date; another thread may ask for them meanwhile."""
-        with _counting:
+        with counting:
             run = self._run
             if run is None:
                 return
             since, start = self._counted
-            last, position, waited = self._last, self._position, self._waited
+            last, position, waited = until or (self._last, self._position, self._waited)
+            if until and position <= start:
+                return  # somebody has asked since, and it is counted
             self._counted = (last, position)
-            counters = self._counters
-            counters.seconds += max(last - since, waited)
-            counters.waited += waited
             self._waited -= waited
-            counters.batches += position - start
-            counters.records += self._rows_between(start, position)
-            counters.engine, counters.reason = run.describe()
+            self._counters.engine, self._counters.reason = run.describe()
+            if self._in_epoch is not None:
+                records = self._rows_between(start, position)
+                seconds = max(last - since, waited)
+                self._counters.add(self._in_epoch, position - start, records, seconds, waited)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""
@@ -140,11 +160,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     @property
     def epoch(self) -> int:
         """The epoch that the next step belongs to."""
-        length = self._base.length
-        if not length:
-            return epoch_of(self._base, self._position)
-        whole, inside = divmod(self._position, length)
-        return whole * (epoch_of(self._base, length - 1) + 1) + epoch_of(self._base, inside)
+        return whole_epoch_of(self._base, self._position)
 
     def seek(self, step: int) -> None:
         """Goes to a step; the next element handed out is that one."""

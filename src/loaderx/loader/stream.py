@@ -10,11 +10,11 @@ from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
-from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.engines.base import Noted, Run, Timing, Workshop
 from loaderx.errors import ArgumentError, ChainError, RecordError, check_int
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.iterator import LoaderIterator, Mark
 from loaderx.loader.state import make_stream_state, read_stream_state
-from loaderx.loader.stats import Counters
+from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import EngineSupply, UnitWork
 from loaderx.plan.streams import Reading, StreamPlan
 
@@ -162,11 +162,11 @@ class StreamRun:
     def _noted(self, batch: Any) -> Noted:
         reading, noted = self._reading, self._supply.noted
         for each in noted:
-            reading.add(each.replaced, each.times or {})
+            reading.add(each.replaced, each.times.stages if each.times else {})
         noted.clear()
         replaced, times = reading.replaced, reading.times
         reading.replaced, reading.times = 0, {}
-        return Noted(batch, replaced, times)
+        return Noted(batch, replaced, Timing(times, 1))
 
     def position(self, step: int) -> Position:
         """Where the stream stands before a step."""
@@ -209,9 +209,11 @@ class StreamIterator(LoaderIterator[T]):
         self._saved: Position | None = None  # where to begin; None: at the beginning
         self._fresh = False
         self._reported = 0
+        self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def _start(self) -> Run:
         self._batches = batches = self._begin()
+        self._mark = (self._last, self._position, 0.0)
         return batches if self._place is None else self._place(batches)
 
     def _begin(self) -> StreamRun:
@@ -238,6 +240,21 @@ class StreamIterator(LoaderIterator[T]):
         rows = self._batches.rows_before(stop)
         fresh, self._reported = rows - self._reported, rows
         return fresh
+
+    def _turn_epoch(self) -> None:
+        """Where epochs end is seen when the first batch of the next has been cut: look each time.
+
+        Up to the first batch, the position is that of the epoch that begins.
+        """
+        number = self.epoch
+        if self._in_epoch is None or self._in_epoch.epoch != number:
+            if self._in_epoch is not None:
+                self._count(self._mark)
+            self._in_epoch = EpochCounters(number)
+        self._mark = (self._last, self._position, self._waited)
+        first, stop = self._passes
+        is_one = stop == first + 1 and not self._setup.repeats_records
+        self._epoch_end = float("inf") if is_one else self._position + 1
 
     def _here(self) -> Position:
         """The position of the next batch to be handed out."""
