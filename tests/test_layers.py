@@ -27,7 +27,7 @@ LAYERS = [
     {"chain"},
     {"sources", "order", "stages"},
     {"memory", "rng", "tree"},
-    {"errors", "frozen"},
+    {"errors", "frozen", "given"},
 ]
 
 

@@ -11,6 +11,7 @@ too, and then the pages that were written are the worker's own.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import marshal
 import mmap
@@ -19,7 +20,7 @@ import pickle
 import struct
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -28,6 +29,7 @@ import numpy as np
 from loaderx.engines.base import Work
 from loaderx.engines.processes.wire import map_file, shared_file
 from loaderx.errors import FileError, LoaderxError
+from loaderx.given import Given
 from loaderx.tree import Array
 
 OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
@@ -98,15 +100,30 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer]) -> bytes:
     try:
         return _pickled(work, buffers)
     except Exception as error:
-        culprit = _culprit(work)
+        buffers.clear()
+        given = _given(work)
+        with contextlib.suppress(Exception):
+            return _pickled(work, buffers, given)
+        buffers.clear()
         raise ShippingError(
-            f"{culprit} cannot be sent to worker processes: {type(error).__name__}: {error}. "
-            "Make what cannot be pickled (an open file, a lock, a connection) inside the function "
-            "when it is first needed, or use engine='threads'."
+            f"{_culprit(work, given)} cannot be sent to worker processes: "
+            f"{type(error).__name__}: {error}. Make what cannot be pickled (an open file, a lock, "
+            "a connection) when it is first needed, not in __init__; or leave it out in "
+            "__getstate__; or use engine='threads'."
         ) from error
 
 
-def _pickled(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
+def _given(work: Work) -> list[Given]:
+    """How the user's objects were before their first use."""
+    found = (
+        getattr(holder, "given", None)
+        for _, part in work.parts()
+        for holder in (part, getattr(part, "function", None))
+    )
+    return [given for given in found if given is not None]
+
+
+def _pickled(value: Any, buffers: list[pickle.PickleBuffer], given: Sequence[Given] = ()) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < OUT_OF_BAND:
             return True  # in the pickle
@@ -114,21 +131,37 @@ def _pickled(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
         return False
 
     out = io.BytesIO()
-    _Pickler(out, protocol=5, buffer_callback=keep).dump(value)
+    pickler = _Pickler(out, protocol=5, buffer_callback=keep)
+    pickler.given = given
+    pickler.dump(value)
     return out.getvalue()
 
 
-def _culprit(work: Work) -> str:
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        _pickled(value, [])
+    except Exception:
+        return False
+    return True
+
+
+def _culprit(work: Work, given: Sequence[Given]) -> str:
     for name, part in work.parts():
         try:
-            _pickled(part, [])
+            _pickled(part, [], given)
         except Exception:
             return name
     return "the dataset"
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    given: Sequence[Given] = ()
+
     def reducer_override(self, value: Any) -> Any:
+        for given in self.given:
+            state = given.state(value, _can_be_pickled)
+            if state is not None:
+                return _with_state(value, state)
         if type(value) in (np.ndarray, np.memmap):
             if value.nbytes >= OUT_OF_BAND and not value.dtype.hasobject:
                 reduced = _reduce_mapped(value)
@@ -139,6 +172,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
             return _open_h5py, (os.path.abspath(value.file.filename), value.name)
         return super().reducer_override(value)
+
+
+def _with_state(value: Any, state: dict[str, Any]) -> Any:
+    """An object as pickle would reduce it, with other attributes."""
+    make, arguments, found, *items = value.__reduce_ex__(5)
+    slots = found[1] if isinstance(found, tuple) else None
+    return make, arguments, state if slots is None else (state, slots), *items
 
 
 def _is_flat_bytes(array: Array) -> bool:
