@@ -28,7 +28,7 @@ LAYERS = [
     {"sources", "order", "stages"},
     {"memory", "rng", "tree"},
     {"hints", "installed"},
-    {"errors", "frozen"},
+    {"errors", "frozen", "given"},
 ]
 
 

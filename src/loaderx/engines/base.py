@@ -22,13 +22,27 @@ from loaderx.errors import LoaderxError
 from loaderx.memory import Lend
 
 
+class Timing:
+    """How long each stage of an element took.
+
+    ``weight`` is how many elements it stands for; 0 for the first that a worker makes, which stands
+    for itself alone.
+    """
+
+    __slots__ = ("stages", "weight")
+
+    def __init__(self, stages: dict[str, float], weight: int) -> None:
+        self.stages = stages
+        self.weight = weight
+
+
 class Noted:
     """An element with something to tell about its making, for the statistics."""
 
     __slots__ = ("failures", "read", "times", "value")
 
     def __init__(
-        self, value: Any, failures: Sequence[Any], times: dict[str, float] | None, read: int = 0
+        self, value: Any, failures: Sequence[Any], times: Timing | None, read: int = 0
     ) -> None:
         self.value = value
         self.failures = failures  # records that `on_error` replaced or left out
@@ -120,6 +134,18 @@ def close_generator(elements: Any) -> None:
     """
     if not getattr(elements, "gi_running", False) and hasattr(elements, "close"):
         elements.close()
+
+
+def workers_of(engine: str) -> float:
+    """The workers of an engine by the name that `Run.describe` gives it; infinity if unknown.
+
+    >>> workers_of("threads(4)"), workers_of("inline")
+    (4, 0)
+    """
+    if engine == "inline":
+        return 0
+    number = engine[engine.find("(") + 1 : -1]
+    return int(number) if number.isdecimal() else float("inf")
 
 
 def cores() -> int:

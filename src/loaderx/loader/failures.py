@@ -63,6 +63,10 @@ class FailureLog:
         self._different: set[str] = set()  # records, as far as a limit needs to know
         self._has_warned = False
 
+    def clear(self) -> None:
+        """Counts from 0 again.  What counts against a limit stays, and so does a warning given."""
+        self.count, self.kept, self.read = 0, [], 0
+
     def add(self, failures: Sequence[Any], step: int, limit: int | None) -> None:
         """Takes failures in that have arrived with a step."""
         for index, record, stage, error in failures:

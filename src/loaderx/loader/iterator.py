@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop, interrupt
@@ -34,16 +34,19 @@ from loaderx.errors import (
 )
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
-from loaderx.loader.position import epoch_of, rows_before
+from loaderx.loader.position import epoch_end, rows_before, whole_epoch_of
 from loaderx.loader.state import make_state, read_state
-from loaderx.loader.stats import Counters
+from loaderx.loader.stats import Counters, EpochCounters
 
 T = TypeVar("T")
 
 __tracebackhide__ = hidden_by_pytest
 
+Mark: TypeAlias = tuple[float, int, float]
+"""When a batch was handed out, the step after it, and the time waited since the last count."""
+
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
-_counting = threading.RLock()  # a finaliser may count while another iterator is counted
+counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
@@ -69,6 +72,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._position = steps.start
         self._waited = 0.0
         self._told = -1  # a step whose failures are counted, though it was not handed out
+        self._in_epoch: EpochCounters | None = None  # what is counted for the epoch of this step
+        self._epoch_end: float = 0  # the step at which to look whether another epoch begins
         self._run: Run | None = None
         self._next: Any = self._open
         self._lock = threading.RLock()  # threads may share an iterator
@@ -107,6 +112,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     self._waited += now - begun
                     self._position = position + 1
                     taken = True
+                    if position + 1 >= self._epoch_end:
+                        self._turn_epoch()
                 except StopIteration:
                     self._next = self._open
                     self._end()
@@ -139,6 +146,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = run = self._start()
+        self._turn_epoch()
         self._next = run.next
         if self._closing:  # it did not see the run, which was not there yet
             interrupt(run)
@@ -154,6 +162,17 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 "function that knows it, say), and only the iterator itself can be iterated."
             )
         return self._workshop
+
+    def _turn_epoch(self) -> None:
+        """From here on batches may count for another epoch."""
+        if self._in_epoch is not None and self._position >= self._steps.stop:
+            self._epoch_end = float("inf")
+            return
+        number = self.epoch
+        if self._in_epoch is None or self._in_epoch.epoch != number:
+            self._count()
+            self._in_epoch = EpochCounters(number)
+        self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
 
     def _rows_between(self, start: int, stop: int) -> int:
         """Records in the batches from a step to another."""
@@ -176,7 +195,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             log.judge(self._records_read())  # of what came before: this step is not counted yet
         if step != self._told:
             self._told = step  # if this raises, the step will come again
-            with _counting:
+            with counting:
                 log.read += noted.read
                 log.add(failures, step, limit)
         if failures:
@@ -223,22 +242,23 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     finally:
                         self._busy = 0
 
-    def _count(self, stopped: Run | None = None) -> None:
+    def _count(self, stopped: Run | None = None, until: Mark | None = None) -> None:
         """Brings the statistics up to date; another thread may ask for them meanwhile."""
-        with _counting:
+        with counting:
             run = stopped or self._run
             if run is None:
                 return
             since, start = self._counted
-            last, position, waited = self._last, self._position, self._waited
+            last, position, waited = until or (self._last, self._position, self._waited)
+            if until and position <= start:
+                return  # somebody has asked since, and it is counted
             self._counted = (last, position)
-            counters = self._counters
-            counters.seconds += max(last - since, waited)
-            counters.waited += waited
             self._waited -= waited
-            counters.batches += position - start
-            counters.records += self._rows_between(start, position)
-            counters.engine, counters.reason = run.describe()
+            self._counters.engine, self._counters.reason = run.describe()
+            if self._in_epoch is not None:
+                records = self._rows_between(start, position)
+                seconds = max(last - since, waited)
+                self._counters.add(self._in_epoch, position - start, records, seconds, waited)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""
@@ -261,11 +281,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     @property
     def epoch(self) -> int:
         """The epoch that the next step belongs to."""
-        length = self._base.length
-        if not length:
-            return epoch_of(self._base, self._position)
-        whole, inside = divmod(self._position, length)
-        return whole * (epoch_of(self._base, length - 1) + 1) + epoch_of(self._base, inside)
+        return whole_epoch_of(self._base, self._position)
 
     def seek(self, step: int) -> None:
         """Goes to a step; the next element handed out is that one."""

@@ -24,7 +24,7 @@ from loaderx.errors import (
     check_seed,
 )
 from loaderx.hints import LOADER, advised, attribute_error
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
@@ -248,11 +248,21 @@ class DataLoader(Generic[T]):
         else:
             self._iterated = True
 
-    def stats(self) -> Stats:
-        """What has been loaded so far, how long the consumer waited, and what took the time."""
-        for iterator in self._living():
-            iterator._count()
-        return summary(self._counters, self._work.plan.order_seconds if self._work else 0.0)
+    def stats(self, *, reset: bool = False) -> Stats:
+        """What has been loaded so far, how long the consumer waited, and what took the time.
+
+        With ``reset=True`` counting begins anew afterwards: so the statistics of each epoch can be
+        logged, ``log(loader.stats(reset=True).as_dict())``.
+        """
+        reset = check_bool("reset", reset)
+        with counting:
+            for iterator in self._living():
+                iterator._count()
+            order_seconds = self._work.plan.order_seconds if self._work else 0.0
+            found = summary(self._counters, order_seconds)
+            if reset:
+                self._counters.clear(order_seconds)
+            return found
 
     def _living(self) -> list[LoaderIterator[Any]]:
         while True:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
+from loaderx.engines.base import Timing, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
+from loaderx.loader.sampling import Estimate
 from loaderx.tree import flatten
+
+KEPT_EPOCHS = 16
+SHOWN_EPOCHS = 4
+
+
+class EpochCounters:
+    """One iterator's way through one epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.clear()
+
+    def clear(self) -> None:
+        self.batches = self.records = 0
+        self.seconds = self.waited = 0.0
 
 
 class Counters:
@@ -18,22 +36,47 @@ class Counters:
         self.failures = FailureLog()
         self.waited = 0.0
         self.seconds = 0.0
-        self.sampled = 0
-        self.sampled_bytes = 0
-        self.stages: dict[str, float] = {}
-        self.is_cold: bool | None = None
+        self.worked_at_most = 0.0  # seconds that all workers together can have worked
+        self.stages = Estimate()
+        self.bytes = 0  # of batches that were timed, each for as many as it stands for
+        self.bytes_of = 0  # so many batches
+        self.order_before = 0.0  # seconds of order that an earlier `clear` has seen
+        self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
         self.engine, self.reason = "none yet", "no batch has been asked for"
 
-    def note(self, element: Any, hosts: int, times: dict[str, float] | None) -> None:
-        if times is None:
-            return
-        if self.is_cold:  # the first step of all: better than none, but not typical
-            self.sampled, self.sampled_bytes, self.stages = 0, 0, {}
-        self.is_cold = self.is_cold is None
-        self.sampled += 1
-        self.sampled_bytes += nbytes(element, hosts)
-        for stage, seconds in times.items():
-            self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+    def clear(self, order_seconds: float) -> None:
+        """Begins anew.  What is known of the engine stays."""
+        fresh = {**Counters().__dict__, "order_before": order_seconds}
+        self.failures.clear()
+        kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
+        self.__dict__.update({**fresh, **kept})
+
+    def note(self, element: Any, hosts: int, times: Timing | None) -> None:
+        if times is not None:
+            self.stages.add(times)
+            stands_for = times.weight or 1
+            self.bytes += nbytes(element, hosts) * stands_for
+            self.bytes_of += stands_for
+
+    def add(
+        self, epoch: EpochCounters, batches: int, records: int, seconds: float, waited: float
+    ) -> None:
+        """Adds what an iterator has done since it was last asked."""
+        self.seconds += seconds
+        self.waited += waited
+        self.batches += batches
+        self.records += records
+        # The caller works inside `next`; the workers all the time, at most.
+        self.worked_at_most += waited + (seconds * workers_of(self.engine) if seconds else 0.0)
+        if epoch not in self.epochs:
+            if not batches:
+                return
+            epoch.clear()  # new, or counted before the statistics began anew
+            self.epochs.append(epoch)
+        epoch.seconds += seconds
+        epoch.waited += waited
+        epoch.batches += batches
+        epoch.records += records
 
 
 def nbytes(element: Any, hosts: int) -> int:
@@ -45,18 +88,47 @@ def nbytes(element: Any, hosts: int) -> int:
     return total
 
 
+class EpochStats(Frozen):
+    """One iterator's way through one epoch: a row of `Stats.epochs`.
+
+    Attributes:
+        epoch: its number.
+        batches: elements handed out in it.
+        records: records in them.
+        seconds: time from the end of the epoch before, or the first ``next``, to its last batch.
+        waited_s: time that the consumer spent in ``next``.
+    """
+
+    epoch: int
+    batches: int
+    records: int
+    seconds: float
+    waited_s: float
+
+
 class Stats(Frozen):
     """What `DataLoader.stats` returns.  Times are in seconds.
+
+    >>> from loaderx import DataLoader, Dataset
+    >>> loader = DataLoader(Dataset.range(10).batch(4), engine="inline")
+    >>> batches = list(loader)
+    >>> loader.stats().records
+    10
+    >>> [row["batches"] for row in loader.stats().as_dict()["epochs"]]
+    [3]
 
     Attributes:
         batches: elements handed out, over all iterators of the loader.
         records: records in them; on several hosts, those that this one has loaded.
-        bytes: bytes of these records, from one batch in 64.
+        bytes: bytes of these records, estimated from the batches that were timed.
         seconds: time from the first ``next`` to the last, iterator by iterator.
         waited_s: time that the consumer spent in ``next``.
         replaced: records that `on_error` replaced, or left out of a stream.
         failures: the first 1,000 of them: index, stage, error, step (see `Failure`).
-        stage_s: time spent per stage, all workers together, from one batch in 64.
+        timed: batches that were timed stage by stage.  Slow batches all are, fast ones one in 64.
+        stage_s: time spent per stage, all workers together: measured if all batches were timed,
+            else estimated.  Never more than passed.
+        epochs: the last 16 epochs, each iterator's own.
         engine: the engine that ran last.
         reason: why that one.
     """
@@ -68,40 +140,133 @@ class Stats(Frozen):
     waited_s: float
     replaced: int
     failures: tuple[Failure, ...]
+    timed: int
     stage_s: dict[str, float]
+    epochs: tuple[EpochStats, ...]
     engine: str
     reason: str
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
+        made: dict[str, Any] = _plain(self)
+        return made
+
     def __str__(self) -> str:
+        lines = [f"{name}: {text}" if name else text for name, text in self._summary()]
+        if self.stage_s:
+            lines.append(self._how_timed())
+            lines += [f"  {time:>11}  {stage}" for stage, time in self._stage_times()]
+        rows = self._epoch_rows()
+        if rows:
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines += [
+                "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+                for row in rows
+            ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape  # for notebooks only
+
+        parts = [_table(([name or "loaded", text] for name, text in self._summary()), escape)]
+        if self.stage_s:
+            parts.append(f"<p>{escape(self._how_timed())}</p>")
+            times = ([stage, time] for stage, time in self._stage_times())
+            parts.append(_table(times, escape))
+        rows = self._epoch_rows()
+        if rows:
+            parts.append(_table(rows, escape, head=True))
+        return "".join(parts)
+
+    def _summary(self) -> list[tuple[str, str]]:
+        """Names and values of what is said in one line each."""
+        about = self._about
         share = self.waited_s / self.seconds if self.seconds else 0.0
         lines = [
-            f"{self.batches:,} batches, {self.records:,} records, {self.bytes / 1e6:,.1f} MB "
-            f"in {self.seconds:.3f} s",
-            f"waited for data: {self.waited_s:.3f} s ({share:.1%})",
-            f"engine: {self.engine} ({self.reason})",
+            (
+                "",
+                f"{self.batches:,} batches, {self.records:,} records, "
+                f"{about}{self.bytes / 1e6:,.1f} MB in {self.seconds:.3f} s",
+            ),
+            ("waited for data", f"{self.waited_s:.3f} s ({share:.1%})"),
+            ("engine", f"{self.engine} ({self.reason})"),
         ]
         if self.replaced:
-            lines.append(f"records replaced or left out after errors: {self.replaced:,}")
-            lines.append(f"  the first: {self.failures[0]}")
-        lines += [f"  {seconds:9.3f} s  {stage}" for stage, seconds in self.stage_s.items()]
-        return "\n".join(lines)
+            lines.append(("records replaced or left out after errors", f"{self.replaced:,}"))
+            lines.append(("the first of them", f"{self.failures[0]}"))
+        return lines
+
+    @property
+    def _about(self) -> str:
+        return "~" if self.timed < self.batches else ""
+
+    def _how_timed(self) -> str:
+        if self.timed >= self.batches:
+            return "time per stage, all workers together:"
+        return (
+            "time per stage, all workers together (~ estimated, timed on "
+            f"{self.timed:,} of {self.batches:,} batches):"
+        )
+
+    def _stage_times(self) -> list[tuple[str, str]]:
+        # The order of records is resolved for many batches at once, and always timed.
+        return [
+            (stage, f"{'' if stage == 'order' else self._about}{seconds:.3f} s")
+            for stage, seconds in self.stage_s.items()
+        ]
+
+    def _epoch_rows(self) -> list[list[str]]:
+        """A table of the last epochs, with its head; empty if there was only one."""
+        if len(self.epochs) < 2:
+            return []
+        rows = [["epoch", "batches", "records", "seconds", "waited"]]
+        for one in self.epochs[-SHOWN_EPOCHS:]:
+            numbers = [f"{one.epoch:,}", f"{one.batches:,}", f"{one.records:,}"]
+            rows.append([*numbers, f"{one.seconds:.3f}", f"{one.waited_s:.3f}"])
+        return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Frozen):
+        return {name: _plain(getattr(value, name)) for name in value._fields}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return dict(value) if isinstance(value, dict) else value
+
+
+def _table(rows: Any, escape: Any, *, head: bool = False) -> str:
+    lines = []
+    for number, row in enumerate(rows):
+        kind = "th" if head and number == 0 else "td"
+        cells = "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"
 
 
 def summary(counters: Counters, order_seconds: float) -> Stats:
     """The counters as a person wants them."""
-    scale = counters.batches / counters.sampled if counters.sampled else 0.0
-    stages = {stage: seconds * scale for stage, seconds in counters.stages.items()}
-    if order_seconds:
-        stages = {"order": order_seconds, **stages}
+    order_s = order_seconds - counters.order_before
+    timed = counters.stages
+    stages = timed.seconds(counters.batches, max(0.0, counters.worked_at_most - order_s))
+    if order_s > 0.0:
+        stages["order"] = stages.get("order", 0.0) + order_s
+    each = counters.bytes / counters.bytes_of if counters.bytes_of else 0.0
     return Stats(
         batches=counters.batches,
         records=counters.records,
-        bytes=round(counters.sampled_bytes * scale),
+        bytes=round(each * counters.batches),
         seconds=counters.seconds,
         waited_s=counters.waited,
         replaced=counters.failures.count,
         failures=tuple(counters.failures.kept),
+        timed=min(counters.batches, timed.first + timed.timed),
         stage_s=dict(sorted(stages.items(), key=lambda item: -item[1])),
+        epochs=tuple(
+            EpochStats(one.epoch, one.batches, one.records, one.seconds, one.waited)
+            for one in counters.epochs
+        ),
         engine=counters.engine,
         reason=counters.reason,
     )

@@ -10,7 +10,7 @@ from loaderx import chain
 from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
-from loaderx.engines.base import Noted, Run, Workshop
+from loaderx.engines.base import Noted, Run, Timing, Workshop
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,9 +19,9 @@ from loaderx.errors import (
     StateError,
     check_int,
 )
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.iterator import LoaderIterator, Mark
 from loaderx.loader.state import make_stream_state, read_stream_state
-from loaderx.loader.stats import Counters
+from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import EngineSupply, UnitWork
 from loaderx.plan.streams import MANY_PASSES, Reading, StreamPlan
 
@@ -197,12 +197,12 @@ class StreamRun:
     def _noted(self, batch: Any) -> Noted:
         reading, noted = self._reading, self._supply.noted
         for each in noted:
-            reading.add(each.times or {})
+            reading.add(each.times.stages if each.times else {})
         noted.clear()
         notes, times = reading.notes, reading.times
         failures, read = notes.failures, notes.read
         notes.failures, notes.read, reading.times = [], 0, {}
-        return Noted(batch, failures, times, read)
+        return Noted(batch, failures, Timing(times, 1), read)
 
     def close(self) -> None:
         self._supply.close()
@@ -243,6 +243,7 @@ class StreamIterator(LoaderIterator[T]):
         self._saved_at = 0
         self._fresh = False
         self._reported = 0
+        self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def __len__(self) -> int:
         raise ArgumentTypeError(
@@ -253,6 +254,7 @@ class StreamIterator(LoaderIterator[T]):
     def _start(self) -> Run:
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
+        self._mark = (self._last, self._position, 0.0)
         return batches if self._place is None else self._place(batches)
 
     def _begin(self) -> StreamRun:
@@ -293,6 +295,21 @@ class StreamIterator(LoaderIterator[T]):
         rows = self._positions.rows_before(stop)
         fresh, self._reported = rows - self._reported, rows
         return fresh
+
+    def _turn_epoch(self) -> None:
+        """Where epochs end is seen when the first batch of the next has been cut: look each time.
+
+        Up to the first batch, the position is that of the epoch that begins.
+        """
+        number = self.epoch
+        if self._in_epoch is None or self._in_epoch.epoch != number:
+            if self._in_epoch is not None:
+                self._count(until=self._mark)
+            self._in_epoch = EpochCounters(number)
+        self._mark = (self._last, self._position, self._waited)
+        first, stop = self._passes
+        is_one = stop == first + 1 and not self._setup.repeats_records
+        self._epoch_end = float("inf") if is_one else self._position + 1
 
     def _here(self) -> tuple[int, Position]:
         """The step of the next batch to be handed out, and its position."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from loaderx.chain.base import Node
 from loaderx.chain.leaves import FromSource
-from loaderx.engines.base import Noted, Run, Workshop, closed_error, interrupt
+from loaderx.engines.base import Noted, Run, Timing, Workshop, closed_error, interrupt
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import parts_of
 from loaderx.memory import Lend
@@ -61,7 +61,7 @@ class UnitWork:
         leaf, lane, number = self._unit(step)
         job = TimedJob(lend)
         output = make_unit(leaf, lane, number, self.lanes, self.own, job)
-        return Noted(output, (), job.times)  # the output has its failures
+        return Noted(output, (), Timing(job.times, 1))  # the output has its failures
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
         """The units of consecutive steps."""

@@ -11,14 +11,12 @@ from loaderx.chain.leaves import FromSource
 from loaderx.chain.rules import Guarded
 from loaderx.chain.streams import Filtered, FlatMapped
 from loaderx.chain.transforms import Transformed
-from loaderx.engines.base import Noted
+from loaderx.engines.base import Noted, Timing
 from loaderx.loader.position import rows_before
+from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
 from loaderx.plan.job import Job, TimedJob
 from loaderx.plan.plan import Plan
-
-SAMPLE_MASK = 63
-"""One step in 64 is timed stage by stage: often enough to know, too rarely to be felt."""
 
 
 class PlanWork:
@@ -29,6 +27,7 @@ class PlanWork:
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
+        self._sampler = Sampler()
         self.thread_safe = all(
             below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
         )
@@ -39,24 +38,28 @@ class PlanWork:
             for step in steps:
                 yield self(step, lend)
             return
-        step, stop = steps.start, steps.stop
+        step, stop, sampler = steps.start, steps.stop, self._sampler
         while step < stop:
             yield self(step, lend)  # a timed step, or one that is not like the others
             step += 1
-            until = min(stop, (step | SAMPLE_MASK) + 1 if step & SAMPLE_MASK else step)
+            until = min(stop, step + sampler.untimed())
             if step < until:
+                sampler.skip(until - step)
                 step = yield from self.plan.stream_fast(step, until, lend)
+                sampler.skip(step - until)
 
     def __call__(self, step: int, lend: Lend) -> Any:
-        if step & SAMPLE_MASK:
+        sampler = self._sampler
+        if not sampler.is_due():
             if self._plain:
                 return self.plan.read_fast(step, lend)
             job = Job(lend)
             element = self.plan.read(step, job)
             return Noted(element, job.failures, None) if job.failures else element
-        timed = TimedJob(lend)
+        weight, timed = sampler.weight, TimedJob(lend)
         element = self.plan.read(step, timed)
-        return Noted(element, timed.failures, timed.times)
+        sampler.took(sum(timed.times.values()))
+        return Noted(element, timed.failures, Timing(timed.times, weight))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_node": None}  # a worker has no use for it

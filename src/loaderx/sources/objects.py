@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.given import Given
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
@@ -48,10 +49,11 @@ class ObjectSource:
                 "them write Dataset.from_arrays((x, y)); if each array is a record, give a list."
             )
         self._obj = obj
+        self._plain = isinstance(obj, (list, tuple, range))
+        self.given = None if self._plain else Given(obj)  # before `len`, which may open a file
         self._length = len(obj)
         if self._length == 0:
             raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
-        self._plain = isinstance(obj, (list, tuple, range))
         if thread_safe is None:
             thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
         self._thread_safe = thread_safe

@@ -8,6 +8,7 @@ from typing import Any
 
 from loaderx.errors import ArgumentTypeError
 from loaderx.frozen import Frozen
+from loaderx.given import Given
 
 
 class Function(Frozen):
@@ -15,6 +16,10 @@ class Function(Frozen):
 
     call: Callable[..., Any]
     name: str
+    given: Given | None = None
+
+    def __post_init__(self) -> None:
+        self.__dict__["given"] = Given(self.call)
 
 
 def resolve(f: Any, method: str) -> Function:

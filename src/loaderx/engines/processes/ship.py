@@ -12,6 +12,7 @@ too, and then the pages that were written are the worker's own.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import marshal
 import mmap
@@ -21,7 +22,7 @@ import struct
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -32,6 +33,7 @@ from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.wire import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import FileError, LoaderxError, LoaderxWarning, one_line
+from loaderx.given import Given
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
     Identity,
@@ -123,15 +125,36 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str]) -
     except LoaderxError:
         raise
     except Exception as error:
-        culprit = _culprit(work)
+        buffers.clear()
+        replaced.clear()
+        given = _given(work)
+        with contextlib.suppress(Exception):
+            return _pickled(work, buffers, replaced, given)
+        buffers.clear()
         raise ShippingError(
-            f"{culprit} cannot be sent to worker processes: {one_line(error)}. "
-            "Make what cannot be pickled (an open file, a lock, a connection) inside the function "
-            "when it is first needed, or use engine='threads'."
+            f"{_culprit(work, given)} cannot be sent to worker processes: "
+            f"{one_line(error)}. Make what cannot be pickled (an open file, a lock, "
+            "a connection) when it is first needed, not in __init__; or leave it out in "
+            "__getstate__; or use engine='threads'."
         ) from error
 
 
-def _pickled(value: Any, buffers: list[pickle.PickleBuffer], replaced: list[str]) -> bytes:
+def _given(work: Work) -> list[Given]:
+    """How the user's objects were before their first use."""
+    found = (
+        getattr(holder, "given", None)
+        for _, part in work.parts()
+        for holder in (part, getattr(part, "function", None))
+    )
+    return [given for given in found if given is not None]
+
+
+def _pickled(
+    value: Any,
+    buffers: list[pickle.PickleBuffer],
+    replaced: list[str],
+    given: Sequence[Given] = (),
+) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < OUT_OF_BAND:
             return True  # in the pickle
@@ -141,14 +164,23 @@ def _pickled(value: Any, buffers: list[pickle.PickleBuffer], replaced: list[str]
     out = io.BytesIO()
     pickler = _Pickler(out, protocol=5, buffer_callback=keep)
     pickler.replaced = replaced
+    pickler.given = given
     pickler.dump(value)
     return out.getvalue()
 
 
-def _culprit(work: Work) -> str:
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        _pickled(value, [], [])
+    except Exception:
+        return False
+    return True
+
+
+def _culprit(work: Work, given: Sequence[Given]) -> str:
     for name, part in work.parts():
         try:
-            _pickled(part, [], [])
+            _pickled(part, [], [], given)
         except Exception:
             return name
     return "the dataset"
@@ -157,8 +189,13 @@ def _culprit(work: Work) -> str:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     replaced: list[str]
     """Paths of mapped files that show other files by now."""
+    given: Sequence[Given] = ()
 
     def reducer_override(self, value: Any) -> Any:
+        for given in self.given:
+            state = given.state(value, _can_be_pickled)
+            if state is not None:
+                return _with_state(value, state)
         if type(value) in (np.ndarray, np.memmap):
             reduced = self._reduce_array(value) if value.nbytes else None
             if reduced is not None:
@@ -182,6 +219,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
             self.replaced.append(os.path.abspath(base.filename))
         return None if _is_flat_bytes(array) else _reduce_array(array)
+
+
+def _with_state(value: Any, state: dict[str, Any]) -> Any:
+    """An object as pickle would reduce it, with other attributes."""
+    make, arguments, found, *items = value.__reduce_ex__(5)
+    slots = found[1] if isinstance(found, tuple) else None
+    return make, arguments, state if slots is None else (state, slots), *items
 
 
 def _is_flat_bytes(array: Array) -> bool:

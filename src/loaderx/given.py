@@ -1,0 +1,136 @@
+"""How the user's objects were before their first use.
+
+"Open it when it is first needed" is good advice for a source that cannot be pickled once its file
+is open.  But the first to need it is this process: to ask for the length, to look at a record, or
+to read the first batches before worker processes are tried.  So loaderx remembers which attributes
+an object had, and those that were empty (None, a number, a text, an empty dict or list), before it
+uses the object for the first time.  If the object cannot be sent to a worker process later, what
+cannot be pickled is sent as it was then, and the worker opens its own.
+
+Nothing is copied and nothing is kept alive: an attribute that held more than that is not
+remembered, and objects are known by weak references.  A class with a `__getstate__` or `__reduce__`
+of its own has said what is to be sent, and is left alone.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+MOST_OBJECTS = 64
+MOST_ITEMS = 64  # of a list, tuple or dict in which objects are looked for
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+_CONTAINERS = frozenset({dict, list, set, deque})
+_OPAQUE = (type, types.ModuleType)
+_HELD = object()  # an attribute that held something
+
+Attributes = dict[str, Any]
+
+
+class Given:
+    """The attributes of an object, and of the objects in it, when it was given to loaderx."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, *roots: Any) -> None:
+        self._before: dict[int, tuple[weakref.ref[Any], Attributes]] = {}
+        waiting: deque[Any] = deque(roots)
+        seen: set[int] = set()
+        while waiting and len(seen) < MOST_OBJECTS:
+            value = waiting.popleft()
+            if id(value) not in seen:
+                seen.add(id(value))
+                self._remember(value)
+                waiting.extend(_inside(value))
+
+    def __reduce__(self) -> tuple[type[Given], tuple[()]]:
+        return Given, ()  # of no use in another process
+
+    def _remember(self, value: Any) -> None:
+        attributes = _attributes(value)
+        if attributes is None or not _is_sent_by_attributes(type(value)):
+            return
+        try:
+            self._before[id(value)] = (
+                weakref.ref(value),
+                {name: _as_it_was(held) for name, held in attributes.items()},
+            )
+        except TypeError:
+            return  # it has no weak references
+
+    def state(self, value: Any, can_be_sent: Callable[[Any], bool]) -> Attributes | None:
+        """The attributes with which to send an object; None if it is not known, or is all right."""
+        found = self._before.get(id(value))
+        if found is None or found[0]() is not value:
+            return None
+        before, now = found[1], value.__dict__
+        state, is_changed = dict(now), False
+        for name, held in now.items():
+            was: Any = before.get(name)
+            if was is _HELD or type(held) in _PLAIN or can_be_sent(held):
+                continue
+            is_changed = True
+            del state[name]
+            if name in before:
+                state[name] = was if type(was) in _PLAIN else type(was)()
+        return state if is_changed else None
+
+
+def _attributes(value: Any) -> Attributes | None:
+    if isinstance(value, _OPAQUE):
+        return None
+    try:
+        found = object.__getattribute__(value, "__dict__")  # runs nothing of the user's
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def _is_sent_by_attributes(kind: type) -> bool:
+    """Does a pickle of such an object hold its attributes, as by default?"""
+    return all(
+        getattr(kind, name) is getattr(object, name)
+        for name in ("__reduce_ex__", "__reduce__", "__getstate__")
+    )
+
+
+def _as_it_was(held: Any) -> Any:
+    kind = type(held)
+    if kind in _PLAIN:
+        return held
+    return kind() if kind in _CONTAINERS and not held else _HELD
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """What may be, or hold, an object with attributes."""
+    kind = type(value)
+    if kind in (list, tuple, dict):
+        if len(value) <= MOST_ITEMS:
+            yield from value.values() if kind is dict else value
+    elif kind is types.FunctionType:
+        yield from _used_by(value)
+    elif kind is types.MethodType:
+        yield value.__self__
+    elif isinstance(value, partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    else:
+        for held in (_attributes(value) or {}).values():
+            if type(held) not in _PLAIN:
+                yield held
+
+
+def _used_by(function: types.FunctionType) -> Iterator[Any]:
+    """What a function takes along: what it closes over, and globals of its module."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # not filled yet
+    for name in function.__code__.co_names:
+        held = function.__globals__.get(name)
+        if type(held) not in _PLAIN and not isinstance(held, _OPAQUE):
+            yield held

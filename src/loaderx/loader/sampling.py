@@ -1,0 +1,117 @@
+"""Which batches are timed stage by stage, and what they say about the others.
+
+Timing a batch costs some microseconds, so it is not done for all of them.  Calls are cut into
+consecutive runs, and one call of each run is timed; it stands for all of its run.  Runs begin with
+one call and double in length, up to 64.  After a slow batch, for which timing costs next to
+nothing, they are short again: so slow batches are all timed.  How long a run is depends only on
+what came before it, never on what is found in it: so the sum over all runs is right on average.
+Which call of its run is timed is a hash, so a cost that comes every so many batches is not hit
+every time, nor always missed.
+
+The first call of all is timed and counts for itself alone: it opens files, fills caches and
+imports modules, and says nothing about the others.
+
+Calls are counted, not steps: a short epoch far from the beginning is timed as well, and so is each
+worker process, which has a copy of the sampler.
+"""
+
+from __future__ import annotations
+
+from loaderx.engines.base import Timing
+
+MOST = 64  # calls for which one may stand
+COST_S = 50e-6  # of timing a batch and sending the times from another process, at most
+SHARE = 0.01  # of the time that timing may take
+_WORD = (1 << 64) - 1
+
+
+class Sampler:
+    """Counts calls, and says which of them to time.
+
+    Threads share one without a lock: a call that is counted twice or not at all does no harm.
+    """
+
+    __slots__ = ("_calls", "_due", "_limit", "_run", "_start", "weight")
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._due = 0
+        self._start = 1  # of the run after the one in which `_due` lies
+        self._run = 0  # its calls; 0: the very first call
+        self._limit = MOST  # for runs, by what the last timed batch took
+        self.weight = 0
+
+    def __reduce__(self) -> tuple[type[Sampler], tuple[()]]:
+        """A copy in another process begins anew."""
+        return Sampler, ()
+
+    def is_due(self) -> bool:
+        """Counts a call.  True if it is to be timed; it then stands for `weight` calls."""
+        call = self._calls
+        self._calls = call + 1
+        if call < self._due:
+            return False
+        self._next_run(call)
+        return True
+
+    def _next_run(self, call: int) -> None:
+        self.weight = self._run
+        start = max(self._start, call + 1)
+        self._run = run = max(1, min(2 * self._run, self._limit))
+        self._due = start + _hash(start) * run // (1 << 64)
+        self._start = start + run
+
+    def took(self, seconds: float) -> None:
+        """What the batch that was timed took."""
+        self._limit = max(1, min(MOST, int(COST_S / SHARE / max(seconds, 1e-9))))
+
+    def untimed(self) -> int:
+        """How many of the next calls are not to be timed."""
+        return max(0, self._due - self._calls)
+
+    def skip(self, calls: int) -> None:
+        """Counts calls that are made elsewhere; negative if fewer were made than said before."""
+        self._calls += calls
+
+
+def _hash(number: int) -> int:
+    """64 bits that look random."""
+    number = number * 0x9E3779B97F4A7C15 & _WORD
+    number = (number ^ number >> 32) * 0xD6E8FEB86659FD93 & _WORD
+    return number ^ number >> 32
+
+
+class Estimate:
+    """A total over all batches, from some of them."""
+
+    def __init__(self) -> None:
+        self.first = 0  # batches that count for themselves alone
+        self.timed = 0  # others that were timed
+        self.weight = 0  # and how many they stand for
+        self._first_s: dict[str, float] = {}
+        self._weighted_s: dict[str, float] = {}
+
+    def add(self, timing: Timing) -> None:
+        """Takes note of a batch that was timed."""
+        if timing.weight:
+            self.timed += 1
+            self.weight += timing.weight
+        else:
+            self.first += 1
+        sums = self._weighted_s if timing.weight else self._first_s
+        for stage, seconds in timing.stages.items():
+            sums[stage] = sums.get(stage, 0.0) + seconds * (timing.weight or 1)
+
+    def seconds(self, batches: int, most_s: float) -> dict[str, float]:
+        """The time of each stage over so many batches; together never more than passed.
+
+        Without a batch that stands for others, it is the time of the first ones alone.
+        """
+        scale = max(0, batches - self.first) / self.weight if self.weight else 0.0
+        found = dict(self._first_s)
+        for stage, seconds in self._weighted_s.items():
+            found[stage] = found.get(stage, 0.0) + seconds * scale
+        total = sum(found.values())
+        if total > most_s:
+            found = {stage: seconds * most_s / total for stage, seconds in found.items()}
+        return found
