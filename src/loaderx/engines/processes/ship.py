@@ -64,9 +64,10 @@ class Shipment:
         replaced: list[str] = []
         self.pickled = _dump(work, buffers, replaced)
         if replaced:
+            paths = ", ".join(dict.fromkeys(replaced))
             warnings.warn(
-                f"no longer the files that were mapped: {', '.join(replaced)}. Worker processes "
-                "get the rows of the old files, as this process sees them, from a copy in memory.",
+                f"no longer the files that were mapped: {paths}. Worker processes get the rows of "
+                "the old files, as this process sees them, from a copy in memory.",
                 LoaderxWarning,
                 stacklevel=2,
             )
