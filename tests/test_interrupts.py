@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import _threads, worker_processes
 
 import loaderx
+from conftest import _threads, worker_processes
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Inline, Processes, Threads
 from loaderx.engines.signals import SignalsDeferred

@@ -1,4 +1,4 @@
-"""Worker processes where the system gives less than usual: closed descriptors, limits, a zip file."""
+"""Worker processes where the system gives less: closed descriptors, limits, a zip file."""
 
 from __future__ import annotations
 
