@@ -57,7 +57,7 @@ def loader_of(dataset: Dataset[Any], engine: Any, placed: bool) -> DataLoader[An
 def consume(iterator: Any) -> list[tuple[dict[str, Any], list[int]]]:
     """Each batch with the state before it; a `next` that gives up is asked again."""
     seen = []
-    given_up = 0
+    given_up: list[str] = []
     while True:
         state = iterator.get_state()
         assert state["step"] == iterator.step == len(seen)
@@ -66,10 +66,9 @@ def consume(iterator: Any) -> list[tuple[dict[str, Any], list[int]]]:
         except StopIteration:
             return seen
         except LoaderxError as error:
-            assert str(error) == "the loader was closed while this batch was waited for."
-            assert iterator.get_state() == state
-            given_up += 1
-            assert given_up < 100
+            given_up.append(str(error))
+        assert set(given_up) <= {"the loader was closed while this batch was waited for."}
+        assert len(given_up) < 100
 
 
 def assert_exact(dataset: Dataset[Any], seen: list[tuple[dict[str, Any], list[int]]]) -> None:
@@ -238,7 +237,6 @@ class _Numbers:
 def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     """The processes of a run that is still under way are not kept when it ends."""
     from conftest import worker_processes
-
     from loaderx.engines.processes.crew import Crew
 
     dataset = chain(kind, lambda x: x)
