@@ -10,9 +10,12 @@ goes when that is closed or dropped.
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from loaderx.errors import LoaderxWarning
 from loaderx.memory import Lend
 
 
@@ -46,6 +49,14 @@ class Work(Protocol):
 
     @property
     def thread_safe(self) -> bool: ...
+
+    @property
+    def unsure(self) -> str:
+        """A source of which nobody has said whether threads may read it at once; empty if none."""
+
+    @property
+    def only_gathers(self) -> bool:
+        """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
     def __call__(self, step: int, lend: Lend) -> Any:
         """The element of a step, or `Noted`."""
@@ -100,6 +111,22 @@ class BareWorkshop:
 
     def close(self) -> None:
         """There is nothing to stop."""
+
+
+def what_to_say(source: str) -> str:
+    """How the user answers the question whether threads may read a source."""
+    return (
+        f"If threads may read {source} at once, write Dataset.from_source(obj, thread_safe=True); "
+        "thread_safe=False says that they may not, and ends this warning."
+    )
+
+
+def warn_caller(text: str) -> None:
+    """Warns at the line of the user's that has called loaderx."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "loaderx":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, LoaderxWarning, stacklevel=level + 1)
 
 
 def workers_of(engine: str) -> float:

@@ -40,19 +40,24 @@ class ProcessesWorkshop:
         self._free_share = free_share
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
+        self.ship_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
 
     def open(self, steps: range) -> ProcessesRun:
         return ProcessesRun(self, steps)
 
-    def crew(self) -> Crew:
-        """Workers for a run: those that are idle, or new ones."""
+    def crew(self, started: int | None = None) -> Crew:
+        """Workers for a run: those that are idle, or new ones.  At least so many are started."""
+        started = self.workers if started is None else started
         while self._idle:
             crew = self._idle.pop()
             if crew.is_ours:  # else this is a fork, and they are the parent's
+                crew.start(started)
                 return crew
         if self._shipment is None:
+            begun = time.perf_counter()
             self._shipment = Shipment(self.work, self._free_share)
-        return Crew(self._shipment, self.workers, self._window)
+            self.ship_s = time.perf_counter() - begun
+        return Crew(self._shipment, self.workers, self._window, started)
 
     def take_back(self, crew: Crew) -> None:
         """A run needs its workers no more."""
@@ -61,11 +66,13 @@ class ProcessesWorkshop:
         else:
             self._idle.append(crew)
 
-    def prepare(self) -> bool:
-        """Starts the workers if need be, and says whether all of them have started."""
-        crew = self.crew()
+    def prepare(self, count: int) -> bool:
+        """Starts so many workers if need be, and says whether they have started."""
+        crew = self.crew(count)
         self._idle.append(crew)
-        return crew.is_ready
+        is_ready = crew.are_ready(count)
+        self.start_s = crew.start_s
+        return is_ready
 
     def close(self) -> None:
         while self._idle:
