@@ -39,9 +39,12 @@ _one_at_a_time = threading.Lock()
 
 
 def hold(element: Any) -> Any:
-    """Like Python that holds the GIL: threads cannot share it.  But it leaves the cores alone."""
+    """Like Python that holds the GIL: threads cannot share it.  But it leaves the cores alone.
+
+    It takes so long that waking up late, on a busy machine, does not matter beside it.
+    """
     with _one_at_a_time:
-        time.sleep(0.004)
+        time.sleep(0.02)
     return element
 
 

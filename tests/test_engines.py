@@ -30,6 +30,7 @@ from loaderx import (
 from loaderx.engines import Auto, Inline, Processes, Threads, auto, trials
 from oracle import assert_same
 from plain import jitter, wait_for
+from timed import TimedWorkshop
 
 
 class EngineContract:
@@ -327,61 +328,6 @@ def test_auto_claims_no_measurement_that_it_has_not_made():
     assert loader.stats().reason == "the stream ended before it was measured"
 
 
-class TimedWorkshop:
-    """Stands for engines whose costs are known, on a clock that is moved by hand."""
-
-    found = no_processes = None
-    reason = ""
-    max_workers = 1
-
-    def __init__(self, made_s: float, handed_s: float, by_processes_s: float = 1.0) -> None:
-        self.now, self.made_s, self.work = 0.0, made_s, self
-        self.handed_s = {"threads": handed_s, "processes": by_processes_s}
-        self.thread_safe, self.tried, self.started, self.search = True, 0, 0, trials.Search()
-
-    def __call__(self, step, lend):
-        self.now += self.made_s
-        return step
-
-    def stream(self, steps, lend):
-        for step in steps:
-            yield self(step, lend)
-
-    def open_found(self, found, steps):
-        self.tried += 1
-        return TimedRun(self, iter(steps), self.handed_s[found[0]])
-
-    def processes(self, workers):
-        return self
-
-    def prepare(self):
-        self.started += 1
-        return True
-
-    def close(self):
-        pass
-
-
-class TimedRun:
-    """Workers that hand out an element after so long."""
-
-    def __init__(self, workshop, steps, handed_s):
-        self.workshop, self.steps, self.handed_s = workshop, steps, handed_s
-
-    def next(self):
-        assert self.steps is not None, "it has been dismissed"
-        self.workshop.now += self.handed_s
-        return next(self.steps)
-
-    def drain(self):
-        self.steps = self.steps and iter(())
-
-    def dismiss(self):
-        self.steps = None
-
-    close = dismiss
-
-
 @pytest.mark.parametrize(
     ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
 )
@@ -544,7 +490,7 @@ def test_threads_read_an_unsafe_source_one_at_a_time():
             time.sleep(0.0001)
             return np.int64(self.position)
 
-    dataset = Dataset.from_source(Seek()).batch(5)
+    dataset = Dataset.from_source(Seek(), thread_safe=False).batch(5)
     stream = [b.tolist() for b in DataLoader(dataset, engine=Threads(4))]
     assert stream == np.arange(200).reshape(-1, 5).tolist()
 

@@ -1167,7 +1167,7 @@ def goes_to_processes(dataset, expected):
             assert batch["x"].tolist() == expected(step)
             if loader.stats().engine == "processes(2)":
                 return loader
-            if step == 700:
+            if step == 600 or "did not help" in loader.stats().reason:
                 break
         loader.close()
     raise AssertionError(loader.stats())
@@ -1182,7 +1182,7 @@ def test_auto_moves_python_that_holds_the_gil_to_processes_and_remembers():
         workers = pids()
         assert len(workers) == 2
         again = iter(loader)  # a new iterator starts with what was found
-        assert [next(again)["x"].tolist() for _ in range(40)] == (rows * 2)[:40]
+        assert [next(again)["x"].tolist() for _ in range(32)] == (rows * 2)[:32]
         assert pids() == workers
     assert pids() == []
 
@@ -1213,11 +1213,15 @@ def test_auto_stays_inline_where_the_work_cannot_be_sent():
         def __getitem__(self, i):
             return {"x": hold(i)}
 
-    with DataLoader(Dataset.from_source(Unknown()).batch(1), num_workers=2) as loader:
+    def iterate():
         for step, batch in enumerate(loader):
             assert batch["x"].tolist() == [step]
-            if "cannot be sent" in loader.stats().reason or step == 3000:
+            if "cannot be sent" in loader.stats().reason or step == 600:
                 break
+
+    with DataLoader(Dataset.from_source(Unknown()).batch(1), num_workers=2) as loader:
+        with pytest.warns(LoaderxWarning, match="num_workers=2 was asked for, and batches are"):
+            iterate()
         assert loader.stats().engine == "inline"
         assert "cannot be sent to worker processes" in loader.stats().reason
     assert pids() == []

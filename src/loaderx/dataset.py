@@ -153,7 +153,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         Where the object has them, ``__getitems__(indices) -> list of records`` and
         ``gather(indices) -> batch`` are used.  ``thread_safe`` says whether threads may read it at
         once; by default only lists and arrays, and objects with ``thread_safe = True``, are
-        trusted.
+        trusted, and threads read others one at a time, with a warning.
         """
         if isinstance(source, Dataset):
             return source

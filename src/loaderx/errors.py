@@ -25,6 +25,7 @@ import contextlib
 import operator
 import os
 import sys
+import warnings
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -163,12 +164,12 @@ def is_own_file(path: str) -> bool:
     return path.startswith(_OWN_FILES)
 
 
-def stacklevel_of_user() -> int:
-    """The ``stacklevel`` with which a warning shows the user's line, for the calling function."""
-    level, frame = 1, sys._getframe(1)
+def warn_user(text: str) -> None:
+    """Gives a `LoaderxWarning` at the line of the user's that has called loaderx."""
+    level, frame = 1, sys._getframe()
     while is_own_file(frame.f_code.co_filename) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(text, LoaderxWarning, stacklevel=level)
 
 
 def shows_all_frames() -> bool:

@@ -38,14 +38,8 @@ class Given:
 
     def __init__(self, *roots: Any) -> None:
         self._before: dict[int, tuple[weakref.ref[Any], Attributes]] = {}
-        waiting: deque[Any] = deque(roots)
-        seen: set[int] = set()
-        while waiting and len(seen) < MOST_OBJECTS:
-            value = waiting.popleft()
-            if id(value) not in seen:
-                seen.add(id(value))
-                self._remember(value)
-                waiting.extend(_inside(value))
+        for value in reachable(*roots):
+            self._remember(value)
 
     def __reduce__(self) -> tuple[type[Given], tuple[()]]:
         return Given, ()  # of no use in another process
@@ -78,6 +72,18 @@ class Given:
             if name in before:
                 state[name] = was if type(was) in _PLAIN else type(was)()
         return state if is_changed else None
+
+
+def reachable(*roots: Any) -> list[Any]:
+    """Objects, and what they hold that may hold more; a limited number of them."""
+    waiting: deque[Any] = deque(roots)
+    found: dict[int, Any] = {}
+    while waiting and len(found) < MOST_OBJECTS:
+        value = waiting.popleft()
+        if id(value) not in found:
+            found[id(value)] = value
+            waiting.extend(_inside(value))
+    return list(found.values())
 
 
 def _attributes(value: Any) -> Attributes | None:
@@ -132,5 +138,5 @@ def _used_by(function: types.FunctionType) -> Iterator[Any]:
             continue  # not filled yet
     for name in function.__code__.co_names:
         held = function.__globals__.get(name)
-        if type(held) not in _PLAIN and not isinstance(held, _OPAQUE):
+        if type(held) not in _PLAIN:
             yield held

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from loaderx.engines.base import Work, close_generator, cores, interrupt
+from loaderx.engines.base import Work, close_generator, cores, interrupt, what_to_say
+from loaderx.engines.price import Price, estimate
 from loaderx.engines.processes import why_not
 from loaderx.engines.threads import Threads
 from loaderx.engines.trials import Chooser, Search
-from loaderx.errors import check_int
+from loaderx.errors import check_int, warn_user
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -37,24 +39,53 @@ class Auto(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> AutoWorkshop:
-        return AutoWorkshop(work, self.max_workers or cores(), self.prefetch)
+        return AutoWorkshop(
+            work, self.max_workers or cores(), self.prefetch, asked=self.max_workers is not None
+        )
 
 
 class AutoWorkshop:
     """Remembers what was found to be best, and keeps the worker processes once they are."""
 
-    def __init__(self, work: Work, max_workers: int, prefetch: int | None) -> None:
+    def __init__(
+        self, work: Work, max_workers: int, prefetch: int | None, *, asked: bool = False
+    ) -> None:
         self.work = work
         self.max_workers = max_workers
+        self.cores = cores()
         self.found: Found | None = None  # None: inline, or nothing has been measured yet
         self.search = Search()
         self.reason = "there was too little to measure yet"
         self.no_processes = why_not()
+        self.is_unsendable = False  # is it the work for which there are none?
+        self._wants_warning = asked  # whoever asks for workers is told, once, why there are none
         self._prefetch = prefetch
         self._processes: ProcessesWorkshop | None = None
 
     def open(self, steps: range) -> AutoRun:
         return AutoRun(self, steps)
+
+    @functools.cached_property
+    def price(self) -> Price:
+        """Of a worker process.  To estimate it takes some milliseconds."""
+        return estimate(self.work)
+
+    def warn_of_reading(self, why: str) -> None:
+        """The source keeps the work from threads, and whose it is has not said so."""
+        if self.work.unsure:
+            self._warn(f"{why}. {what_to_say(self.work.unsure)}")
+
+    def warn_of_sending(self) -> None:
+        if self.is_unsendable:
+            self._warn(f"{self.no_processes}")
+
+    def _warn(self, why: str) -> None:
+        if self._wants_warning:
+            self._wants_warning = False
+            warn_user(
+                f"num_workers={self.max_workers} was asked for, and batches are made in the "
+                f"caller's thread: {why}"
+            )
 
     def open_found(self, found: Found, steps: range) -> Any:
         """A run on one of the engines to choose from."""

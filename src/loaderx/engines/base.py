@@ -56,6 +56,14 @@ class Work(Protocol):
     @property
     def thread_safe(self) -> bool: ...
 
+    @property
+    def unsure(self) -> str:
+        """A source of which nobody has said whether threads may read it at once; empty if none."""
+
+    @property
+    def only_gathers(self) -> bool:
+        """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
+
     def __call__(self, step: int, lend: Lend) -> Any:
         """The element of a step, or `Noted`."""
 
@@ -134,6 +142,14 @@ def close_generator(elements: Any) -> None:
     """
     if not getattr(elements, "gi_running", False) and hasattr(elements, "close"):
         elements.close()
+
+
+def what_to_say(source: str) -> str:
+    """How the user answers the question whether threads may read a source."""
+    return (
+        f"If threads may read {source} at once, write Dataset.from_source(obj, thread_safe=True); "
+        "thread_safe=False says that they may not, and ends this warning."
+    )
 
 
 def workers_of(engine: str) -> float:

@@ -21,9 +21,15 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
-from loaderx.engines.base import BareWorkshop, Work, closed_error, cores
+from loaderx.engines.base import (
+    BareWorkshop,
+    Work,
+    closed_error,
+    cores,
+    what_to_say,
+)
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import LoaderxError, check_int
+from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
@@ -50,6 +56,11 @@ class Threads(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> BareWorkshop:
+        if self.num_workers != 1 and work.unsure:
+            warn_user(
+                f"threads read {work.unsure} one at a time, since it is not known whether they may "
+                f"read it at once. {what_to_say(work.unsure)}"
+            )
         return BareWorkshop(lambda steps: self.open(work, steps))
 
     def open(self, work: Work, steps: range) -> ThreadsRun:

@@ -11,7 +11,9 @@ in the data, and what a trial has begun is delivered, not thrown away.
 
 Worker processes are for what threads cannot do: Python that holds the GIL, and sources that are not
 known to be thread-safe.  They are considered only where W is over 2 ms, a fifth of the period could
-be won, and the stream has seconds to go.  While they start, the stream goes on as it was.
+be won, and that would pay for their start twice (`loaderx.engines.decision`).  While they start,
+the stream goes on as it was.  One starts first: what that took is the price of the others, and if
+it takes longer than they could save, it is stopped.
 
 A pipeline that stays inline is measured again after a while, since the first batches may not be
 typical: the consumer compiles its step, caches are cold, a neighbour was busy during a trial.  What
@@ -27,18 +29,24 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from loaderx.errors import LoaderxError
-from loaderx.memory import COUNTS_REFERENCES, Lend, Pool
+from loaderx.engines.decision import (
+    FAST_S,
+    LARGE_SHARE,
+    SMALL_SHARE,
+    TOO_SHORT,
+    UNSAFE,
+    Facts,
+    say,
+    thread_counts,
+    why_inline,
+    why_no_processes,
+)
+from loaderx.errors import LoaderxError, RecordError
+from loaderx.memory import Lend, Pool
 
 if TYPE_CHECKING:
     from loaderx.engines.auto import AutoWorkshop, Found
 
-FAST_S = 150e-6  # handing a batch between threads costs about as much
-SLOW_S = 2e-3  # from here on worker processes may be worth their start
-SMALL_SHARE = 0.03
-LARGE_SHARE = 0.2
-START_S = 3.0  # worker processes are not worth their start for a stream that is shorter
-TOO_SHORT = "the stream is too short for worker processes"
 ENOUGH = 4  # batches per measurement, at least; three times as many for a small difference
 ENOUGH_S = 0.03
 SHORT_S = 0.002  # a trial that has won nothing by now is cut short
@@ -46,6 +54,7 @@ LONG_S = 0.2  # slow batches show sooner what they cost
 DOUBTS = 3  # doubtful trials after which inline is measured again at once
 CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 CHECK_AGAIN = 256  # batches until the second look; eight times as many until the third, ...
+FAR = 1 << 48  # steps to go: no stream that ends is so long
 
 
 class Search:
@@ -79,7 +88,7 @@ class Chooser:
         self._workshop = workshop
         self._search = workshop.search
         self._work = workshop.work
-        self._max_workers = workshop.max_workers
+        self._begun = perf_counter()
         self._position, self._stop = steps.start, steps.stop
         self._lend = Pool().lend
         self._made_s = 0.0
@@ -140,22 +149,30 @@ class Chooser:
                 if enough or (len(periods) >= 4 * ENOUGH and self._made_s < FAST_S):
                     return
 
+    def _facts(self) -> Facts:
+        """What is known by now, but for the price of worker processes."""
+        workshop, left = self._workshop, self._stop - self._position
+        return Facts(
+            made_s=self._made_s,
+            period_s=self._period_s,
+            best_s=self._best_s,
+            max_workers=workshop.max_workers,
+            cores=workshop.cores,
+            thread_safe=self._work.thread_safe,
+            only_gathers=self._work.only_gathers,
+            left_s=None if left > FAR else left * self._best_s,
+            ran_s=self._search.seconds + perf_counter() - self._begun,
+            no_processes=workshop.no_processes,
+        )
+
     def _inline_is_best(self) -> bool:
-        made, period = self._made_s, self._period_s
-        if not period:
-            why = "the stream ended before it was measured"
-        elif made < FAST_S:
-            why = f"making a batch takes {_say(made)}, less than handing it over would"
-        elif made < SMALL_SHARE * period:
-            why = f"making a batch takes {_say(made)} of every {_say(period)}"
-        elif not self._work.thread_safe and made < SLOW_S:
-            why = (
-                "the source is not known to be thread-safe, and making a batch takes "
-                f"{_say(made)}, too little for worker processes"
-            )
-        else:
+        self._start_over()
+        why = why_inline(self._facts())
+        if not why:
             return False
         self._workshop.reason = why
+        if why.startswith(UNSAFE):
+            self._workshop.warn_of_reading(why)
         return True
 
     # Trials.
@@ -165,24 +182,24 @@ class Chooser:
         self._start_over()
         if self._work.thread_safe:
             yield from self._try_threads()
-            why = f"threads did not shorten the {_say(self._period_s)} from one batch to the next"
+            why = f"threads did not shorten the {say(self._period_s)} from one batch to the next"
         else:
-            why = "the source is not known to be thread-safe"
+            why = UNSAFE
         problem = self._why_no_processes()
         if problem is None:
-            yield from self._try_processes()
-            problem = self._workshop.no_processes or "worker processes did not help"
+            problem = yield from self._try_processes()
         if self._open != self._best:
             yield from self._drain()
             self._switch(self._best)
         self._workshop.found = self._best
         if self._best is None:
             self._workshop.reason = f"{why}; {problem}" if problem else why
-            self._put_off(is_too_short=problem == TOO_SHORT)
+            self._put_off(is_too_short=problem.startswith(TOO_SHORT))
+            self._workshop.warn_of_sending()
         else:
             self._workshop.reason = (
-                f"a batch is handed out every {_say(self._best_s)}, "
-                f"inline every {_say(self._period_s)}"
+                f"a batch is handed out every {say(self._best_s)}, "
+                f"inline every {say(self._period_s)}"
             )
 
     def _put_off(self, *, is_too_short: bool) -> None:
@@ -195,71 +212,83 @@ class Chooser:
     def _start_over(self) -> None:
         self._best, self._best_s = None, self._period_s
 
-    def _possible(self, workers: int) -> float:
-        """By how much so many workers could shorten the period."""
-        consumer_s = max(0.0, self._period_s - self._made_s)
-        return self._best_s - max(consumer_s, self._made_s / workers)
-
     def _try_threads(self) -> Iterator[Any]:
-        for workers in self._counts():
+        most = self._workshop.max_workers
+        for workers in thread_counts(most):
             if ("threads", workers) in self._search.tried:
                 continue
-            possible = self._possible(workers)
-            more_is_better = (
-                possible < self._possible(2 * workers) / 2 and workers < self._max_workers
-            )
+            facts = self._facts()
+            possible = facts.possible(workers)
+            more_is_better = possible < facts.possible(2 * workers) / 2 and workers < most
             if possible < SMALL_SHARE * self._best_s or more_is_better:
                 continue
             yield from self._try(("threads", workers), possible)
 
-    def _counts(self) -> list[int]:
-        """One thread, two, four, ... and the most allowed."""
-        counts = [1]
-        while counts[-1] * 2 < self._max_workers:
-            counts.append(counts[-1] * 2)
-        return counts if self._max_workers == 1 else [*counts, self._max_workers]
+    def _why_no_processes(self, start_s: float = 0.0) -> str | None:
+        """None if worker processes are worth a trial; each takes ``start_s`` or more to start."""
+        facts = self._facts()
+        problem = why_no_processes(facts)
+        if problem is None:  # they would be, if they cost nothing
+            price = self._workshop.price
+            start_s = max(start_s, price.start_s)
+            problem = why_no_processes(facts.replace(start_s=start_s, ship_s=price.ship_s))
+        return problem
 
-    def _why_no_processes(self) -> str | None:
-        """None if worker processes are worth a trial, else why not (empty: no need to say)."""
-        if self._made_s < SLOW_S or (not COUNTS_REFERENCES and self._work.thread_safe):
-            return ""  # without a GIL threads do it all
-        if self._possible(self._needed()) < LARGE_SHARE * self._best_s:
-            return ""
-        if self._workshop.no_processes:
-            return self._workshop.no_processes
-        left_s = (self._stop - self._position) * self._best_s
-        if max(left_s, self._search.seconds) < START_S:
-            return TOO_SHORT
-        return None
-
-    def _needed(self) -> int:
-        """As many workers as keep up with the consumer, a quarter more to be safe."""
-        consumer_s = max(1e-6, self._period_s - self._made_s)
-        return max(1, min(self._max_workers, math.ceil(1.25 * self._made_s / consumer_s)))
-
-    def _try_processes(self) -> Iterator[Any]:
-        workers = self._needed()
+    def _try_processes(self) -> Generator[Any, None, str]:
+        """Yields elements while it tries, and returns what was wrong with worker processes."""
+        workers = self._facts().needed()
         workshop = self._workshop.processes(workers)
-        while True:
-            is_ready = self._prepare(workshop)
-            if is_ready is None:
-                return
-            if is_ready:
-                break
-            if self._position >= self._stop:
-                return
-            yield from self._one_more()  # they start while the stream goes on as it was
-        yield from self._try(("processes", workers), self._possible(workers))
-        if self._best != ("processes", workers) and self._position < self._stop:
+        for count in (1, workers):
+            problem = yield from self._start_workers(workshop, count)
+            if problem is not None:
+                return problem
+        engine: Found = ("processes", workers)
+        try:
+            yield from self._try(engine, self._facts().possible(workers))
+        except RecordError as error:
+            if error.__cause__ is None:
+                raise  # not the user's code: a step that kills its workers, say
+            # It is made again in this thread.  If it fails here as well, that is the error.
+            self._workshop.no_processes = f"in a worker process, {error}"
+            self.run = self._open = None
+            workshop.close()
+            return self._workshop.no_processes
+        if self._best != engine and self._position < self._stop:
             yield from self._drain()
             workshop.close()
+        return "worker processes did not help"
 
-    def _prepare(self, workshop: Any) -> bool | None:
-        """Are the worker processes ready?  None if they cannot be had."""
+    def _start_workers(self, workshop: Any, count: int) -> Generator[Any, None, str | None]:
+        """Yields elements while so many start.  Returns why they do not; None if they have."""
+        price = self._workshop.price
+        while True:
+            is_ready = self._prepare(workshop, count)
+            if is_ready is None:
+                return self._workshop.no_processes
+            start_s = workshop.start_s
+            if is_ready:
+                price.start_s, price.ship_s = start_s, workshop.ship_s
+            problem = None
+            if count == 1 and start_s >= price.start_s:  # by now it is dearer than was thought
+                problem = self._why_no_processes(start_s)
+            if problem:
+                if not is_ready:
+                    price.start_s = 2 * start_s  # at least; it is not tried before that would pay
+                workshop.close()
+                return problem
+            if is_ready:
+                return None
+            if self._position >= self._stop:
+                return ""  # the next iterator finds them
+            yield from self._one_more()  # they start while the stream goes on as it was
+
+    def _prepare(self, workshop: Any, count: int) -> bool | None:
+        """Have so many worker processes started?  None if they cannot be had."""
         try:
-            ready: bool = workshop.prepare()
+            ready: bool = workshop.prepare(count)
         except (LoaderxError, OSError, MemoryError) as error:
             self._workshop.no_processes = f"{error}" or type(error).__name__
+            self._workshop.is_unsendable = isinstance(error, TypeError)  # as a ShippingError is
             workshop.close()
             return None
         return ready
@@ -268,8 +297,10 @@ class Chooser:
         """Can what an earlier run has found still be had?"""
         assert self._workshop.found is not None
         kind, workers = self._workshop.found
-        if kind == "processes" and self._prepare(self._workshop.processes(workers)) is None:
-            self._workshop.found = None
+        if kind == "processes":
+            workshop = self._workshop.processes(workers)
+            if self._prepare(workshop, workers) is None:
+                self._workshop.found = None
         return self._workshop.found is not None
 
     def _one_more(self) -> Iterator[Any]:
@@ -365,7 +396,3 @@ class Chooser:
 def median(values: list[float]) -> float:
     """The middle value (the `statistics` module would double the time to import loaderx)."""
     return sorted(values)[len(values) // 2]
-
-
-def _say(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

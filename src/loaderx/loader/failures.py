@@ -7,7 +7,6 @@ step is made again.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from loaderx.chain.base import Node
 from loaderx.chain.rules import Guarded
 from loaderx.chain.streams import Skipping
-from loaderx.errors import LoaderxWarning, RecordError, stacklevel_of_user
+from loaderx.errors import RecordError, warn_user
 from loaderx.frozen import Frozen
 
 KEPT = 1_000
@@ -99,12 +98,10 @@ class FailureLog:
             return
         self._has_warned = True
         first = self.kept[0]
-        warnings.warn(
+        warn_user(
             f"{self.count:,} of {records:,} records have failed ({self.count / records:.1%}) and "
             f"were replaced or left out by on_error. The first: {first.stage} failed on "
-            f"{first.record}: {first.error}. loader.stats().failures lists them.",
-            LoaderxWarning,
-            stacklevel=stacklevel_of_user(),
+            f"{first.record}: {first.error}. loader.stats().failures lists them."
         )
 
 

@@ -78,7 +78,7 @@ class DataLoader(Generic[T]):
         engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, ``"processes"``, or
             an engine object.
         num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to
-            try.
+            try.  Whoever gives it is warned if something keeps them from being used.
         prefetch: batches kept ready ahead of the consumer.
         shard: ``(index, count)``: load this host's rows of every batch only.
         sharding: a jax Device or Sharding, or a tree of them that follows the batch (None: that

@@ -16,6 +16,7 @@ class NarrowedWork:
     def __init__(self, work: Work, narrow: Narrow) -> None:
         self._work = work
         self._narrow = narrow
+        self.unsure, self.only_gathers = work.unsure, work.only_gathers
         self.describe = work.describe
         self.parts = work.parts
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.chain.leaves import FromSource
 from loaderx.engines.base import Noted, Run, Timing, Workshop, closed_error, interrupt
 from loaderx.errors import LoaderxError
-from loaderx.loader.work import parts_of
+from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.plan.feeds import Supply
 from loaderx.plan.job import TimedJob
@@ -33,9 +32,8 @@ class UnitWork:
         # A leaf's numbers: first those of all lanes together, then those of each lane.
         self.block = 1 << (_BITS - max(1, len(plan.leaves)).bit_length())
         self.span = self.block // (len(plan.own) + 1)
-        self.thread_safe = all(
-            below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
-        )
+        self.thread_safe, self.unsure = are_thread_safe(node)
+        self.only_gathers = False  # its stages are Python, the user's or ours
 
     def steps(self, leaf: int, lane: int | None, number: int, passes: int | None) -> range:
         """The steps that stand for units from one on, up to the end of so many passes."""

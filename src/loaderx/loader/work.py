@@ -17,6 +17,9 @@ from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
 from loaderx.plan.job import Job, TimedJob
 from loaderx.plan.plan import Plan
+from loaderx.sources import ArraySource, ObjectSource, RangeSource, Tokens
+
+_GATHERED = (ArraySource, Tokens, RangeSource, type(None), str)  # no functions, no user's objects
 
 
 class PlanWork:
@@ -28,9 +31,8 @@ class PlanWork:
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
         self._sampler = Sampler()
-        self.thread_safe = all(
-            below.source.thread_safe for below in node.below() if isinstance(below, FromSource)
-        )
+        self.thread_safe, self.unsure = are_thread_safe(node)
+        self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
         """The elements of consecutive steps."""
@@ -74,6 +76,13 @@ class PlanWork:
     def parts(self) -> Iterator[tuple[str, Any]]:
         """Sources and transforms with the names that the dataset's ``repr`` gives them."""
         yield from parts_of(self._node)
+
+
+def are_thread_safe(node: Node) -> tuple[bool, str]:
+    """May threads read the sources at once?  And the name of one that has not said so."""
+    sources = [below.source for below in node.below() if isinstance(below, FromSource)]
+    unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
+    return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
 
 
 def parts_of(node: Node) -> Iterator[tuple[str, Any]]:

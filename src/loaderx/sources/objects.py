@@ -54,9 +54,11 @@ class ObjectSource:
         self._length = len(obj)
         if self._length == 0:
             raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
+        is_said = thread_safe is not None or self._plain or hasattr(obj, "thread_safe")
         if thread_safe is None:
             thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
         self._thread_safe = thread_safe
+        self.unsure = "" if is_said else type(obj).__name__  # may threads read it at once?
 
     def __len__(self) -> int:
         return self._length

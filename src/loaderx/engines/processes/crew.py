@@ -61,7 +61,7 @@ class Task:
 class Crew:
     """Worker processes that can be given tasks."""
 
-    def __init__(self, shipment: Shipment, workers: int, window: int) -> None:
+    def __init__(self, shipment: Shipment, workers: int, window: int, started: int) -> None:
         self.warnings: list[str] = []  # to be given when it suits
         self._worker_warnings: set[str] = set()
         self.warned_s = 0.0
@@ -78,11 +78,20 @@ class Crew:
             self.window = window = min(window, staff.capacity)
             try:
                 self._spare = [staff.new_slot() for _ in range(window + HELD_SLOTS)][::-1]
-                for worker in staff.workers:
-                    staff.launch(worker)
             except BaseException:
                 staff.release()
                 raise
+            self.start(started)
+
+    def start(self, count: int) -> None:
+        """Starts the first so many workers, as far as they have not been started."""
+        try:
+            for worker in self._staff.workers[:count]:
+                if worker.process is None:
+                    self._staff.launch(worker)
+        except BaseException:
+            self._staff.release()
+            raise
 
     # Handing out.
 
@@ -142,11 +151,20 @@ class Crew:
 
     # Taking in.
 
+    def are_ready(self, count: int) -> bool:
+        """Have the first so many workers started?  Looks, but does not wait."""
+        self.attend(0.0)
+        return all(worker.is_ready for worker in self._staff.workers[:count])
+
     @property
     def is_ready(self) -> bool:
-        """Has every worker started?  Looks, but does not wait."""
-        self.attend(0.0)
-        return all(worker.is_ready for worker in self._staff.workers)
+        """Has every worker started?"""
+        return self.are_ready(len(self._staff.workers))
+
+    @property
+    def start_s(self) -> float:
+        """CPU seconds that the first worker took to start, or has taken so far."""
+        return self._staff.start_s(self._staff.workers[0])
 
     def element(self, task: Task) -> Any:
         """The element of a task that is done; raises its error."""
@@ -207,7 +225,7 @@ class Crew:
         worker = self._staff.workers[who]
         self._bad_starts = 0
         if kind == wire.READY:
-            worker.is_ready = True
+            worker.is_ready, worker.start_s = True, length * 1e-6
             return
         if kind == wire.UNFIT:
             raise LoaderxError(

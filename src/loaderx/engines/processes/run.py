@@ -42,21 +42,30 @@ class ProcessesWorkshop:
         self._shipment: Shipment | None = None
         self._idle: list[Crew] = []
         self._closings = 0
+        self.ship_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
 
     def open(self, steps: range) -> ProcessesRun:
         return ProcessesRun(self, steps)
 
-    def crew(self) -> Crew:
-        """Workers for a run: those that are idle, or new ones."""
+    def crew(self, started: int | None = None) -> Crew:
+        """Workers for a run: those that are idle, or new ones.  At least so many are started."""
+        started = self.workers if started is None else started
         closings = self._closings
         crew = self._idle_crew()
         if crew is None:
-            shipment = self._shipment
-            if shipment is None:
-                self._shipment = shipment = Shipment(self.work, self._free_share)
-            crew = Crew(shipment, self.workers, self._window)
+            crew = Crew(self._shared_work(), self.workers, self._window, started)
+        else:
+            crew.start(started)
         crew.hired = closings
         return crew
+
+    def _shared_work(self) -> Shipment:
+        shipment = self._shipment
+        if shipment is None:
+            begun = time.perf_counter()
+            self._shipment = shipment = Shipment(self.work, self._free_share)
+            self.ship_s = time.perf_counter() - begun
+        return shipment
 
     def _idle_crew(self) -> Crew | None:
         while self._idle:
@@ -74,11 +83,13 @@ class ProcessesWorkshop:
         else:
             self._idle.append(crew)
 
-    def prepare(self) -> bool:
-        """Starts the workers if need be, and says whether all of them have started."""
-        crew = self.crew()
+    def prepare(self, count: int) -> bool:
+        """Starts so many workers if need be, and says whether they have started."""
+        crew = self.crew(count)
         try:
-            return crew.is_ready
+            is_ready = crew.are_ready(count)
+            self.start_s = crew.start_s
+            return is_ready
         finally:
             self.take_back(crew)
 

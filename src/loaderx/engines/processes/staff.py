@@ -37,7 +37,7 @@ _KILL_PATIENCE_S = 10.0
 class Worker:
     """A worker process as the consumer sees it.  Its number stays when it is replaced."""
 
-    __slots__ = ("forms", "is_ready", "lifeline", "number", "process")
+    __slots__ = ("forms", "is_ready", "lifeline", "number", "process", "start_s")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -45,6 +45,7 @@ class Worker:
         self.lifeline: socket.socket | None = None
         self.forms: dict[int, Form] = {}
         self.is_ready = False
+        self.start_s = 0.0  # CPU seconds that it took to start
 
     @property
     def name(self) -> str:
@@ -188,6 +189,17 @@ class Staff:
             del self.by_lifeline[worker.lifeline.fileno()]
             worker.lifeline.close()
             worker.lifeline = None
+
+    def start_s(self, worker: Worker) -> float:
+        """CPU seconds that a worker took to start, or has taken so far if the system tells."""
+        if worker.is_ready or worker.process is None:
+            return worker.start_s
+        try:
+            with open(f"/proc/{worker.pid}/stat", "rb") as file:
+                used = file.read().rpartition(b")")[2].split()[11:13]
+        except OSError:
+            return 0.0
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
     def stack(self, worker: Worker) -> str:
         """Where a worker is: the stacks of its threads."""

@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -44,7 +45,8 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
             board.write_note(number, traceback.format_exc())
             os.write(reports, wire.REPORT.pack(0, number, wire.UNFIT, 0, 0, 0, 0))
             return
-        os.write(reports, wire.REPORT.pack(0, number, wire.READY, 0, 0, 0, 0))
+        took_us = int(time.process_time() * 1e6)
+        os.write(reports, wire.REPORT.pack(0, number, wire.READY, 0, 0, 0, took_us))
         _Worker(number, work, board, Bench(ring), tasks, reports).run()
 
 
