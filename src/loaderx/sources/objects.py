@@ -12,6 +12,7 @@ from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.frames import is_column, is_frame
+from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.tokens import Tokens
 from loaderx.tree import Tree, flatten, map_leaves
 
@@ -52,6 +53,7 @@ class ObjectSource:
         if self._length == 0:
             raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
         self._plain = isinstance(obj, (list, tuple, range))
+        self._sliced = takes_slices(obj)
         if thread_safe is None:
             thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
         self._thread_safe = thread_safe
@@ -85,6 +87,9 @@ class ObjectSource:
         return batch
 
     def records(self, indices: Indices) -> list[Any]:
+        in_order = read_slice(self._obj, indices) if self._sliced else None
+        if in_order is not None:
+            return in_order  # fresh dicts already
         where = indices.tolist()
         many = getattr(self._obj, "__getitems__", None)
         if many is not None:
