@@ -253,3 +253,44 @@ def test_records_can_be_named_tuples_and_dataclasses():
     batch = batch_of([Box(1, Point(1, 2)), Box(3, Point(5, 6))])
     assert batch.b.y.tolist() == [2, 6]
     assert len(list(DataLoader([Box(1, 2)] * 4, batch_size=2))) == 2
+
+
+def slow_stack(column):
+    """Each value alone, by the rules of `as_array`: the twin of what stacks whole columns."""
+    arrays = [as_array(value) for value in column]
+    out = np.empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    for row, array in enumerate(arrays):
+        if (array.shape, array.dtype) != (out.shape[1:], out.dtype):
+            raise StackError("they differ")
+        out[row] = array[()] if array.ndim == 0 else array
+    return out
+
+
+numbers = st.one_of(
+    st.integers(-5, 5), st.floats(width=32), st.booleans(), st.sampled_from([2**31, 1e300])
+)
+columns = st.one_of(
+    st.lists(st.text(max_size=3), min_size=1),
+    st.lists(st.one_of(st.text(max_size=2), st.binary(max_size=2)), min_size=1),
+    st.lists(st.lists(st.integers(-9, 9), min_size=2, max_size=2), min_size=1),
+    st.lists(st.lists(st.floats(width=32), min_size=2, max_size=2), min_size=1),
+    st.lists(st.lists(st.integers(-9, 9), max_size=2), min_size=1),
+    st.lists(st.lists(numbers, min_size=1, max_size=2), min_size=1, max_size=4),
+)
+
+
+@given(columns)
+def test_whole_columns_are_stacked_as_single_values_are(column):
+    records = [{"leaf": value} for value in column]
+    try:
+        expected = slow_stack(column)
+    except StackError:
+        with pytest.raises(StackError, match='leaf "leaf"'):
+            fast_stack(records, Pool().lend, str)
+    else:
+        assert_same([fast_stack(records, Pool().lend, str)], [{"leaf": expected}])
+
+
+def test_the_record_with_a_number_that_does_not_fit_is_named():
+    with pytest.raises(StackError, match=r'leaf "t", record 2: the Python integer 4294967296'):
+        batch_of([{"t": [1, 2]}, {"t": [3, 4]}, {"t": [5, 2**32]}])

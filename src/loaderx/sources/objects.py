@@ -13,6 +13,7 @@ from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.frames import is_column, is_frame
+from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.tokens import Tokens
 from loaderx.tree import Tree, flatten, map_leaves
 
@@ -54,6 +55,7 @@ class ObjectSource:
         self._length = len(obj)
         if self._length == 0:
             raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
+        self._sliced = takes_slices(obj)
         is_said = thread_safe is not None or self._plain or hasattr(obj, "thread_safe")
         if thread_safe is None:
             thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
@@ -89,6 +91,9 @@ class ObjectSource:
         return batch
 
     def records(self, indices: Indices) -> list[Any]:
+        in_order = read_slice(self._obj, indices) if self._sliced else None
+        if in_order is not None:
+            return in_order  # fresh dicts already
         where = indices.tolist()
         many = getattr(self._obj, "__getitems__", None)
         if many is not None:
