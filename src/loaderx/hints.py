@@ -192,7 +192,6 @@ KEYWORDS = {
 }
 
 IN = {  # what a word means depends on where it stands
-    ("batch", "batch_sampler"): _ORDER,
     (
         "filter",
         "batch_size",
