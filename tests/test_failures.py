@@ -283,7 +283,9 @@ def test_stats_list_the_records_that_were_replaced(engine):
         assert (
             str(stats.failures[1]) == "step 2: map(fragile) failed on record 8: ValueError: bad 8"
         )
-        assert "left out after errors: 4\n  the first: step 0: map(fragile) failed" in str(stats)
+        assert "left out after errors: 4\nthe first of them: step 0: map(fragile) failed" in str(
+            stats
+        )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -238,7 +238,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
         if stop == "repeat":
             for node in nodes:
-                warn_of_changing_parts(node, stacklevel=2)
+                warn_of_changing_parts(node)
         return Dataset._of(chain.Mixed(nodes, tickets(shares), stop))
 
     # Stages on elements -----------------------------------------------------------------------
@@ -408,11 +408,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
             raise ArgumentError(
                 f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
             )
-        return self._repeat(epochs, stacklevel=3)
-
-    def _repeat(self, epochs: int | None, stacklevel: int) -> Dataset[T]:
         if epochs != 1:
-            warn_of_changing_parts(self._node, stacklevel)
+            warn_of_changing_parts(self._node)
         return Dataset._of(chain.Repeated(self._node, epochs))
 
     @advised

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 
-from loaderx.errors import LoaderxWarning
+from loaderx.errors import warn_user
 
 _THEIRS = "dataloader.py"  # a module of that project; there is none of this name here
 
@@ -25,4 +24,4 @@ def problem() -> str | None:
 def warn_if_mixed() -> None:
     text = problem()
     if text is not None:
-        warnings.warn(text, LoaderxWarning, stacklevel=3)
+        warn_user(text)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-
 from loaderx.chain.base import Node
 from loaderx.chain.joined import Mixed
 from loaderx.chain.moves import Picked, Repeated, Shuffled, Sliced, WindowShuffled
 from loaderx.chain.rules import Seeded
 from loaderx.chain.transforms import Transformed
-from loaderx.errors import LoaderxWarning
+from loaderx.errors import warn_user
 
 
-def warn_of_changing_parts(node: Node, stacklevel: int) -> bool:
+def warn_of_changing_parts(node: Node) -> bool:
     """Warns if further epochs of ``node`` take other records; says whether it did.
 
     To be asked where further epochs come in: at a repeat, or when a loader is asked for one.
     """
     for part, shuffle in _changing_parts(node):
         dot = "" if part.stage.startswith("[") else "."
-        warnings.warn(
+        warn_user(
             f"{dot}{part.stage} stands after {shuffle.stage}, which draws a new order in every "
             "epoch: each epoch takes other records, and in time all of them. As a split it leaks: "
             "validation records come up in training. Write train, valid = ds.split(0.9, 0.1) "
-            "and shuffle the parts; to use a fixed part of the data, take before .shuffle().",
-            LoaderxWarning,
-            stacklevel=stacklevel + 1,
+            "and shuffle the parts; to use a fixed part of the data, take before .shuffle()."
         )
         return True
     return False

@@ -176,10 +176,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _rows_between(self, start: int, stop: int) -> int:
         """Records in the batches from a step to another."""
-        node = self._node
-        rows = rows_before(node, stop) - rows_before(node, start)
-        hosts: int = self._work.hosts
-        return rows // hosts
+        node, hosts = self._node, int(self._work.hosts)
+        # Each divided by itself: so the parts of a stretch add up, however often it is counted.
+        return rows_before(node, stop) // hosts - rows_before(node, start) // hosts
 
     def _note(self, noted: Noted) -> Any:
         if noted.failures or noted.read:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -18,10 +17,10 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
-    LoaderxWarning,
     check_bool,
     check_int,
     check_seed,
+    warn_user,
 )
 from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.iterator import LoaderIterator, counting
@@ -198,7 +197,7 @@ class DataLoader(Generic[T]):
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
         if number and self._warns_of_parts:
-            self._warns_of_parts = not warn_of_changing_parts(self._base, stacklevel=2)
+            self._warns_of_parts = not warn_of_changing_parts(self._base)
         if self._stream is not None:
             return self._iterate_stream(self._stream, number)
         length = self._base.length
@@ -238,11 +237,9 @@ class DataLoader(Generic[T]):
 
     def _warn_if_iterated_again(self) -> None:
         if self._iterated and self._node.random_stages and self._node is self._base:
-            warnings.warn(
+            warn_user(
                 "iterating a loader again gives the same random order and draws again. For a new "
-                "epoch write `for batch in loader.epoch(e)`, or put .repeat(n) into the dataset.",
-                LoaderxWarning,
-                stacklevel=3,
+                "epoch write `for batch in loader.epoch(e)`, or put .repeat(n) into the dataset."
             )
             self._iterated = False  # once is enough
         else:
@@ -333,7 +330,7 @@ def _short_form(
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
         dataset = dataset.map(transform)
-    return dataset if num_epochs == 1 else dataset._repeat(num_epochs, stacklevel=4)
+    return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
 
 
 def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:

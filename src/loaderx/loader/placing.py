@@ -6,7 +6,6 @@ jax itself is imported by `loaderx.jax`, and that only when a sharding is given.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Engine, Run, Work, Workshop
-from loaderx.errors import ArgumentError, ChainError, LoaderxError, LoaderxWarning, check_int
+from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
 from loaderx.tree import Tree
@@ -149,11 +148,9 @@ def warn_if_processes_repeat(placing: Placing | None) -> None:
         if placing is None
         else "`sharding` names devices of this process only"
     )
-    warnings.warn(
+    warn_user(
         f"jax.distributed runs {count} processes, and {what}: every process will load all rows of "
         "every batch, and train on the same data. Pass a sharding over the devices of all "
         "processes, or shard=(jax.process_index(), jax.process_count()) for NumPy rows, or "
-        "shard=(0, 1) if that is what you want.",
-        LoaderxWarning,
-        stacklevel=4,
+        "shard=(0, 1) if that is what you want."
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from loaderx.chain.base import Node
 from loaderx.chain.marks import identity
-from loaderx.errors import ArgumentError, LoaderxWarning, StateError
+from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
@@ -55,11 +54,9 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
             "the same record position all the same."
         )
     moved = _same_record(state, base)
-    warnings.warn(
+    warn_user(
         f"the state belongs to another chain: {problem} Going on at step {moved} (it was step "
-        f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}",
-        LoaderxWarning,
-        stacklevel=4,
+        f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}"
     )
     return moved
 
@@ -171,11 +168,9 @@ def _mixes(chain: list[str]) -> list[str]:
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
         if old != new:
-            warnings.warn(
+            warn_user(
                 f"the state was saved with {old!r}, the chain has {new!r} now. If the function "
-                "does something else, so will the stream from here on.",
-                LoaderxWarning,
-                stacklevel=4,
+                "does something else, so will the stream from here on."
             )
 
 
@@ -238,11 +233,9 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             "the largest window; without windows, lanes and the length of a small dataset decide."
         )
     else:
-        warnings.warn(
+        warn_user(
             f"the state belongs to another chain: {problem} Going on at the same rows."
-            f"{_about_windows(saved, here)}",
-            LoaderxWarning,
-            stacklevel=4,
+            f"{_about_windows(saved, here)}"
         )
     missing = [lane for lane in own if str(lane) not in lanes]
     if missing:

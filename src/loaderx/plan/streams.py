@@ -10,7 +10,6 @@ its place (map and its kin) go through to the leaves even there.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
-from loaderx.errors import LoaderxWarning, RecordError, StateError
+from loaderx.errors import RecordError, StateError, warn_user
 from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
@@ -364,7 +363,7 @@ class Notes:
 
     def _warn(self, meter: int, text: str) -> None:
         self._warned.add(meter)
-        warnings.warn(text, LoaderxWarning, stacklevel=2)
+        warn_user(text)
 
 
 class Reading:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 import threading
-import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from loaderx.errors import FileError, LoaderxWarning
+from loaderx.errors import FileError, warn_user
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
     Identity,
@@ -124,11 +123,9 @@ def _open_member(
             header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
             return _map(file, header, start)
-    warnings.warn(
+    warn_user(
         f"{where} is compressed: it is read whole into memory ({header.nbytes / 1e6:,.1f} MB) when "
-        "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped.",
-        LoaderxWarning,
-        stacklevel=6,  # whoever called `Dataset.from_file`
+        "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped."
     )
     return CompressedArray(place, info.filename, header, Identity.of(file))
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import gzip
 import os
-import warnings
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from loaderx.errors import FileError, LoaderxWarning
+from loaderx.errors import FileError, warn_user
 from loaderx.sources.mapping import check_shape, map_array, open_regular, read_exactly, reading
 from loaderx.tree import Array
 
@@ -70,11 +69,9 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
                 f"holds at most {most}."
             )
         if needed >= _LARGE:
-            warnings.warn(
+            warn_user(
                 f"{place} is unpacked into memory: {needed / 1e9:.1f} GB. Unpack it on disk "
-                "(gunzip) to have it mapped instead.",
-                LoaderxWarning,
-                stacklevel=3,
+                "(gunzip) to have it mapped instead."
             )
         data = read_exactly(file, needed, f"{place}")
         if file.read(1):

@@ -13,7 +13,6 @@ import os
 import pickle
 import signal
 import time
-import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +24,7 @@ from loaderx.engines.processes.ship import Shipment
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import LoaderxError, LoaderxWarning, one_line
+from loaderx.errors import LoaderxError, one_line, warn_user
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
 HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
@@ -358,7 +357,7 @@ class Crew:
         """Gives the warnings that have come up."""
         said, self.warnings = self.warnings, []
         for text in said:
-            warnings.warn(text, LoaderxWarning, stacklevel=5)
+            warn_user(text)
 
     def give_up(self, task: Task) -> None:
         """Nobody is going to ask for the element of a task."""

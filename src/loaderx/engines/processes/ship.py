@@ -20,7 +20,6 @@ import os
 import pickle
 import struct
 import sys
-import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,7 +31,7 @@ from loaderx.engines.base import Work
 from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.wire import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import FileError, LoaderxError, LoaderxWarning, one_line
+from loaderx.errors import FileError, LoaderxError, one_line, warn_user
 from loaderx.given import Given
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
@@ -65,11 +64,9 @@ class Shipment:
         self.pickled = _dump(work, buffers, replaced)
         if replaced:
             paths = ", ".join(dict.fromkeys(replaced))
-            warnings.warn(
+            warn_user(
                 f"no longer the files that were mapped: {paths}. Worker processes get the rows of "
-                "the old files, as this process sees them, from a copy in memory.",
-                LoaderxWarning,
-                stacklevel=2,
+                "the old files, as this process sees them, from a copy in memory."
             )
         raws, self._order = _distinct(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
