@@ -315,3 +315,35 @@ def test_a_state_taken_inside_next_is_that_of_the_batch_under_way():
         expected.append(iterator.get_state())
         next(iterator)
     assert states == expected
+
+
+@pytest.mark.parametrize("placed", PLACED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_wakes_a_next_that_waits_for_a_thread(kind, placed, monkeypatch):
+    monkeypatch.setattr("loaderx.engines.threads.PATIENCE_S", 0.1)  # the thread goes on waiting
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(x: Any) -> Any:
+        begun.set()
+        go_on.wait(120)
+        return x
+
+    loader = loader_of(chain(kind, wait), Threads(1), placed)
+    said: list[str] = []
+
+    def take() -> None:
+        with pytest.raises(LoaderxError) as caught:
+            next(iter(loader))
+        said.append(str(caught.value))
+
+    consumer = threading.Thread(target=take)
+    consumer.start()
+    try:
+        assert begun.wait(60)
+        loader.close()
+        consumer.join(60)
+        assert said == ["the loader was closed while this batch was waited for."]
+    finally:
+        go_on.set()
+        consumer.join(60)
+    loader.close()

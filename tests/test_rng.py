@@ -220,8 +220,6 @@ def test_habits_from_numpy_are_refused_at_the_first_batch(habit):
         dataset.batch(40).random_map(habit),  # one short batch
         dataset.random_map(habit, batched=True).batch(4),
         dataset.random_map(habit, batched=True).batch(40),
-        dataset.batch(8).random_map(habit).unbatch().batch(4),
-        Dataset.mix([dataset.random_map(habit, batched=True), dataset]).batch(4),
         dataset.filter(lambda x: True).batch(4).random_map(habit),
     ):
         with pytest.raises(RecordError, match=r"failed on .*`size` is the shape of one record's"):
@@ -240,6 +238,22 @@ def test_a_constant_size_does_not_fail_in_a_short_batch(size):
         dataset.filter(lambda record: True).batch(8).random_map(draw),
     ):
         assert [b["r"].shape for b in chain] == [(8, size), (size, size)]
+
+
+def test_a_constant_size_does_not_fail_where_the_number_of_records_varies():
+    def draw(run, rng):
+        return {"r": rng.random(3)}
+
+    rows = Dataset.from_arrays(x=np.arange(27))
+    drawn = rows.random_map(draw, batched=True)
+    for chain in (
+        Dataset.mix([drawn, drawn], [1, 2]).batch(8),
+        Dataset.concatenate(drawn[:11], drawn).batch(8),
+        rows.filter(lambda r: r["x"] < 3).random_map(draw, batched=True).batch(8),
+        rows.filter(lambda r: True).shuffle(window=3).random_map(draw, batched=True).batch(8),
+        rows.batch(9).random_map(draw).unbatch().batch(8),
+    ):
+        assert all(batch["r"].shape[1:] == (3,) for batch in chain)
 
 
 def test_a_size_on_several_hosts():

@@ -143,15 +143,16 @@ class BatchGenerator:
     (4, 4, 4)
 
     A short last batch is not checked, so that a constant size does not fail at the end of an epoch.
-    Nor is a single record, for which a size that begins with 1 is the same either way but for an
-    axis of length 1.
+    Nor are runs of records whose number varies (``batched=True`` in a stream or a mix), which would
+    meet a constant by chance, nor a single record, for which a size that begins with 1 is the same
+    either way but for an axis of length 1.
     """
 
     __slots__ = ("_drawn", "_full", "_keys")
 
-    def __init__(self, keys: Keys, full: int | None = None) -> None:
+    def __init__(self, keys: Keys, full: int | None = 0) -> None:
         self._keys = keys
-        self._full = full  # rows of a batch that is not short, where they are known
+        self._full = full  # rows of a batch that is not short; None: that varies
         self._drawn = 0
 
     def __len__(self) -> int:
@@ -175,8 +176,8 @@ class BatchGenerator:
         explicit = isinstance(size, (tuple, list)) and axes[:1] == [...]
         shape = tuple(check_int("size", axis, least=0) for axis in axes[explicit:])
         # Not in a short batch: size=2 must not fail at the end of an epoch of 1002 records.
-        full = len(self) >= max(2, self._full or 0)
-        if full and not explicit and shape and shape[0] == len(self):
+        is_full = self._full is not None and len(self) >= max(2, self._full)
+        if is_full and not explicit and shape and shape[0] == len(self):
             rest = f"write size={shape[1:]}" if shape[1:] else "leave `size` out"
             raise ArgumentError(
                 f"`size` is the shape of one record's draw: size={shape} for {len(self)} records "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Noted, Run, Work
+from loaderx.engines.base import Noted, Run, Work, interrupt
 from loaderx.memory import Lend, Pool
 from loaderx.stages.narrowing import Narrow
 
@@ -48,6 +48,9 @@ class NarrowedRun:
 
     def next(self) -> Any:
         return _narrowed(self._run.next(), self._narrow, self._lend)
+
+    def interrupt(self) -> bool:
+        return interrupt(self._run)
 
 
 def _narrowed(element: Any, narrow: Narrow, lend: Lend) -> Any:

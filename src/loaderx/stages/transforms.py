@@ -52,7 +52,7 @@ class RandomMap(Frozen):
 
     function: Function
     needs: Needs = "keys"
-    full: int | None = None  # rows of a batch that is not short, where they are known
+    full: int | None = None  # rows of a batch that is not short; None: that varies
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         results = map(self.function.call, records, record_generators(extra))
