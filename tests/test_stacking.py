@@ -267,13 +267,13 @@ def slow_stack(column):
 
 
 numbers = st.one_of(
-    st.integers(-5, 5), st.floats(width=32), st.booleans(), st.sampled_from([2**31, 1e300])
+    st.integers(-5, 5), st.floats(width=32, allow_nan=False), st.booleans(), st.sampled_from([2**31, 1e300])
 )
 columns = st.one_of(
     st.lists(st.text(max_size=3), min_size=1),
     st.lists(st.one_of(st.text(max_size=2), st.binary(max_size=2)), min_size=1),
     st.lists(st.lists(st.integers(-9, 9), min_size=2, max_size=2), min_size=1),
-    st.lists(st.lists(st.floats(width=32), min_size=2, max_size=2), min_size=1),
+    st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1),
     st.lists(st.lists(st.integers(-9, 9), max_size=2), min_size=1),
     st.lists(st.lists(numbers, min_size=1, max_size=2), min_size=1, max_size=4),
 )
