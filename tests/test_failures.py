@@ -630,3 +630,85 @@ def test_skip_on_two_hosts():
     parts = [iter(load(chain, "inline", shard=(host, 2))) for host in (0, 1)]
     for batch in batches:
         assert [x for part in parts for x in next(part)["x"].tolist()] == batch
+
+
+def odd_ones(n):
+    if n % 5 == 4:
+        raise ValueError(f"bad {n}")
+    return [n] * 3
+
+
+def kept(n):
+    return n % 3 != 0
+
+
+def above_a_mix(**options):
+    parts = [Dataset.range(40).filter(kept), Dataset.range(40, 120).filter(kept)]
+    return Dataset.mix(parts, [1, 2]).flat_map(odd_ones).on_error("skip", **options)
+
+
+def test_records_of_a_mix_keep_their_names_in_stages_above_it():
+    with load(above_a_mix().batch(4), "inline") as loader:
+        list(loader)
+        failures = loader.stats().failures
+    assert {f.record for f in failures} == {
+        f"record {f.index} of dataset {dataset}"
+        for f in failures
+        for dataset in [0 if f.error == f"ValueError: bad {f.index}" else 1]
+    }
+    assert len({f.record for f in failures}) == len(failures)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Dataset.mix([Dataset.range(40).filter(kept), Dataset.range(40, 80).filter(kept)]),
+        Dataset.range(60).filter(kept).take(35),
+    ],
+)
+def test_a_record_that_fails_again_above_a_mix_or_a_take_counts_once(dataset):
+    endless = dataset.flat_map(odd_ones).on_error("skip", limit=14).repeat(6).batch(7)
+    with load(endless, "inline") as loader:
+        assert len(list(loader)) > 6
+        assert loader.stats().replaced > 14
+
+
+def test_a_limit_above_a_mix_holds_after_closing():
+    """The position is restored at every step, and what was passed over is not forgotten."""
+    with load(above_a_mix(limit=8).batch(4), "inline") as loader:
+        iterator = iter(loader)
+        with pytest.raises(RecordError, match="more than 8 different records have failed"):
+            while True:
+                next(iterator)
+                iterator.close()
+
+
+def test_units_below_a_window_are_not_counted_again_after_closing():
+    def fragile_mix():
+        parts = [Dataset.range(80), Dataset.range(80, 200)]
+        parts = [part.map(lambda n: odd_ones(n)[0]).on_error("skip") for part in parts]
+        return Dataset.mix(parts, [1, 2]).shuffle(seed=0, window=16).batch(4)
+
+    counted = []
+    for closes in (False, True):
+        with load(fragile_mix(), "inline") as loader:
+            iterator = iter(loader)
+            for _ in iterator:
+                if closes:
+                    iterator.close()
+            counted.append(loader.stats().replaced)
+    assert counted[0] == counted[1] > 10
+
+
+def test_a_warning_of_a_stream_that_is_an_error_is_raised_once():
+    dataset = Dataset.range(40_000).filter(lambda n: n % 200 == 0).batch(2)
+    with load(dataset, "inline") as loader:
+        iterator, seen, raised = iter(loader), [], 0
+        while True:
+            try:
+                seen.append(next(iterator).tolist())
+            except StopIteration:
+                break
+            except LoaderxWarning:
+                raised += 1
+    assert (raised, len(seen)) == (1, 100)

@@ -267,7 +267,10 @@ def slow_stack(column):
 
 
 numbers = st.one_of(
-    st.integers(-5, 5), st.floats(width=32, allow_nan=False), st.booleans(), st.sampled_from([2**31, 1e300])
+    st.integers(-5, 5),
+    st.floats(width=32, allow_nan=False),
+    st.booleans(),
+    st.sampled_from([2**31, 1e300]),
 )
 columns = st.one_of(
     st.lists(st.text(max_size=3), min_size=1),

@@ -303,7 +303,10 @@ class MixReader(Reader):
             if places.size:
                 parts.append((number, places, part.take(len(places))))
         self.given += n
-        return parts[0][2] if len(parts) == 1 else interleaved(parts, n)
+        only = parts[0][2]
+        if len(parts) == 1 and only.names is None:  # a name says which dataset it is of
+            return only
+        return interleaved(parts, n)
 
     def state(self) -> Any:
         return [self.given, *[part.state() for part in self.parts]]

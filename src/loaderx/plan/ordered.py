@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
-from loaderx.plan.job import Job
-from loaderx.plan.lanes import Note, Path, Reader, listed
+from loaderx.plan.lanes import Path, Reader, listed
+from loaderx.plan.notes import Notes
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, joined_keys
 from loaderx.plan.positions import entries, shown, whole
@@ -40,14 +40,13 @@ class ChunkReader(Reader):
         ordinals: Sequence[int],
         patience: Patience,
         largest: int,
-        make_job: Callable[[], Job],
-        note: Note,
+        notes: Notes,
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
         self.largest = largest  # rows asked for at once
         self.patience = patience
-        self.make_job, self.note = make_job, note
+        self.notes = notes
         self._begin((0,) * len(ordinals))
 
     def _begin(self, path: Path) -> None:
@@ -94,8 +93,10 @@ class ChunkReader(Reader):
             self.take(found)
             self.left -= found
             return
-        want = self.window or min(self.left, self.spare)
-        if self.spare <= 0 or not self._fill(want):
+        # Without a window row by row: what comes after the rows that were used is new, and is read
+        # as it would have been.
+        want = self.window or 1
+        if self.spare <= 0 or not self._refill(want):
             if not self.fresh:
                 raise StateError(
                     f"the state has used {self.left} rows more than window {self.number} of its "
@@ -104,6 +105,10 @@ class ChunkReader(Reader):
                 )
             self.left = 0  # with other weights the window holds other rows
         self.spare -= want
+
+    def _refill(self, want: int) -> bool:
+        with self.notes.muted():
+            return self._fill(want)
 
     def _fill(self, want: int) -> bool:
         self.below_state = self.below.state()
@@ -114,11 +119,10 @@ class ChunkReader(Reader):
         if not pieces:
             return False
         self.number += 1
-        job = self.make_job()
+        job = self.notes.job()
         output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
         self.piece = Piece.of(output, self.finish.padding)
-        if not self.left:  # else it was noted before the state was taken
-            self.note(output)
+        self.notes.note(output)
         self._judge()
         return True
 
@@ -137,14 +141,15 @@ class ChunkReader(Reader):
         named = any(piece.names for piece in pieces)
         names = [piece.name(i) for piece in pieces for i in range(piece.count) if named]
         count = sum(piece.count for piece in pieces)
-        first = pieces[0].first
+        indices = [index for piece in pieces for index in piece.indices or [None] * piece.count]
         run = pieces[0].as_run()
         if len(pieces) > 1:
             run = [record for piece in pieces for record in piece.as_records()]
 
         def identify(number: int) -> tuple[int | None, str]:
             name = names[number] if names else f"row {number} of window {self.number}"
-            return first + number, name
+            index = indices[number]
+            return number if index is None else index, name  # None is for what is no one record
 
         return Chunk(
             run,
@@ -234,7 +239,7 @@ class IterableReader(Reader):
             key = epoch_child(key, np.array([number]), ordinal)
         keys = fold(key, numbers, ROW) if self.keyed else None
         names = [f"record {number}" for number in numbers.tolist()]
-        return Piece(n, keys, None, None, records, names, first=first)
+        return Piece(n, keys, None, None, records, names, indices=list(numbers.tolist()))
 
     def state(self) -> Any:
         """Where the next record is; asked for only when all that was read has been taken."""

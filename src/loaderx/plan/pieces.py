@@ -20,11 +20,11 @@ class Piece:
     """A run of rows: stacked leaves, or single records (with names, for messages).
 
     Of the leaves all rows are meant, or those that ``chosen`` says; they may be padded already.
-    ``first`` is the index of the first row, for rows that are counted.
+    ``indices`` are those of the records in their sources, where somebody may want to know.
     """
 
     __slots__ = (
-        "chosen", "count", "first", "keys", "leaves", "names", "padding", "records", "structure",
+        "chosen", "count", "indices", "keys", "leaves", "names", "padding", "records", "structure",
     )  # fmt: skip
 
     def __init__(
@@ -37,9 +37,9 @@ class Piece:
         names: list[str] | None = None,
         chosen: npt.NDArray[np.int64] | None = None,
         padding: Padding = NO_PADDING,
-        first: int = 0,
+        indices: list[int | None] | None = None,
     ) -> None:
-        self.count, self.first = count, first
+        self.count, self.indices = count, indices
         self.keys, self.chosen = keys, chosen
         self.padding = padding
         self.leaves, self.structure = leaves, structure
@@ -50,7 +50,8 @@ class Piece:
         """The rows of a unit's output."""
         if isinstance(output, Loose):
             records = output.records
-            return cls(len(records), output.keys, None, None, records, output.names)
+            names, indices = output.names, output.indices
+            return cls(len(records), output.keys, None, None, records, names, indices=indices)
         leaves, structure = flatten(output["rows"])
         chosen = output["chosen"]
         count = len(leaves[0]) if chosen is None else len(chosen)
@@ -68,7 +69,9 @@ class Piece:
             return Piece(stop - start, keys, leaves, self.structure, padding=self.padding)
         assert self.records is not None
         names = None if self.names is None else self.names[start:stop]
-        return Piece(stop - start, keys, None, None, self.records[start:stop], names)
+        indices = None if self.indices is None else self.indices[start:stop]
+        records = self.records[start:stop]
+        return Piece(stop - start, keys, None, None, records, names, indices=indices)
 
     def as_records(self) -> list[Any]:
         """The rows one by one, as they were before any padding."""
@@ -167,9 +170,12 @@ def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Piece]], count:
         return Piece(count, keys, leaves, first.structure, padding=first.padding)
     records: list[Any] = [None] * count
     names = [""] * count
+    indices: list[int | None] = [None] * count
     for component, places, piece in parts:
         own = piece.names or ["a row"] * piece.count
-        rows = zip(places.tolist(), piece.as_records(), own, strict=True)
-        for place, record, name in rows:
+        known = piece.indices or [None] * piece.count
+        rows = zip(places.tolist(), piece.as_records(), own, known, strict=True)
+        for place, record, name, index in rows:
             records[place], names[place] = record, f"{name} of dataset {component}"
-    return Piece(count, keys, None, None, records, names)
+            indices[place] = index
+    return Piece(count, keys, None, None, records, names, indices=indices)

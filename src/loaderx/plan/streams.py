@@ -17,12 +17,13 @@ from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
-from loaderx.errors import RecordError, StateError, warn_user
+from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
 from loaderx.plan.feeds import Feed, Supply
-from loaderx.plan.job import Failed, Job, TimedJob
+from loaderx.plan.job import Job
+from loaderx.plan.notes import Notes
 from loaderx.plan.patience import Patience
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys, with_full
@@ -31,8 +32,6 @@ MANY_PASSES = 1 << 36
 PASS_BITS = 24  # for the passes of a repeat below another one
 INNER_PASSES = 1 << PASS_BITS
 ALL_PASS_BITS = 40  # where several such repeats stand in each other
-FEW_RECORDS = 10_000  # before a filter is judged
-FEW_ROWS = 64
 MANY_ROWS = 1 << 14  # in a batch
 
 Make = Callable[["Reading", int], lanes.Reader]
@@ -55,6 +54,7 @@ class StreamPlan:
         self.masked = streams.only_masks(node)
         self.leaves: list[units.UnitPlan] = []
         self.meters: list[tuple[str, str]] = []
+        self.warned: set[int] = set()  # meters of which a warning was given
         self.keyed = any(
             isinstance(below, chain.Transformed) and below.transform.needs == "keys"
             for below in node.below()
@@ -63,7 +63,8 @@ class StreamPlan:
         stacked = self.batch is not None and self.batch.collate is None
         padding = NO_PADDING if self.batch is None else self.batch.padding
         self.finish = units.Finish(stacked=stacked, padding=padding)
-        self.loose = units.Finish(stacked=False, padding=NO_PADDING)
+        guarded = any(isinstance(below, (chain.Guarded, chain.Skipping)) for below in node.below())
+        self.loose = units.Finish(stacked=False, padding=NO_PADDING, named=guarded)
         self.seed = default_seed(node, 0)
         self.patience = Patience(self.lanes, varies=streams.varies(node))
         self.largest = _largest_request(node)
@@ -260,10 +261,9 @@ class Builder:
         plan = self.plan
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
-            notes = reading.notes
             return ordered.ChunkReader(
                 below(reading, lane), above, finish, window, ordinals, plan.patience, plan.largest,
-                notes.job, notes.note,
+                reading.notes,
             )  # fmt: skip
 
         return chunked
@@ -307,65 +307,6 @@ def _first_guard(above: Sequence[chunks.UnitStage]) -> Sequence[chunks.UnitStage
     return [stage for stage in above if isinstance(stage, chunks.Guard)][:1]
 
 
-class Notes:
-    """What readers have to tell while they read.
-
-    It does not know the reading: so an iterator that is dropped is gone at once, and all it runs.
-    """
-
-    def __init__(self, plan: StreamPlan, pool: Pool) -> None:
-        self._plan, self._pool = plan, pool
-        self.jobs: list[TimedJob] = []  # since the last batch
-        self.failures: list[Failed] = []  # the same
-        self.read = 0  # records, since the last batch
-        self._counts = [[0, 0] for _ in plan.meters]
-        self._warned: set[int] = set()
-
-    def job(self) -> Job:
-        """A job for a stage that runs here."""
-        self.jobs.append(TimedJob(self._pool.lend))
-        return self.jobs[-1]
-
-    def note(self, output: Any) -> None:
-        meters = output.meters if isinstance(output, units.Loose) else output["meters"]
-        self.failures += units.failures_of(output)
-        for meter, before, after in meters.tolist():
-            if meter == units.READ:
-                self.read += before
-                continue
-            counts = self._counts[meter]
-            counts[0] += before
-            counts[1] += after
-            if meter not in self._warned:
-                self._judge(meter, *counts)
-
-    def _judge(self, meter: int, before: int, after: int) -> None:
-        kind, stage = self._plan.meters[meter]
-        if kind == "filter" and before >= FEW_RECORDS and after * 100 < before:
-            self._warn(
-                meter,
-                f"{stage} let {after:,} of {before:,} records through ({after / before:.2%}): "
-                "almost all that is read is thrown away. Choose the records beforehand, with "
-                "ds[indices], if you can.",
-            )
-        elif kind == "pack" and after * 4 < before * 3 and before >= FEW_ROWS * self._row(stage):
-            self._warn(
-                meter,
-                f"{stage}: the rows are only {after / before:.0%} full. Too few records are left "
-                "in each window to fill rows with; give a larger `window`.",
-            )
-
-    def _row(self, stage: str) -> int:
-        for below in self._plan.node.below():
-            if isinstance(below, chain.PackedRecords) and below.stage == stage:
-                return sum(below.options.lengths.values())
-        return 1
-
-    def _warn(self, meter: int, text: str) -> None:
-        self._warned.add(meter)
-        warn_user(text)
-
-
 class Reading:
     """One reading of a stream: the feeds, the lanes, the batches, and what is above them."""
 
@@ -373,7 +314,7 @@ class Reading:
         self.plan, self.supply = plan, supply
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
-        self.notes = Notes(plan, self._pool)
+        self.notes = Notes(plan.node, plan.meters, plan.warned, self._pool)
         self.feeds = [Feed(supply, number, len(plan.own)) for number in range(len(plan.leaves))]
         readers = [plan.make_lane(self, lane) for lane in plan.own]
         if plan.bucket is not None:

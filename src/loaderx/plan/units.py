@@ -29,9 +29,12 @@ READ = -1  # the meter of the records that were read
 
 
 class Loose:
-    """Records that were not stacked, with a name each where they should have been."""
+    """Records that were not stacked, with a name each where they should have been.
 
-    __slots__ = ("failures", "keys", "meters", "names", "records")
+    Where an `on_error` stands above, each also has its index in its source.
+    """
+
+    __slots__ = ("failures", "indices", "keys", "meters", "names", "records")
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class Loose:
         meters: Any,
         names: Any = None,
         failures: FailedRecords | None = None,
+        indices: list[int | None] | None = None,
     ) -> None:
         self.records, self.keys, self.meters, self.names = records, keys, meters, names
+        self.indices = indices
         self.failures = failures
 
 
@@ -63,8 +68,9 @@ def failures_of(output: Any) -> list[Failed]:
 class Finish:
     """The last step of a unit: records stacked as batches will want them, where that can be."""
 
-    def __init__(self, *, stacked: bool, padding: Padding) -> None:
+    def __init__(self, *, stacked: bool, padding: Padding, named: bool = False) -> None:
         self.stacked, self.padding = stacked, padding
+        self.named = named  # must single records say where they come from?
 
     @property
     def takes_views(self) -> bool:
@@ -88,7 +94,11 @@ class Finish:
             }
         if not self.stacked or not len(chunk):
             records = as_records(chunk.run) if len(chunk) else []
-            return Loose(records, keys, meters, failures=failures)
+            if not self.named:
+                return Loose(records, keys, meters, failures=failures)
+            known = [chunk.identify(origin) for origin in chunk.origins.tolist()]
+            names, indices = [name for _, name in known], [index for index, _ in known]
+            return Loose(records, keys, meters, names, failures, indices)
         tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
         if tree is None or not self.takes_views:
             records = as_records(chunk.run)
