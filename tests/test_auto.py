@@ -14,6 +14,7 @@ from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Auto, Threads, auto, price, trials
 from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
+from loaderx.loader.stream import StreamSetup
 from loaderx.loader.work import PlanWork
 from plain import grow
 from timed import TimedWorkshop
@@ -80,8 +81,16 @@ def test_reasons_to_stay_inline():
         "making a batch takes 100 us, less than handing it over would"
     )
     assert why_inline(facts(period_s=1.0)) == "making a batch takes 20 ms of every 1 s"
-    assert why_inline(facts(made_s=1e-3, thread_safe=False)).startswith(
+    unsafe = facts(made_s=1e-3, thread_safe=False)
+    assert why_inline(unsafe) == (
+        "the source is not thread-safe, and making a batch takes 1 ms, too little for worker "
+        "processes"
+    )
+    assert why_inline(unsafe.replace(is_unsure=True)).startswith(
         "the source is not known to be thread-safe, and making a batch takes 1 ms, too little"
+    )
+    assert why_inline(facts(made_s=1e-4, noun="unit of the stream")) == (
+        "making a unit of the stream takes 100 us, less than handing it over would"
     )
 
 
@@ -115,6 +124,14 @@ def test_cheap_workers_are_found_soon(monkeypatch):
     run_for(workshop, 60, monkeypatch)
     assert workshop.found == ("processes", 2)
     assert workshop.now < 4
+
+
+def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(monkeypatch):
+    stream = StreamSetup(Dataset.range(8).filter(bool).batch(2)._node, (0, 1))
+    workshop = holds_the_gil(takes_s=0.3)
+    workshop.noun = stream.work.noun
+    run_for(workshop, 60, monkeypatch)
+    assert workshop.reason == "a unit of the stream is handed out every 10 ms, inline every 20 ms"
 
 
 def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(monkeypatch):
@@ -339,21 +356,67 @@ def measured(dataset, made_s, asked):
     return chooser
 
 
-def test_num_workers_that_an_unknown_source_makes_useless():
-    dataset = Dataset.from_source(Plain()).batch(2)
-    chooser = measured(dataset, 1e-3, asked=True)
-    with pytest.warns(
-        LoaderxWarning,
-        match=r"num_workers=2 was asked for, and batches are made in the caller's thread: the "
-        r"source is not known to be thread-safe, and making a batch takes 1 ms, too little for "
-        r"worker processes\. If threads may read Plain at once, write",
-    ):
-        assert chooser._inline_is_best()
-    assert chooser._inline_is_best()  # once is enough
-    chooser = measured(dataset, 1e-3, asked=False)
-    assert chooser._inline_is_best()  # nobody asked
-    chooser = measured(dataset, 1e-5, asked=True)
-    assert chooser._inline_is_best()  # it is simply faster
+@pytest.mark.parametrize(
+    ("is_safe", "reason"),
+    [
+        (None, "the source is not known to be thread-safe, and making a batch takes 1 ms, too "),
+        (False, "the source is not thread-safe, and making a batch takes 1 ms, too little for "),
+    ],
+)
+def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(is_safe, reason):
+    dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
+    for made_s in (1e-3, 1e-5):
+        chooser = measured(dataset, made_s, asked=True)
+        assert chooser._inline_is_best()  # a warning would be an error here
+        assert chooser._workshop.reason.startswith(reason if made_s == 1e-3 else "making a batch")
+
+
+@pytest.mark.parametrize(
+    ("made_s", "consumer_s", "asked", "is_safe", "warns"),
+    [
+        (0.01, 0.0, True, None, True),
+        (0.01, 0.0, False, None, False),  # nobody asked
+        (0.01, 0.0, True, False, False),  # it has been said
+        (0.01, 0.2, True, None, False),  # the consumer does not wait for it
+        (0.001, 0.0, True, None, False),
+    ],
+)
+def test_num_workers_that_an_unknown_source_makes_useless(
+    made_s, consumer_s, asked, is_safe, warns, monkeypatch
+):
+    """Where there are no worker processes, threads are all that could help."""
+    dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
+    workshop = Auto(2 if asked else None).workshop(PlanWork(dataset._node, (0, 1)))
+    workshop.no_processes = "they need a POSIX system"
+    clock, made = [0.0], workshop.work
+
+    class Timed:
+        """The work on a clock of its own."""
+
+        def __getattr__(self, name):
+            return getattr(made, name)
+
+        def __call__(self, step, lend):
+            clock[0] += made_s
+            return step
+
+        def stream(self, steps, lend):
+            return (self(step, lend) for step in steps)
+
+    workshop.work = Timed()
+    monkeypatch.setattr(trials, "perf_counter", lambda: clock[0])
+    elements = trials.Chooser(workshop, range(500)).elements()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in elements:
+            clock[0] += consumer_s
+    assert workshop.found is None
+    assert [str(one.message) for one in told] == [
+        "num_workers=2 was asked for, and batches are made in the caller's thread: the source is "
+        "not known to be thread-safe; they need a POSIX system. If threads may read Plain at once, "
+        "write Dataset.from_source(obj, thread_safe=True); thread_safe=False says that they may "
+        "not, and ends this warning."
+    ][:warns]
 
 
 @pytest.mark.parametrize("asked", [True, False])

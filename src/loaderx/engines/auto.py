@@ -70,14 +70,12 @@ class AutoWorkshop:
         """Of a worker process.  To estimate it takes some milliseconds."""
         return estimate(self.work)
 
-    def warn_of_reading(self, why: str) -> None:
-        """The source keeps the work from threads, and whose it is has not said so."""
-        if self.work.unsure:
-            self._warn(f"{why}. {what_to_say(self.work.unsure)}")
-
-    def warn_of_sending(self) -> None:
+    def warn_of_workers(self, *, is_unsafe: bool) -> None:
+        """Workers are worth it, and cannot be had: whoever asked for them can do something."""
         if self.is_unsendable:
-            self._warn(f"{self.no_processes}")
+            self._warn(self.no_processes)
+        elif is_unsafe and self.work.unsure:  # threads may do what processes cannot
+            self._warn(f"{self.reason}. {what_to_say(self.work.unsure)}")
 
     def _warn(self, why: str) -> None:
         if self._wants_warning:

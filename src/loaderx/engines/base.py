@@ -76,6 +76,8 @@ class Work(Protocol):
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
 
+    # A work may also have a `noun` for what it makes, if that is not a batch.
+
 
 class Run(Protocol):
     """Elements in the order of their steps."""

@@ -25,6 +25,8 @@ _BITS = 62
 class UnitWork:
     """Makes units.  Picklable: it holds plans, and no position."""
 
+    noun = "unit of the stream"
+
     def __init__(self, node: Node, plan: StreamPlan, shard: tuple[int, int]) -> None:
         self._node: Node | None = node
         self.host, self.hosts = shard
