@@ -504,3 +504,41 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
             "TypeError: cannot pickle '_thread.lock' object."
         )
         assert "leave it out in __getstate__" in str(told[0].message)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"engine": "processes"}, "engine='processes'"),
+        ({"engine": "processes", "num_workers": 2}, "engine='processes'"),
+        ({"engine": Threads(2)}, "engine='threads'"),
+        ({"num_workers": 2}, "num_workers=2"),
+    ],
+)
+def test_workers_for_what_can_only_be_read_in_order(options, asked):
+    dataset = Dataset.from_iterable(lambda: iter(range(8))).map(abs).batch(2)
+    loader = DataLoader(dataset, **options)
+    with pytest.warns(LoaderxWarning) as told:
+        assert len(list(loader)) == 4
+    (warning,) = told
+    assert str(warning.message) == (
+        f"{asked} was asked for, but what stands above from_iterable runs in the caller's thread. "
+        "To use workers, give the data as something with __len__ and __getitem__ "
+        "(Dataset.from_source)."
+    )
+    assert warning.filename == __file__
+    assert len(list(loader)) == 4  # once is enough: another warning would be an error
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 0}, {"engine": "inline"}])
+def test_nobody_who_asks_for_no_workers_is_told_that_there_are_none(options):
+    dataset = Dataset.from_iterable(lambda: iter(range(8))).map(abs).batch(2)
+    assert len(list(DataLoader(dataset, **options))) == 4
+
+
+def test_workers_for_part_of_a_stream():
+    """What is indexed goes to workers; there is nothing to warn of."""
+    in_order = Dataset.from_iterable(lambda: iter(np.arange(8))).repeat()
+    mixed = Dataset.mix([in_order, Dataset.range(8).filter(bool).repeat()], weights=[1, 1])
+    with DataLoader(mixed.batch(2).take(4), engine="threads", num_workers=2) as loader:
+        assert len(list(loader)) == 4

@@ -6,7 +6,14 @@ import functools
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from loaderx.engines.base import Work, close_generator, cores, interrupt, what_to_say
+from loaderx.engines.base import (
+    Work,
+    close_generator,
+    cores,
+    interrupt,
+    warn_if_in_order,
+    what_to_say,
+)
 from loaderx.engines.price import Price, estimate
 from loaderx.engines.processes import why_not
 from loaderx.engines.threads import Threads
@@ -39,6 +46,8 @@ class Auto(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> AutoWorkshop:
+        if self.max_workers is not None:
+            warn_if_in_order(work, f"num_workers={self.max_workers}")
         return AutoWorkshop(
             work, self.max_workers or cores(), self.prefetch, asked=self.max_workers is not None
         )

@@ -27,6 +27,7 @@ from loaderx.engines.base import (
     Work,
     closed_error,
     cores,
+    warn_if_in_order,
     what_to_say,
 )
 from loaderx.engines.decision import FAST_S, LARGE_SHARE
@@ -59,6 +60,7 @@ class Threads(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> BareWorkshop:
+        warn_if_in_order(work, "engine='threads'")
         turns = _Turns(work.unsure) if work.unsure and self.num_workers != 1 else None
         return BareWorkshop(lambda steps: self.open(work, steps, turns))
 
