@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import types
@@ -542,3 +543,32 @@ def test_workers_for_part_of_a_stream():
     mixed = Dataset.mix([in_order, Dataset.range(8).filter(bool).repeat()], weights=[1, 1])
     with DataLoader(mixed.batch(2).take(4), engine="threads", num_workers=2) as loader:
         assert len(list(loader)) == 4
+
+
+class Refusing:
+    """Can be pickled, but not unpickled in a worker."""
+
+    def __init__(self):
+        self.here = os.getpid()
+
+    def __setstate__(self, state):
+        if state["here"] != os.getpid():
+            raise ImportError("there is no such module in a worker")
+
+    def __call__(self, record):
+        return record
+
+
+def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
+    workshop = Auto(2).workshop(PlanWork(arrays(8).map(Refusing()).batch(2)._node, (0, 1)))
+    chooser = trials.Chooser(workshop, range(4))
+    until = time.monotonic() + 60
+    while chooser._prepare(workshop.processes(1), 1) is not None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert workshop.no_processes == (
+        "the dataset cannot be sent to worker processes: a worker failed to build it: "
+        "ImportError: there is no such module in a worker"
+    )
+    with pytest.warns(LoaderxWarning, match="num_workers=2 was asked for, and .*failed to build"):
+        workshop.warn_of_workers(is_unsafe=False)
+    workshop.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import fnmatch
 import gc
 import os
 import random
@@ -381,9 +382,13 @@ def _refuse():
 
 
 def test_a_worker_that_cannot_take_up_the_work_says_why():
-    with pytest.raises(LoaderxError, match="could not take up the dataset") as caught:
+    with pytest.raises(ShippingError) as caught:
         next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
-    assert "ImportError: there is no such module in a worker" in str(caught.value)
+    assert str(caught.value) == (
+        "the dataset cannot be sent to worker processes: a worker failed to build it: "
+        "ImportError: there is no such module in a worker"
+    )
+    assert "in _refuse" in caught.value.__notes__[0]  # where, in the worker
 
 
 def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
@@ -1277,3 +1282,58 @@ def test_dataclasses_of_a_module_come_back_as_themselves():
         batches = list(loader)
     assert {type(batch) for batch in batches} == {Point}
     assert_same([b.x for b in batches], [b.x for b in dataset])
+
+
+# Caches that functools makes.
+
+
+def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():
+    done = run_script(
+        """
+        import functools
+        from loaderx import DataLoader, Dataset
+
+        @functools.lru_cache(maxsize=7, typed=True)
+        def bpe(word):
+            return len(word) if len(word) < 2 else 1 + bpe(word[1:])  # itself, from its globals
+
+        bpe.table = [1, 2]
+
+        class Tokenizer:
+            def __init__(self):
+                self.made = 0
+
+            @functools.cache
+            def look_up(self, word):
+                return bpe(word)
+
+            @functools.cached_property
+            def offset(self):
+                self.made += 1
+                return 100
+
+            def __call__(self, record):
+                assert bpe.cache_parameters() == {"maxsize": 7, "typed": True}
+                assert (bpe.table, bpe.__name__) == ([1, 2], "bpe")
+                return {"x": self.look_up(record["text"]) + self.offset + self.offset, "m": self.made}
+
+        texts = Dataset.from_source([{"text": "a" * n} for n in range(1, 9)])
+        with DataLoader(texts.map(Tokenizer()).batch(8), engine="processes", num_workers=1) as loader:
+            for batch in loader:
+                print(batch["x"].tolist(), batch["m"].tolist())
+        """
+    )
+    assert done.stdout.split("\n")[:1] == [
+        "[201, 202, 203, 204, 205, 206, 207, 208] [1, 1, 1, 1, 1, 1, 1, 1]"
+    ], done.stderr
+
+
+def test_a_cached_function_of_a_module_is_imported_there():
+    shared = fnmatch._compile_pattern
+
+    def same(x):
+        return shared is sys.modules["fnmatch"]._compile_pattern
+
+    assert hasattr(shared, "cache_info")
+    with DataLoader(Dataset.range(2).map(same).batch(2), engine=Processes(1)) as loader:
+        assert next(iter(loader)).tolist() == [True, True]

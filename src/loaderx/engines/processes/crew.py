@@ -20,7 +20,7 @@ from typing import Any
 from loaderx.engines.base import Noted, closed_error
 from loaderx.engines.processes import failures, wire
 from loaderx.engines.processes.limits import tight_limits
-from loaderx.engines.processes.ship import Shipment
+from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
 from loaderx.engines.signals import SignalsDeferred
@@ -227,10 +227,13 @@ class Crew:
             worker.is_ready, worker.start_s = True, length * 1e-6
             return
         if kind == wire.UNFIT:
-            raise LoaderxError(
-                "a worker process could not take up the dataset. It said:\n\n"
-                f"{self._staff.board.read_note(who).rstrip()}"
+            said, _, trace = self._staff.board.read_note(who).rstrip().partition("\n")
+            error = ShippingError(
+                "the dataset cannot be sent to worker processes: a worker failed to build it: "
+                f"{said}"
             )
+            error.add_note(f"\nIn {worker.name}:\n{trace}")
+            raise error
         task = self._open.pop(number, None)
         if task is None:
             return

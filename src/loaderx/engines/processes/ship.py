@@ -13,6 +13,7 @@ too, and then the pages that were written are the worker's own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import marshal
 import mmap
@@ -49,6 +50,7 @@ _HEAD = struct.Struct("<QQQ")  # lengths of the boot record, the pickle and the 
 _BUFFER = struct.Struct("<QQQ")  # start, length, may it be written?
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _PIECE = 1 << 28
+_CachedFunction: Any = type(functools.cache(len))
 
 
 class ShippingError(LoaderxError, TypeError):
@@ -200,6 +202,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
         elif isinstance(value, ForWorkers):
             return value.for_workers()
+        elif type(value) is _CachedFunction:
+            if not _is_importable(value):
+                return _reduce_cached(value)
+        elif type(value) is functools.cached_property:  # has a lock before Python 3.12
+            return _cached_property, (value.func, value.attrname)
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
             return _open_h5py, (os.path.abspath(value.file.filename), value.name)
         return super().reducer_override(value)
@@ -224,6 +231,34 @@ def _with_state(value: Any, state: dict[str, Any]) -> Any:
     make, arguments, found, *items = value.__reduce_ex__(5)
     slots = found[1] if isinstance(found, tuple) else None
     return make, arguments, state if slots is None else (state, slots), *items
+
+
+def _is_importable(function: Any) -> bool:
+    """Does a worker find the same function by its name?  Not in a script, nor inside another."""
+    if function.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _reduce_cached(function: Any) -> Any:
+    """A function of `functools.lru_cache`; its cache begins empty."""
+    copied = (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
+    added = {name: held for name, held in vars(function).items() if name not in copied}
+    parameters = function.cache_parameters()
+    return _cached, (function.__wrapped__, parameters), added or None
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name  # as the class has it: it is not told again
+    return made
 
 
 def _is_flat_bytes(array: Array) -> bool:

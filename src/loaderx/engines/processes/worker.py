@@ -41,8 +41,9 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
     with contextlib.suppress(BrokenPipeError):  # nobody listens any more
         try:
             work: Work = ship.unpack(data)
-        except BaseException:
-            board.write_note(number, traceback.format_exc())
+        except BaseException as error:
+            said = " ".join(one_line(error).split())  # first: the end of a long note is cut off
+            board.write_note(number, f"{said}\n{traceback.format_exc()}")
             os.write(reports, wire.REPORT.pack(0, number, wire.UNFIT, 0, 0, 0, 0))
             return
         took_us = int(time.process_time() * 1e6)
