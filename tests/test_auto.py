@@ -504,7 +504,7 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
             "Dataset.from_source(Locked, 400 records) cannot be sent to worker processes: "
             "TypeError: cannot pickle '_thread.lock' object."
         )
-        assert "leave it out in __getstate__" in str(told[0].message)
+        assert "or write in Locked: `def __getstate__(self)" in str(told[0].message)
 
 
 @pytest.mark.parametrize(

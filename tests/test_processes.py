@@ -1315,12 +1315,14 @@ def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():
             def __call__(self, record):
                 assert bpe.cache_parameters() == {"maxsize": 7, "typed": True}
                 assert (bpe.table, bpe.__name__) == ([1, 2], "bpe")
-                return {"x": self.look_up(record["text"]) + self.offset + self.offset, "m": self.made}
+                found = self.look_up(record["text"]) + self.offset + self.offset
+                return {"x": found, "made": self.made}
 
         texts = Dataset.from_source([{"text": "a" * n} for n in range(1, 9)])
-        with DataLoader(texts.map(Tokenizer()).batch(8), engine="processes", num_workers=1) as loader:
+        tokens = texts.map(Tokenizer()).batch(8)
+        with DataLoader(tokens, engine="processes", num_workers=1) as loader:
             for batch in loader:
-                print(batch["x"].tolist(), batch["m"].tolist())
+                print(batch["x"].tolist(), batch["made"].tolist())
         """
     )
     assert done.stdout.split("\n")[:1] == [

@@ -70,6 +70,7 @@ class Crew:
         self._numbers = 0
         self._bad_starts = 0
         self._pool = Pool()
+        self._set_back = shipment.set_back
         with SignalsDeferred():  # whatever is made here must be known to who gives it back
             self._staff = staff = Staff(shipment, workers)
             # Dropping a crew ends its workers.  At exit `_close_up` does that.
@@ -241,6 +242,7 @@ class Crew:
         tail = task.slot.read(start, length) if flags & wire.TAIL else b""
         if kind == wire.FAILED:
             task.error = failures.unpack(tail, worker.name, task.step)
+            failures.note_what_is_missing(task.error, self._set_back)
         else:
             self._take_in(task, worker, form, tail)
         task.is_done = True

@@ -7,13 +7,16 @@ of what was typed into a notebook.  It shows the user's frames; `shows_all_frame
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
+from collections.abc import Iterable
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from loaderx.engines.processes.ship import dumps
+from loaderx.engines.processes.ship import SetBack, dumps
+from loaderx.engines.processes.unsendable import getstate
 from loaderx.errors import LoaderxError, RecordError, below_own_frames, one_line, shows_all_frames
 
 Frame: TypeAlias = tuple[Any, ...]
@@ -52,6 +55,19 @@ def unpack(packed: bytes, worker: str, step: int) -> BaseException:
         said = f"a function failed in {worker}, and its exception cannot be shown here: "
         said += one_line(error)
         return RecordError(said, step=step)
+
+
+def note_what_is_missing(error: BaseException, set_back: Iterable[SetBack]) -> None:
+    """Adds a note to an error that seems to come from an attribute that could not be sent."""
+    said = one_line(error.__cause__ or error)
+    for owner, name, kind, text in set_back:
+        if f"'{name}'" in said or f"'{kind}'" in said:
+            with contextlib.suppress(Exception):  # it may refuse notes
+                error.add_note(
+                    f"`{owner}.{name}` could not be sent to the worker and was set back to what it "
+                    f"was before the first use, {text}. Write in {owner} what a worker is to get: "
+                    f"`{getstate(name)}`."
+                )
 
 
 def _unpack(packed: bytes, worker: str) -> BaseException:
