@@ -906,7 +906,10 @@ def test_workers_killed_between_epochs_are_replaced():
             assert_same(loader, dataset)
 
 
-def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
+@pytest.mark.parametrize("shown", ["", "full"])
+def test_a_stuck_worker_is_reported_with_its_stack(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOADERX_TRACEBACK", shown)
+
     def get_stuck(record):
         if record["x"] == 5:
             while not (tmp_path / "go").exists():
@@ -928,7 +931,10 @@ def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
             r"[\d.]+ s; it may be stuck\. It is here:\n",
             str(caught.value),
         )
-        assert " in get_stuck\n" in str(caught.value)
+        stack = str(caught.value).partition("It is here:\n")[2].partition("\n(Processes(")[0]
+        assert " in get_stuck" in stack
+        # The thread that watches the consumer, and loaderx's own frames, are for those who ask.
+        assert ("threading.py" in stack) == ("/loaderx/" in stack) == (shown == "full")
         (tmp_path / "go").touch()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LoaderxWarning)

@@ -356,7 +356,7 @@ class Crew:
 
     def stack(self, worker: Worker) -> str:
         """Where a worker is."""
-        return self._staff.stack(worker)
+        return failures.shown_stacks(self._staff.stack(worker))
 
     def warn(self) -> None:
         """Gives the warnings that have come up."""

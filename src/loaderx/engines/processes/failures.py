@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import traceback
 from collections.abc import Iterable
 from itertools import pairwise
@@ -17,7 +18,14 @@ from typing import Any, TypeAlias
 
 from loaderx.engines.processes.ship import SetBack, dumps
 from loaderx.engines.processes.unsendable import getstate
-from loaderx.errors import LoaderxError, RecordError, below_own_frames, one_line, shows_all_frames
+from loaderx.errors import (
+    LoaderxError,
+    RecordError,
+    below_own_frames,
+    is_own_file,
+    one_line,
+    shows_all_frames,
+)
 
 Frame: TypeAlias = tuple[Any, ...]
 Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
@@ -81,6 +89,32 @@ def _unpack(packed: bytes, worker: str) -> BaseException:
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]
+
+
+def shown_stacks(text: str) -> str:
+    """What `faulthandler` says of a worker's threads, from the user's frames on."""
+    if shows_all_frames():
+        return text
+    stacks = [_shown_stack(stack.splitlines()) for stack in text.split("\n\n")]
+    return "\n\n".join(filter(None, stacks)) or text  # no user's frame: this is a fault of ours
+
+
+def _shown_stack(lines: list[str]) -> str:
+    """The most recent call stands first, so loaderx's own are last; empty if all are."""
+    if any(_WATCH.search(line) and _is_own(line) for line in lines):
+        return ""
+    while lines and _is_own(lines[-1]):
+        lines.pop()
+    return "\n".join(lines) if len(lines) > 1 else ""  # the first names the thread
+
+
+_WATCH = re.compile(r" in _look$")  # the thread that looks whether the consumer is there
+_FILE = re.compile(r'^  File "(.*)", line \d+ in ')
+
+
+def _is_own(line: str) -> bool:
+    found = _FILE.match(line)
+    return found is not None and is_own_file(found[1])
 
 
 def _listed(frames: list[Frame]) -> str:
