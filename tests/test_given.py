@@ -267,7 +267,25 @@ def test_what_a_function_uses_is_named_and_init_is_not_talked_of():
     assert refused(numbers.map(world["locked"])) == expected
 
 
-def test_the_advice_for_functions_works(tmp_path):
+def test_what_a_class_holds_is_named():
+    lock = threading.Lock()
+
+    class Shared(Table):
+        lock = threading.Lock()
+
+    class Method(Table):
+        @property
+        def locked(self):
+            return lock.locked()
+
+    assert refused(Dataset.from_source(Shared())) == (
+        "`Shared.lock` (_thread.lock) belongs to the class. Make it in the object, when it is "
+        "first needed."
+    )
+    assert refused(Dataset.from_source(Method())).startswith("`locked` uses `lock` (_thread.lock).")
+
+
+def test_the_advice_for_functions_works():
     @functools.cache
     def lock():
         return threading.Lock()

@@ -7,15 +7,23 @@ blamed: nobody can add a method to a class of a library.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from loaderx.given import Given, attributes_of, is_sent_by_attributes, variables_of
 
 MOST_STEPS = 32
+_WRAPPERS: dict[Any, tuple[str, ...]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+    type(functools.cache(len)): ("__wrapped__",),
+}
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # made with their class
 
 
 class Place(NamedTuple):
@@ -106,11 +114,15 @@ def _held_by(value: Any) -> Iterator[tuple[Any, str, Any]]:
         yield from ((value, name, held) for name, held in variables_of(value))
     elif kind is types.MethodType:
         yield value, "", value.__self__
-    elif isinstance(value, partial):
+    elif isinstance(value, functools.partial):
         yield from ((value, "", held) for held in (value.func, *value.args))
         yield from ((value, "", held) for held in value.keywords.values())
+    elif kind in _WRAPPERS:
+        yield from ((value, "", getattr(value, name, None)) for name in _WRAPPERS[kind])
     elif isinstance(value, type):
-        yield from ((value, name, held) for name, held in vars(value).items())
+        for name, held in vars(value).items():
+            if type(held) not in _DESCRIPTORS:
+                yield value, name, held
     elif kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
         is_own = kind.__module__.startswith("loaderx.")
         for name, held in (attributes_of(value) or {}).items():
