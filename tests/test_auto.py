@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import types
@@ -12,8 +13,10 @@ import pytest
 
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto, price, trials
+from loaderx.engines import Auto, Threads, auto, price, threads, trials
+from loaderx.engines.base import Noted, Timing
 from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
+from loaderx.loader.stream import StreamSetup
 from loaderx.loader.work import PlanWork
 from plain import grow
 from timed import TimedWorkshop
@@ -80,8 +83,16 @@ def test_reasons_to_stay_inline():
         "making a batch takes 100 us, less than handing it over would"
     )
     assert why_inline(facts(period_s=1.0)) == "making a batch takes 20 ms of every 1 s"
-    assert why_inline(facts(made_s=1e-3, thread_safe=False)).startswith(
+    unsafe = facts(made_s=1e-3, thread_safe=False)
+    assert why_inline(unsafe) == (
+        "the source is not thread-safe, and making a batch takes 1 ms, too little for worker "
+        "processes"
+    )
+    assert why_inline(unsafe.replace(is_unsure=True)).startswith(
         "the source is not known to be thread-safe, and making a batch takes 1 ms, too little"
+    )
+    assert why_inline(facts(made_s=1e-4, noun="unit of the stream")) == (
+        "making a unit of the stream takes 100 us, less than handing it over would"
     )
 
 
@@ -115,6 +126,14 @@ def test_cheap_workers_are_found_soon(monkeypatch):
     run_for(workshop, 60, monkeypatch)
     assert workshop.found == ("processes", 2)
     assert workshop.now < 4
+
+
+def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(monkeypatch):
+    stream = StreamSetup(Dataset.range(8).filter(bool).batch(2)._node, (0, 1))
+    workshop = holds_the_gil(takes_s=0.3)
+    workshop.noun = stream.work.noun
+    run_for(workshop, 60, monkeypatch)
+    assert workshop.reason == "a unit of the stream is handed out every 10 ms, inline every 20 ms"
 
 
 def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(monkeypatch):
@@ -300,19 +319,57 @@ class Plain:
         return {"x": i}
 
 
+class Noting:
+    """Work whose batches say how long reading took, of 10 ms each."""
+
+    unsure, thread_safe, only_gathers = "Plain", False, False
+
+    def __init__(self, reading_s, total_s=0.01):
+        self.stages = {"source": reading_s, "map(f)": total_s - reading_s}
+
+    def __call__(self, step, lend):
+        return Noted(step, (), Timing(self.stages, 1 if step else 0))
+
+
+def told_by(work, engine, monkeypatch):
+    """What is told over some runs of 16 batches, all of which are right."""
+    told = []
+    monkeypatch.setattr(threads, "warn_user", told.append)
+    workshop = engine.workshop(work)
+    for _ in range(2):
+        run = workshop.open(range(16))
+        assert [run.next().value for _ in range(16)] == list(range(16))
+        run.close()
+    return told
+
+
+def test_threads_that_wait_for_each_other_to_read_say_so_once(monkeypatch):
+    told = told_by(Noting(0.005), Threads(2), monkeypatch)
+    assert told == [
+        "threads read Plain one at a time, since it is not known whether they may read it at once, "
+        "and reading takes 50% of the time to make a batch. If threads may read Plain at once, "
+        "write Dataset.from_source(obj, thread_safe=True); thread_safe=False says that they may "
+        "not, and ends this warning."
+    ]
+
+
+def test_threads_that_hardly_read_say_nothing(monkeypatch):
+    assert told_by(Noting(0.001), Threads(2), monkeypatch) == []  # a tenth of the time
+    assert told_by(Noting(1e-5, 2e-5), Threads(2), monkeypatch) == []  # half of next to nothing
+    assert told_by(Noting(0.005), Threads(1), monkeypatch) == []  # alone
+    known = Noting(0.005)
+    known.unsure = ""
+    assert told_by(known, Threads(2), monkeypatch) == []
+
+
 @pytest.mark.parametrize("engine", ["threads", Threads(8)])
-def test_threads_that_read_one_at_a_time_say_so(engine):
+def test_a_source_that_threads_read_one_at_a_time(engine):
     count = {"num_workers": 8} if engine == "threads" else {}
     loader = DataLoader(Dataset.from_source(Plain()).batch(4), engine=engine, **count)
-    with pytest.warns(
-        LoaderxWarning,
-        match=r"threads read Plain one at a time, .* "
-        r"write Dataset.from_source\(obj, thread_safe=True\); thread_safe=False says",
-    ) as told:
-        iterator = iter(loader)
-    assert told[0].filename == __file__
-    next(iterator), next(iter(loader))  # once is enough
-    loader.close()
+    with pytest.warns(LoaderxWarning, match="threads read Plain one at a time") as told:
+        assert len(list(loader)) == 100
+    (warning,) = told
+    assert warning.filename == __file__
 
 
 @pytest.mark.parametrize("engine", ["threads", "auto"])
@@ -339,21 +396,67 @@ def measured(dataset, made_s, asked):
     return chooser
 
 
-def test_num_workers_that_an_unknown_source_makes_useless():
-    dataset = Dataset.from_source(Plain()).batch(2)
-    chooser = measured(dataset, 1e-3, asked=True)
-    with pytest.warns(
-        LoaderxWarning,
-        match=r"num_workers=2 was asked for, and batches are made in the caller's thread: the "
-        r"source is not known to be thread-safe, and making a batch takes 1 ms, too little for "
-        r"worker processes\. If threads may read Plain at once, write",
-    ):
-        assert chooser._inline_is_best()
-    assert chooser._inline_is_best()  # once is enough
-    chooser = measured(dataset, 1e-3, asked=False)
-    assert chooser._inline_is_best()  # nobody asked
-    chooser = measured(dataset, 1e-5, asked=True)
-    assert chooser._inline_is_best()  # it is simply faster
+@pytest.mark.parametrize(
+    ("is_safe", "reason"),
+    [
+        (None, "the source is not known to be thread-safe, and making a batch takes 1 ms, too "),
+        (False, "the source is not thread-safe, and making a batch takes 1 ms, too little for "),
+    ],
+)
+def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(is_safe, reason):
+    dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
+    for made_s in (1e-3, 1e-5):
+        chooser = measured(dataset, made_s, asked=True)
+        assert chooser._inline_is_best()  # a warning would be an error here
+        assert chooser._workshop.reason.startswith(reason if made_s == 1e-3 else "making a batch")
+
+
+@pytest.mark.parametrize(
+    ("made_s", "consumer_s", "asked", "is_safe", "warns"),
+    [
+        (0.01, 0.0, True, None, True),
+        (0.01, 0.0, False, None, False),  # nobody asked
+        (0.01, 0.0, True, False, False),  # it has been said
+        (0.01, 0.2, True, None, False),  # the consumer does not wait for it
+        (0.001, 0.0, True, None, False),
+    ],
+)
+def test_num_workers_that_an_unknown_source_makes_useless(
+    made_s, consumer_s, asked, is_safe, warns, monkeypatch
+):
+    """Where there are no worker processes, threads are all that could help."""
+    dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
+    workshop = Auto(2 if asked else None).workshop(PlanWork(dataset._node, (0, 1)))
+    workshop.no_processes = "they need a POSIX system"
+    clock, made = [0.0], workshop.work
+
+    class Timed:
+        """The work on a clock of its own."""
+
+        def __getattr__(self, name):
+            return getattr(made, name)
+
+        def __call__(self, step, lend):
+            clock[0] += made_s
+            return step
+
+        def stream(self, steps, lend):
+            return (self(step, lend) for step in steps)
+
+    workshop.work = Timed()
+    monkeypatch.setattr(trials, "perf_counter", lambda: clock[0])
+    elements = trials.Chooser(workshop, range(500)).elements()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in elements:
+            clock[0] += consumer_s
+    assert workshop.found is None
+    assert [str(one.message) for one in told] == [
+        "num_workers=2 was asked for, and batches are made in the caller's thread: the source is "
+        "not known to be thread-safe; they need a POSIX system. If threads may read Plain at once, "
+        "write Dataset.from_source(obj, thread_safe=True); thread_safe=False says that they may "
+        "not, and ends this warning."
+    ][:warns]
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -401,4 +504,71 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
             "Dataset.from_source(Locked, 400 records) cannot be sent to worker processes: "
             "TypeError: cannot pickle '_thread.lock' object."
         )
-        assert "leave it out in __getstate__" in str(told[0].message)
+        assert "or write in Locked: `def __getstate__(self)" in str(told[0].message)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"engine": "processes"}, "engine='processes'"),
+        ({"engine": "processes", "num_workers": 2}, "engine='processes'"),
+        ({"engine": Threads(2)}, "engine='threads'"),
+        ({"num_workers": 2}, "num_workers=2"),
+    ],
+)
+def test_workers_for_what_can_only_be_read_in_order(options, asked):
+    dataset = Dataset.from_iterable(lambda: iter(range(8))).map(abs).batch(2)
+    loader = DataLoader(dataset, **options)
+    with pytest.warns(LoaderxWarning) as told:
+        assert len(list(loader)) == 4
+    (warning,) = told
+    assert str(warning.message) == (
+        f"{asked} was asked for, but what stands above from_iterable runs in the caller's thread. "
+        "To use workers, give the data as something with __len__ and __getitem__ "
+        "(Dataset.from_source)."
+    )
+    assert warning.filename == __file__
+    assert len(list(loader)) == 4  # once is enough: another warning would be an error
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 0}, {"engine": "inline"}])
+def test_nobody_who_asks_for_no_workers_is_told_that_there_are_none(options):
+    dataset = Dataset.from_iterable(lambda: iter(range(8))).map(abs).batch(2)
+    assert len(list(DataLoader(dataset, **options))) == 4
+
+
+def test_workers_for_part_of_a_stream():
+    """What is indexed goes to workers; there is nothing to warn of."""
+    in_order = Dataset.from_iterable(lambda: iter(np.arange(8))).repeat()
+    mixed = Dataset.mix([in_order, Dataset.range(8).filter(bool).repeat()], weights=[1, 1])
+    with DataLoader(mixed.batch(2).take(4), engine="threads", num_workers=2) as loader:
+        assert len(list(loader)) == 4
+
+
+class Refusing:
+    """Can be pickled, but not unpickled in a worker."""
+
+    def __init__(self):
+        self.here = os.getpid()
+
+    def __setstate__(self, state):
+        if state["here"] != os.getpid():
+            raise ImportError("there is no such module in a worker")
+
+    def __call__(self, record):
+        return record
+
+
+def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
+    workshop = Auto(2).workshop(PlanWork(arrays(8).map(Refusing()).batch(2)._node, (0, 1)))
+    chooser = trials.Chooser(workshop, range(4))
+    until = time.monotonic() + 60
+    while chooser._prepare(workshop.processes(1), 1) is not None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert workshop.no_processes == (
+        "the dataset cannot be sent to worker processes: a worker failed to build it: "
+        "ImportError: there is no such module in a worker"
+    )
+    with pytest.warns(LoaderxWarning, match="num_workers=2 was asked for, and .*failed to build"):
+        workshop.warn_of_workers(is_unsafe=False)
+    workshop.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from loaderx import DataLoader, Dataset, LoaderxError
+from loaderx import DataLoader, Dataset, LoaderxError, RecordError
 from loaderx.engines import Processes
 
 
@@ -168,6 +169,48 @@ def test_getstate_has_the_last_word(numbers):
     assert read(dataset) == list(range(7, 47))
 
 
+def refused(dataset):
+    """What the error says after the exception of pickle."""
+    with pytest.raises(
+        LoaderxError, match="cannot be sent to worker processes: TypeError: "
+    ) as all:
+        read(dataset)
+    return str(all.value).partition(" object. ")[2]
+
+
+class Table:
+    """Opens its database when it is first read."""
+
+    def __init__(self, path=":memory:"):
+        self.path, self.database = path, None
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        if self.database is None:
+            self.database = sqlite3.connect(self.path)
+        return {"x": i}
+
+    def __del__(self):
+        if self.database is not None:
+            self.database.close()
+
+
+def test_what_was_open_before_it_was_given_is_named_and_what_to_write():
+    source = Table()
+    source[0]
+    advice = (
+        "`Table.database` (sqlite3.Connection) was set already when from_source() got the object. "
+        "Give a fresh object that makes it when it is first needed, or write in Table: "
+        "`def __getstate__(self): return {**self.__dict__, 'database': None}`."
+    )
+    assert refused(Dataset.from_source(source)) == advice
+    assert refused(Dataset.from_source(Part(source))) == advice  # wherever it is
+    safe = Dataset.from_source(source, thread_safe=True)
+    assert refused(safe) == f"{advice} Or use engine='threads'."
+
+
 def test_what_never_could_be_sent_is_an_error_that_says_what_to_do(numbers):
     class Locked(Lazy):
         def __init__(self, path):
@@ -176,12 +219,110 @@ def test_what_never_could_be_sent_is_an_error_that_says_what_to_do(numbers):
 
     dataset = Dataset.from_source(Locked(numbers))
     dataset[0]
-    with pytest.raises(
-        LoaderxError,
-        match=r"from_source\(Locked, 40 records\) cannot be sent to worker processes: TypeError: "
-        r"cannot pickle .*leave it out in __getstate__",
-    ):
+    assert refused(dataset).startswith(
+        "`Locked.lock` (_thread.lock) was set already when from_source() got the object. "
+    )
+    mapped = Dataset.from_source([{"x": 1}]).map(partial(lambda locked, x: x, Locked(numbers)))
+    assert refused(mapped).startswith(
+        "`Locked.lock` (_thread.lock) was set already when the dataset was made. "
+    )
+
+
+def test_what_the_standard_library_and_packages_hold_inside_is_not_blamed():
+    class Waits(Table):
+        def __init__(self):
+            super().__init__()
+            self.event = threading.Event()
+
+    assert refused(Dataset.from_source(Waits())).startswith("`Waits.event` (threading.Event) was ")
+
+
+def test_a_getstate_that_keeps_too_much_is_named():
+    class Told(Table):
+        def __getstate__(self):
+            return dict(self.__dict__)
+
+    source = Told()
+    source[0]
+    assert refused(Dataset.from_source(source)) == (
+        "`Told.database` (sqlite3.Connection) must be left out in Told.__getstate__."
+    )
+
+
+def test_what_a_function_uses_is_named_and_init_is_not_talked_of():
+    lock = threading.Lock()
+
+    def locked(record):
+        with lock:
+            return record
+
+    expected = (
+        "`locked` uses `lock` (_thread.lock). Let a function with @functools.cache make it, and "
+        "call that one where it is needed: then each worker makes its own. Or use engine='threads'."
+    )
+    numbers = Dataset.from_arrays(x=np.arange(8))
+    assert refused(numbers.map(locked)) == expected
+    world = {"lock": lock}
+    exec("def locked(record):\n    with lock:\n        return record", world)
+    assert refused(numbers.map(world["locked"])) == expected
+
+
+def test_what_a_class_holds_is_named():
+    lock = threading.Lock()
+
+    class Shared(Table):
+        lock = threading.Lock()
+
+    class Method(Table):
+        @property
+        def locked(self):
+            return lock.locked()
+
+    assert refused(Dataset.from_source(Shared())) == (
+        "`Shared.lock` (_thread.lock) belongs to the class. Make it in the object, when it is "
+        "first needed."
+    )
+    assert refused(Dataset.from_source(Method())).startswith("`locked` uses `lock` (_thread.lock).")
+
+
+def test_the_advice_for_functions_works():
+    @functools.cache
+    def lock():
+        return threading.Lock()
+
+    def locked(record):
+        with lock():
+            return record
+
+    dataset = Dataset.from_arrays(x=np.arange(8)).map(locked)
+    assert dataset[3]["x"] == 3  # it has been made here
+    assert read(dataset) == list(range(8))
+
+
+def test_a_worker_that_misses_what_was_set_back_is_told_why(numbers):
+    class Flagged(Table):
+        """Knows by a flag that it is open, and not by what it has opened."""
+
+        is_open = False
+
+        def __getitem__(self, i):
+            if not self.is_open:
+                self.database, self.is_open = sqlite3.connect(self.path), True
+            return {"x": self.database.execute(f"select {i}").fetchone()[0] + 1 / (i - 5)}
+
+    dataset = Dataset.from_source(Flagged())
+    fresh = Dataset.from_source(Flagged())
+    dataset[0]
+    with pytest.raises(RecordError, match="'NoneType' object has no attribute 'execute'") as caught:
         read(dataset)
+    assert caught.value.__notes__ == [
+        "`Flagged.database` could not be sent to the worker and was set back to what it was before "
+        "the first use, None. Write in Flagged what a worker is to get: `def __getstate__(self): "
+        "return {**self.__dict__, 'database': None}`."
+    ]
+    with pytest.raises(RecordError, match="division by zero") as caught:  # another matter
+        read(fresh)
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_large_source_is_not_copied():

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 import threading
@@ -241,6 +242,40 @@ def test_worker_processes_do_not_warn_of_draws_that_belong_to_their_record():
     chain = Dataset.range(64).random_map(rng).random_map(own, seed_globals=True).batch(2)
     with DataLoader(chain, engine="processes", num_workers=2) as loader:
         assert len(list(loader)) == 32  # a warning would be an error here
+
+
+def _module_that_draws(folder, monkeypatch):
+    """The name of a module that uses NumPy's global generator while it is imported, as jax does."""
+    (folder / "draws_on_import.py").write_text("import numpy.random\nnumpy.random.rand()\n")
+    monkeypatch.syspath_prepend(folder)
+    return "draws_on_import"
+
+
+def test_an_import_inside_a_function_is_no_draw_of_the_function(tmp_path, monkeypatch):
+    module = _module_that_draws(tmp_path, monkeypatch)
+
+    def late(x):
+        if x >= 6:  # not in the first step
+            importlib.import_module(module)
+        return x
+
+    with DataLoader(Dataset.range(64).map(late).batch(2), engine="processes", num_workers=1) as all:
+        assert len(list(all)) == 32  # a warning would be an error here
+
+
+def test_a_function_that_imports_and_draws_is_still_noticed(tmp_path, monkeypatch):
+    module = _module_that_draws(tmp_path, monkeypatch)
+
+    def both(x):
+        importlib.import_module(module)
+        return x + np.random.rand()
+
+    chain = Dataset.range(64).map(both).batch(2)
+    with (
+        pytest.warns(LoaderxWarning, match="draw from the global generator of NumPy"),
+        DataLoader(chain, engine="processes", num_workers=1) as loader,
+    ):
+        assert len(list(loader)) == 32
 
 
 def test_it_is_part_of_a_state_and_refused_for_batches():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import fnmatch
 import gc
 import os
 import random
@@ -381,9 +382,13 @@ def _refuse():
 
 
 def test_a_worker_that_cannot_take_up_the_work_says_why():
-    with pytest.raises(LoaderxError, match="could not take up the dataset") as caught:
+    with pytest.raises(ShippingError) as caught:
         next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
-    assert "ImportError: there is no such module in a worker" in str(caught.value)
+    assert str(caught.value) == (
+        "the dataset cannot be sent to worker processes: a worker failed to build it: "
+        "ImportError: there is no such module in a worker"
+    )
+    assert "in _refuse" in caught.value.__notes__[0]  # where, in the worker
 
 
 def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
@@ -901,7 +906,10 @@ def test_workers_killed_between_epochs_are_replaced():
             assert_same(loader, dataset)
 
 
-def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
+@pytest.mark.parametrize("shown", ["", "full"])
+def test_a_stuck_worker_is_reported_with_its_stack(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOADERX_TRACEBACK", shown)
+
     def get_stuck(record):
         if record["x"] == 5:
             while not (tmp_path / "go").exists():
@@ -923,7 +931,10 @@ def test_a_stuck_worker_is_reported_with_its_stack(tmp_path):
             r"[\d.]+ s; it may be stuck\. It is here:\n",
             str(caught.value),
         )
-        assert " in get_stuck\n" in str(caught.value)
+        stack = str(caught.value).partition("It is here:\n")[2].partition("\n(Processes(")[0]
+        assert " in get_stuck" in stack
+        # The thread that watches the consumer, and loaderx's own frames, are for those who ask.
+        assert ("threading.py" in stack) == ("/loaderx/" in stack) == (shown == "full")
         (tmp_path / "go").touch()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LoaderxWarning)
@@ -1277,3 +1288,60 @@ def test_dataclasses_of_a_module_come_back_as_themselves():
         batches = list(loader)
     assert {type(batch) for batch in batches} == {Point}
     assert_same([b.x for b in batches], [b.x for b in dataset])
+
+
+# Caches that functools makes.
+
+
+def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():
+    done = run_script(
+        """
+        import functools
+        from loaderx import DataLoader, Dataset
+
+        @functools.lru_cache(maxsize=7, typed=True)
+        def bpe(word):
+            return len(word) if len(word) < 2 else 1 + bpe(word[1:])  # itself, from its globals
+
+        bpe.table = [1, 2]
+
+        class Tokenizer:
+            def __init__(self):
+                self.made = 0
+
+            @functools.cache
+            def look_up(self, word):
+                return bpe(word)
+
+            @functools.cached_property
+            def offset(self):
+                self.made += 1
+                return 100
+
+            def __call__(self, record):
+                assert bpe.cache_parameters() == {"maxsize": 7, "typed": True}
+                assert (bpe.table, bpe.__name__) == ([1, 2], "bpe")
+                found = self.look_up(record["text"]) + self.offset + self.offset
+                return {"x": found, "made": self.made}
+
+        texts = Dataset.from_source([{"text": "a" * n} for n in range(1, 9)])
+        tokens = texts.map(Tokenizer()).batch(8)
+        with DataLoader(tokens, engine="processes", num_workers=1) as loader:
+            for batch in loader:
+                print(batch["x"].tolist(), batch["made"].tolist())
+        """
+    )
+    assert done.stdout.split("\n")[:1] == [
+        "[201, 202, 203, 204, 205, 206, 207, 208] [1, 1, 1, 1, 1, 1, 1, 1]"
+    ], done.stderr
+
+
+def test_a_cached_function_of_a_module_is_imported_there():
+    shared = fnmatch._compile_pattern
+
+    def same(x):
+        return shared is sys.modules["fnmatch"]._compile_pattern
+
+    assert hasattr(shared, "cache_info")
+    with DataLoader(Dataset.range(2).map(same).batch(2), engine=Processes(1)) as loader:
+        assert next(iter(loader)).tolist() == [True, True]

@@ -700,6 +700,7 @@ def test_parts_of_an_iterable_on_hosts():
     assert [[x for h in hosts for x in next(h).tolist()] for _ in range(4)] == whole
 
 
+@pytest.mark.filterwarnings("ignore:.*what stands above from_iterable runs in the caller")
 def test_a_failing_iterable():
     def broken():
         yield from (1, 2)

@@ -52,11 +52,8 @@ class TimedWorkshop:
     def close(self):
         self.prepared = []
 
-    def warn_of_reading(self, why):
+    def warn_of_workers(self, is_unsafe):
         """Nobody has asked for workers."""
-
-    def warn_of_sending(self):
-        """Nor is there anything that cannot be sent."""
 
 
 class TimedRun:

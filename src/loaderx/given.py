@@ -45,8 +45,8 @@ class Given:
         return Given, ()  # of no use in another process
 
     def _remember(self, value: Any) -> None:
-        attributes = _attributes(value)
-        if attributes is None or not _is_sent_by_attributes(type(value)):
+        attributes = attributes_of(value)
+        if attributes is None or not is_sent_by_attributes(type(value)):
             return
         try:
             self._before[id(value)] = (
@@ -73,6 +73,13 @@ class Given:
                 state[name] = was if type(was) in _PLAIN else type(was)()
         return state if is_changed else None
 
+    def had(self, value: Any, name: str) -> bool | None:
+        """Did an attribute hold something at first?  If not, it is set back; None: not known."""
+        found = self._before.get(id(value))
+        if found is None or found[0]() is not value or name not in value.__dict__:
+            return None
+        return found[1].get(name) is _HELD
+
 
 def reachable(*roots: Any) -> list[Any]:
     """Objects, and what they hold that may hold more; a limited number of them."""
@@ -86,7 +93,8 @@ def reachable(*roots: Any) -> list[Any]:
     return list(found.values())
 
 
-def _attributes(value: Any) -> Attributes | None:
+def attributes_of(value: Any) -> Attributes | None:
+    """The attributes of an object that has a dict of them."""
     if isinstance(value, _OPAQUE):
         return None
     try:
@@ -96,7 +104,7 @@ def _attributes(value: Any) -> Attributes | None:
     return found if type(found) is dict else None
 
 
-def _is_sent_by_attributes(kind: type) -> bool:
+def is_sent_by_attributes(kind: type) -> bool:
     """Does a pickle of such an object hold its attributes, as by default?"""
     return all(
         getattr(kind, name) is getattr(object, name)
@@ -118,25 +126,25 @@ def _inside(value: Any) -> Iterator[Any]:
         if len(value) <= MOST_ITEMS:
             yield from value.values() if kind is dict else value
     elif kind is types.FunctionType:
-        yield from _used_by(value)
+        yield from (held for _, held in variables_of(value))
     elif kind is types.MethodType:
         yield value.__self__
     elif isinstance(value, partial):
         yield from (value.func, *value.args, *value.keywords.values())
     else:
-        for held in (_attributes(value) or {}).values():
+        for held in (attributes_of(value) or {}).values():
             if type(held) not in _PLAIN:
                 yield held
 
 
-def _used_by(function: types.FunctionType) -> Iterator[Any]:
+def variables_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function takes along: what it closes over, and globals of its module."""
-    for cell in function.__closure__ or ():
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield cell.cell_contents
+            yield name, cell.cell_contents
         except ValueError:
             continue  # not filled yet
     for name in function.__code__.co_names:
         held = function.__globals__.get(name)
         if type(held) not in _PLAIN:
-            yield held
+            yield name, held

@@ -6,7 +6,14 @@ import functools
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from loaderx.engines.base import Work, close_generator, cores, interrupt, what_to_say
+from loaderx.engines.base import (
+    Work,
+    close_generator,
+    cores,
+    interrupt,
+    warn_if_in_order,
+    what_to_say,
+)
 from loaderx.engines.price import Price, estimate
 from loaderx.engines.processes import why_not
 from loaderx.engines.threads import Threads
@@ -39,6 +46,8 @@ class Auto(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> AutoWorkshop:
+        if self.max_workers is not None:
+            warn_if_in_order(work, f"num_workers={self.max_workers}")
         return AutoWorkshop(
             work, self.max_workers or cores(), self.prefetch, asked=self.max_workers is not None
         )
@@ -70,14 +79,12 @@ class AutoWorkshop:
         """Of a worker process.  To estimate it takes some milliseconds."""
         return estimate(self.work)
 
-    def warn_of_reading(self, why: str) -> None:
-        """The source keeps the work from threads, and whose it is has not said so."""
-        if self.work.unsure:
-            self._warn(f"{why}. {what_to_say(self.work.unsure)}")
-
-    def warn_of_sending(self) -> None:
+    def warn_of_workers(self, *, is_unsafe: bool) -> None:
+        """Workers are worth it, and cannot be had: whoever asked for them can do something."""
         if self.is_unsendable:
-            self._warn(f"{self.no_processes}")
+            self._warn(self.no_processes)
+        elif is_unsafe and self.work.unsure:  # threads may do what processes cannot
+            self._warn(f"{self.reason}. {what_to_say(self.work.unsure)}")
 
     def _warn(self, why: str) -> None:
         if self._wants_warning:

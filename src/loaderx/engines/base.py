@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from loaderx.errors import LoaderxError
+from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
 
 
@@ -75,6 +75,9 @@ class Work(Protocol):
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
+
+    # A work may also have a `noun` for what it makes, if that is not a batch, and `is_in_order`:
+    # True if its input can only be read in order, so that there is nothing for workers to do.
 
 
 class Run(Protocol):
@@ -142,6 +145,16 @@ def close_generator(elements: Any) -> None:
     """
     if not getattr(elements, "gi_running", False) and hasattr(elements, "close"):
         elements.close()
+
+
+def warn_if_in_order(work: Work, asked: str) -> None:
+    """Whoever asked for workers is told that there is nothing for them to do."""
+    if getattr(work, "is_in_order", False):
+        warn_user(
+            f"{asked} was asked for, but what stands above from_iterable runs in the caller's "
+            "thread. To use workers, give the data as something with __len__ and __getitem__ "
+            "(Dataset.from_source)."
+        )
 
 
 def what_to_say(source: str) -> str:

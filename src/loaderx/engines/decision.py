@@ -22,7 +22,6 @@ SLOW_S = 2e-3  # from here on worker processes may be worth their start
 SMALL_SHARE = 0.03
 LARGE_SHARE = 0.2
 PAYS_BACK = 2.0  # times their price must be what worker processes could save
-UNSAFE = "the source is not known to be thread-safe"
 TOO_SHORT = "the stream is too short for worker processes"
 
 
@@ -41,6 +40,14 @@ class Facts(Frozen):
     start_s: float = 0.0  # for one worker process to start
     ship_s: float = 0.0  # to share the work with all of them
     no_processes: str = ""  # why there can be none
+    is_unsure: bool = False  # has nobody said whether threads may read the source?
+    noun: str = "batch"  # what is made: a batch, or part of a stream
+
+    @property
+    def unsafe(self) -> str:
+        """Why threads are not tried, if the source is not thread-safe."""
+        known = "known to be " if self.is_unsure else ""
+        return f"the source is not {known}thread-safe"
 
     def possible(self, workers: int) -> float:
         """By how much so many workers could shorten the best period."""
@@ -64,15 +71,15 @@ class Facts(Frozen):
 
 def why_inline(facts: Facts) -> str:
     """Why nothing else is worth a trial; empty if something is."""
-    made, period = facts.made_s, facts.period_s
+    made, period, making = facts.made_s, facts.period_s, f"making a {facts.noun} takes"
     if not period:
         return "the stream ended before it was measured"
     if made < FAST_S:
-        return f"making a batch takes {say(made)}, less than handing it over would"
+        return f"{making} {say(made)}, less than handing it over would"
     if made < SMALL_SHARE * period:
-        return f"making a batch takes {say(made)} of every {say(period)}"
+        return f"{making} {say(made)} of every {say(period)}"
     if not facts.thread_safe and made < SLOW_S:
-        return f"{UNSAFE}, and making a batch takes {say(made)}, too little for worker processes"
+        return f"{facts.unsafe}, and {making} {say(made)}, too little for worker processes"
     return ""
 
 

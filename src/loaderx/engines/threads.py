@@ -23,11 +23,14 @@ from typing import Any
 
 from loaderx.engines.base import (
     BareWorkshop,
+    Noted,
     Work,
     closed_error,
     cores,
+    warn_if_in_order,
     what_to_say,
 )
+from loaderx.engines.decision import FAST_S, LARGE_SHARE
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
@@ -35,6 +38,7 @@ from loaderx.memory import Pool
 
 PATIENCE_S = 10.0  # how long closing waits for a step that is under way
 EXIT_PATIENCE_S = 2.0
+LOOKED_AT = 8  # timed batches, to see whether threads wait for each other
 LOOK_S = 0.25  # how often a waiting consumer looks whether it was closed
 
 
@@ -56,18 +60,47 @@ class Threads(Frozen):
             check_int("prefetch", self.prefetch, least=0)
 
     def workshop(self, work: Work) -> BareWorkshop:
-        if self.num_workers != 1 and work.unsure:
-            warn_user(
-                f"threads read {work.unsure} one at a time, since it is not known whether they may "
-                f"read it at once. {what_to_say(work.unsure)}"
-            )
-        return BareWorkshop(lambda steps: self.open(work, steps))
+        warn_if_in_order(work, "engine='threads'")
+        turns = _Turns(work.unsure) if work.unsure and self.num_workers != 1 else None
+        return BareWorkshop(lambda steps: self.open(work, steps, turns))
 
-    def open(self, work: Work, steps: range) -> ThreadsRun:
+    def open(self, work: Work, steps: range, turns: _Turns | None = None) -> ThreadsRun:
         """A run with a crew of its own."""
         workers = cores() if self.num_workers is None else self.num_workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
-        return ThreadsRun(work, steps, workers, prefetch)
+        return ThreadsRun(work, steps, workers, prefetch, turns)
+
+
+class _Turns:
+    """Notices that threads wait for each other to read a source that may not be thread-safe.
+
+    It looks at the first batches that were timed: the time of reading includes that of waiting for
+    one's turn.  The median, since a thread that loses the GIL while it reads says nothing.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._seen: list[tuple[float, float]] | None = []  # None: enough
+
+    def notice(self, element: Any) -> None:
+        """Warns once if reading takes a good part of the time."""
+        seen = self._seen
+        if seen is None or type(element) is not Noted or not element.times:
+            return
+        if not element.times.weight:  # the first batch also opens files
+            return
+        stages = element.times.stages
+        seen.append((stages.get("source", 0.0), sum(stages.values())))
+        if len(seen) < LOOKED_AT:
+            return
+        self._seen = None
+        reading_s, all_s = (sorted(times)[LOOKED_AT // 2] for times in zip(*seen, strict=True))
+        if reading_s >= FAST_S and reading_s > LARGE_SHARE * all_s:
+            warn_user(
+                f"threads read {self._source} one at a time, since it is not known whether they "
+                f"may read it at once, and reading takes {reading_s / all_s:.0%} of the time to "
+                f"make a batch. {what_to_say(self._source)}"
+            )
 
 
 class _Task:
@@ -169,8 +202,16 @@ def _labour(tasks: SimpleQueue[_Task | None], stopping: _Flag, capacity: int) ->
 class ThreadsRun:
     """A run on a crew, which starts with the first element."""
 
-    def __init__(self, work: Work, steps: range, workers: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        work: Work,
+        steps: range,
+        workers: int,
+        prefetch: int,
+        turns: _Turns | None = None,
+    ) -> None:
         self._work = work
+        self._turns = turns
         self._steps = iter(steps)
         self._workers = workers
         self._window = workers + prefetch
@@ -193,6 +234,8 @@ class ThreadsRun:
             finally:
                 del task
                 self.close()
+        if self._turns is not None:
+            self._turns.notice(task.value)
         return task.value
 
     def ready(self) -> bool:

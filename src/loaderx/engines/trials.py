@@ -34,7 +34,6 @@ from loaderx.engines.decision import (
     LARGE_SHARE,
     SMALL_SHARE,
     TOO_SHORT,
-    UNSAFE,
     Facts,
     say,
     thread_counts,
@@ -88,6 +87,7 @@ class Chooser:
         self._workshop = workshop
         self._search = workshop.search
         self._work = workshop.work
+        self._noun: str = getattr(workshop.work, "noun", "batch")
         self._begun = perf_counter()
         self._position, self._stop = steps.start, steps.stop
         self._lend = Pool().lend
@@ -163,6 +163,8 @@ class Chooser:
             left_s=None if left > FAR else left * self._best_s,
             ran_s=self._search.seconds + perf_counter() - self._begun,
             no_processes=workshop.no_processes,
+            is_unsure=bool(self._work.unsure),
+            noun=self._noun,
         )
 
     def _inline_is_best(self) -> bool:
@@ -171,8 +173,6 @@ class Chooser:
         if not why:
             return False
         self._workshop.reason = why
-        if why.startswith(UNSAFE):
-            self._workshop.warn_of_reading(why)
         return True
 
     # Trials.
@@ -182,9 +182,10 @@ class Chooser:
         self._start_over()
         if self._work.thread_safe:
             yield from self._try_threads()
-            why = f"threads did not shorten the {say(self._period_s)} from one batch to the next"
+            period = say(self._period_s)
+            why = f"threads did not shorten the {period} from one {self._noun} to the next"
         else:
-            why = UNSAFE
+            why = self._facts().unsafe
         problem = self._why_no_processes()
         if problem is None:
             problem = yield from self._try_processes()
@@ -195,10 +196,11 @@ class Chooser:
         if self._best is None:
             self._workshop.reason = f"{why}; {problem}" if problem else why
             self._put_off(is_too_short=problem.startswith(TOO_SHORT))
-            self._workshop.warn_of_sending()
+            if problem and problem == self._workshop.no_processes:  # workers would be worth it
+                self._workshop.warn_of_workers(is_unsafe=not self._work.thread_safe)
         else:
             self._workshop.reason = (
-                f"a batch is handed out every {say(self._best_s)}, "
+                f"a {self._noun} is handed out every {say(self._best_s)}, "
                 f"inline every {say(self._period_s)}"
             )
 

@@ -25,6 +25,8 @@ _BITS = 62
 class UnitWork:
     """Makes units.  Picklable: it holds plans, and no position."""
 
+    noun = "unit of the stream"
+
     def __init__(self, node: Node, plan: StreamPlan, shard: tuple[int, int]) -> None:
         self._node: Node | None = node
         self.host, self.hosts = shard
@@ -33,6 +35,7 @@ class UnitWork:
         self.block = 1 << (_BITS - max(1, len(plan.leaves)).bit_length())
         self.span = self.block // (len(plan.own) + 1)
         self.thread_safe, self.unsure = are_thread_safe(node)
+        self.is_in_order = not plan.leaves  # all of it is read from an iterator
         self.only_gathers = False  # its stages are Python, the user's or ours
 
     def steps(self, leaf: int, lane: int | None, number: int, passes: int | None) -> range:

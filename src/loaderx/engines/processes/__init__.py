@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Work, cores
+from loaderx.engines.base import Work, cores, warn_if_in_order
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
 from loaderx.frozen import Frozen
 
@@ -65,6 +65,7 @@ class Processes(Frozen):
     def workshop(self, work: Work) -> ProcessesWorkshop:
         from loaderx.engines.processes.run import ProcessesWorkshop  # late: brings cloudpickle
 
+        warn_if_in_order(work, "engine='processes'")
         workers = cores() if self.num_workers is None else self.num_workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
         return ProcessesWorkshop(work, workers, prefetch, self.timeout_s, self.replace_stuck)

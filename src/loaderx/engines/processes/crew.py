@@ -20,7 +20,7 @@ from typing import Any
 from loaderx.engines.base import Noted, closed_error
 from loaderx.engines.processes import failures, wire
 from loaderx.engines.processes.limits import tight_limits
-from loaderx.engines.processes.ship import Shipment
+from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.engines.processes.slots import Form, Slot
 from loaderx.engines.processes.staff import Staff, Worker
 from loaderx.engines.signals import SignalsDeferred
@@ -70,6 +70,7 @@ class Crew:
         self._numbers = 0
         self._bad_starts = 0
         self._pool = Pool()
+        self._set_back = shipment.set_back
         with SignalsDeferred():  # whatever is made here must be known to who gives it back
             self._staff = staff = Staff(shipment, workers)
             # Dropping a crew ends its workers.  At exit `_close_up` does that.
@@ -227,10 +228,13 @@ class Crew:
             worker.is_ready, worker.start_s = True, length * 1e-6
             return
         if kind == wire.UNFIT:
-            raise LoaderxError(
-                "a worker process could not take up the dataset. It said:\n\n"
-                f"{self._staff.board.read_note(who).rstrip()}"
+            said, _, trace = self._staff.board.read_note(who).rstrip().partition("\n")
+            error = ShippingError(
+                "the dataset cannot be sent to worker processes: a worker failed to build it: "
+                f"{said}"
             )
+            error.add_note(f"\nIn {worker.name}:\n{trace}")
+            raise error
         task = self._open.pop(number, None)
         if task is None:
             return
@@ -238,6 +242,7 @@ class Crew:
         tail = task.slot.read(start, length) if flags & wire.TAIL else b""
         if kind == wire.FAILED:
             task.error = failures.unpack(tail, worker.name, task.step)
+            failures.note_what_is_missing(task.error, self._set_back)
         else:
             self._take_in(task, worker, form, tail)
         task.is_done = True
@@ -351,7 +356,7 @@ class Crew:
 
     def stack(self, worker: Worker) -> str:
         """Where a worker is."""
-        return self._staff.stack(worker)
+        return failures.shown_stacks(self._staff.stack(worker))
 
     def warn(self) -> None:
         """Gives the warnings that have come up."""

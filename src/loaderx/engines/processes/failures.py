@@ -7,14 +7,25 @@ of what was typed into a notebook.  It shows the user's frames; `shows_all_frame
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import re
 import traceback
+from collections.abc import Iterable
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from loaderx.engines.processes.ship import dumps
-from loaderx.errors import LoaderxError, RecordError, below_own_frames, one_line, shows_all_frames
+from loaderx.engines.processes.ship import SetBack, dumps
+from loaderx.engines.processes.unsendable import getstate
+from loaderx.errors import (
+    LoaderxError,
+    RecordError,
+    below_own_frames,
+    is_own_file,
+    one_line,
+    shows_all_frames,
+)
 
 Frame: TypeAlias = tuple[Any, ...]
 Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
@@ -54,6 +65,19 @@ def unpack(packed: bytes, worker: str, step: int) -> BaseException:
         return RecordError(said, step=step)
 
 
+def note_what_is_missing(error: BaseException, set_back: Iterable[SetBack]) -> None:
+    """Adds a note to an error that seems to come from an attribute that could not be sent."""
+    said = one_line(error.__cause__ or error)
+    for owner, name, kind, text in set_back:
+        if f"'{name}'" in said or f"'{kind}'" in said:
+            with contextlib.suppress(Exception):  # it may refuse notes
+                error.add_note(
+                    f"`{owner}.{name}` could not be sent to the worker and was set back to what it "
+                    f"was before the first use, {text}. Write in {owner} what a worker is to get: "
+                    f"`{getstate(name)}`."
+                )
+
+
 def _unpack(packed: bytes, worker: str) -> BaseException:
     chain: list[Packed] = pickle.loads(packed)
     errors = [_rebuilt(pickled, said) for pickled, said, _ in chain]
@@ -65,6 +89,32 @@ def _unpack(packed: bytes, worker: str) -> BaseException:
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]
+
+
+def shown_stacks(text: str) -> str:
+    """What `faulthandler` says of a worker's threads, from the user's frames on."""
+    if shows_all_frames():
+        return text
+    stacks = [_shown_stack(stack.splitlines()) for stack in text.split("\n\n")]
+    return "\n\n".join(filter(None, stacks)) or text  # no user's frame: this is a fault of ours
+
+
+def _shown_stack(lines: list[str]) -> str:
+    """The most recent call stands first, so loaderx's own are last; empty if all are."""
+    if any(_WATCH.search(line) and _is_own(line) for line in lines):
+        return ""
+    while lines and _is_own(lines[-1]):
+        lines.pop()
+    return "\n".join(lines) if len(lines) > 1 else ""  # the first names the thread
+
+
+_WATCH = re.compile(r" in _look$")  # the thread that looks whether the consumer is there
+_FILE = re.compile(r'^  File "(.*)", line \d+ in ')
+
+
+def _is_own(line: str) -> bool:
+    found = _FILE.match(line)
+    return found is not None and is_own_file(found[1])
 
 
 def _listed(frames: list[Frame]) -> str:

@@ -13,6 +13,7 @@ too, and then the pages that were written are the worker's own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import marshal
 import mmap
@@ -22,12 +23,13 @@ import struct
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
 from loaderx.engines.base import Work
+from loaderx.engines.processes import unsendable
 from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.wire import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
@@ -49,10 +51,20 @@ _HEAD = struct.Struct("<QQQ")  # lengths of the boot record, the pickle and the 
 _BUFFER = struct.Struct("<QQQ")  # start, length, may it be written?
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _PIECE = 1 << 28
+_CachedFunction: Any = type(functools.cache(len))
 
 
 class ShippingError(LoaderxError, TypeError):
     """Something in the dataset cannot be sent to another process."""
+
+
+class SetBack(NamedTuple):
+    """An attribute that was sent as it was before the first use of its object."""
+
+    owner: str
+    name: str
+    kind: str  # of what it is set to; empty: to nothing
+    text: str
 
 
 class Shipment:
@@ -61,7 +73,8 @@ class Shipment:
     def __init__(self, work: Work, free_share: float = 1.0) -> None:
         buffers: list[pickle.PickleBuffer] = []
         replaced: list[str] = []
-        self.pickled = _dump(work, buffers, replaced)
+        self.set_back: list[SetBack] = []
+        self.pickled = _dump(work, buffers, replaced, self.set_back)
         if replaced:
             paths = ", ".join(dict.fromkeys(replaced))
             warn_user(
@@ -117,7 +130,9 @@ def dumps(value: Any) -> bytes:
     return pickled
 
 
-def _dump(work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str]) -> bytes:
+def _dump(
+    work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str], set_back: list[SetBack]
+) -> bytes:
     try:
         return _pickled(work, buffers, replaced)
     except LoaderxError:
@@ -127,14 +142,28 @@ def _dump(work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str]) -
         replaced.clear()
         given = _given(work)
         with contextlib.suppress(Exception):
-            return _pickled(work, buffers, replaced, given)
+            return _pickled(work, buffers, replaced, given, set_back)
         buffers.clear()
-        raise ShippingError(
-            f"{_culprit(work, given)} cannot be sent to worker processes: "
-            f"{one_line(error)}. Make what cannot be pickled (an open file, a lock, "
-            "a connection) when it is first needed, not in __init__; or leave it out in "
-            "__getstate__; or use engine='threads'."
-        ) from error
+        raise _refusal(work, given, error) from error
+
+
+def _refusal(work: Work, given: Sequence[Given], error: Exception) -> ShippingError:
+    """Says what cannot be sent, and what to do about it."""
+
+    def can_be_sent(value: Any) -> bool:
+        return _can_be_pickled(value, given)
+
+    name, part = "the dataset", work
+    for each, one in work.parts():
+        if not can_be_sent(one):
+            name, part = each, one
+            break
+    is_source = hasattr(part, "records")
+    what = unsendable.advice(part, can_be_sent, given, is_source=is_source)
+    other = " Or use engine='threads'." if work.thread_safe else ""
+    return ShippingError(
+        f"{name} cannot be sent to worker processes: {one_line(error)}. {what}{other}"
+    )
 
 
 def _given(work: Work) -> list[Given]:
@@ -152,6 +181,7 @@ def _pickled(
     buffers: list[pickle.PickleBuffer],
     replaced: list[str],
     given: Sequence[Given] = (),
+    set_back: list[SetBack] | None = None,
 ) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < OUT_OF_BAND:
@@ -163,36 +193,30 @@ def _pickled(
     pickler = _Pickler(out, protocol=5, buffer_callback=keep)
     pickler.replaced = replaced
     pickler.given = given
+    pickler.set_back = [] if set_back is None else set_back
     pickler.dump(value)
     return out.getvalue()
 
 
-def _can_be_pickled(value: Any) -> bool:
+def _can_be_pickled(value: Any, given: Sequence[Given] = ()) -> bool:
     try:
-        _pickled(value, [], [])
+        _pickled(value, [], [], given)
     except Exception:
         return False
     return True
-
-
-def _culprit(work: Work, given: Sequence[Given]) -> str:
-    for name, part in work.parts():
-        try:
-            _pickled(part, [], [], given)
-        except Exception:
-            return name
-    return "the dataset"
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     replaced: list[str]
     """Paths of mapped files that show other files by now."""
     given: Sequence[Given] = ()
+    set_back: list[SetBack]
 
     def reducer_override(self, value: Any) -> Any:
         for given in self.given:
             state = given.state(value, _can_be_pickled)
             if state is not None:
+                self.set_back += _changes(value, state)
                 return _with_state(value, state)
         if type(value) in (np.ndarray, np.memmap):
             reduced = self._reduce_array(value) if value.nbytes else None
@@ -200,6 +224,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
         elif isinstance(value, ForWorkers):
             return value.for_workers()
+        elif type(value) is _CachedFunction:
+            if not _is_importable(value):
+                return _reduce_cached(value)
+        elif type(value) is functools.cached_property:  # has a lock before Python 3.12
+            return _cached_property, (value.func, value.attrname)
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
             return _open_h5py, (os.path.abspath(value.file.filename), value.name)
         return super().reducer_override(value)
@@ -219,11 +248,48 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return None if _is_flat_bytes(array) else _reduce_array(array)
 
 
+def _changes(value: Any, state: dict[str, Any]) -> Iterator[SetBack]:
+    for name, held in vars(value).items():
+        if name not in state:
+            yield SetBack(type(value).__name__, name, "", "not set")
+        elif state[name] is not held:
+            kind = type(state[name]).__name__
+            yield SetBack(type(value).__name__, name, kind, repr(state[name]))
+
+
 def _with_state(value: Any, state: dict[str, Any]) -> Any:
     """An object as pickle would reduce it, with other attributes."""
     make, arguments, found, *items = value.__reduce_ex__(5)
     slots = found[1] if isinstance(found, tuple) else None
     return make, arguments, state if slots is None else (state, slots), *items
+
+
+def _is_importable(function: Any) -> bool:
+    """Does a worker find the same function by its name?  Not in a script, nor inside another."""
+    if function.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _reduce_cached(function: Any) -> Any:
+    """A function of `functools.lru_cache`; its cache begins empty."""
+    copied = (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
+    added = {name: held for name, held in vars(function).items() if name not in copied}
+    parameters = function.cache_parameters()
+    return _cached, (function.__wrapped__, parameters), added or None
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name  # as the class has it: it is not told again
+    return made
 
 
 def _is_flat_bytes(array: Array) -> bool:

@@ -41,8 +41,9 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
     with contextlib.suppress(BrokenPipeError):  # nobody listens any more
         try:
             work: Work = ship.unpack(data)
-        except BaseException:
-            board.write_note(number, traceback.format_exc())
+        except BaseException as error:
+            said = " ".join(one_line(error).split())  # first: the end of a long note is cut off
+            board.write_note(number, f"{said}\n{traceback.format_exc()}")
             os.write(reports, wire.REPORT.pack(0, number, wire.UNFIT, 0, 0, 0, 0))
             return
         took_us = int(time.process_time() * 1e6)
@@ -62,7 +63,7 @@ class _Worker:
         self._reports = reports
         self._forms: dict[tuple[Any, ...], int] = {}
         self._described = 0
-        self._draws = GlobalDraws()
+        self._draws, self._modules = GlobalDraws(), len(sys.modules)
 
     def run(self) -> None:
         waiting = select.poll()
@@ -109,6 +110,12 @@ class _Worker:
             start = self._bench.write_tail(tail)
             return task, self._number, wire.FAILED, 0, wire.TAIL, start, len(tail)
 
+    def _notice_draws(self) -> str | None:
+        """A warning, if functions draw from the global generators.  Importing may draw as well."""
+        if len(sys.modules) > self._modules:  # no telling who it was: look from here on
+            self._draws, self._modules = GlobalDraws(), len(sys.modules)
+        return self._draws.notice()
+
     def _done(
         self, task: int, step: int, form: Form, others: list[Any], notes: Any
     ) -> tuple[int, ...]:
@@ -116,7 +123,7 @@ class _Worker:
         known = self._forms.get(key)
         number = known or self._described + 1
         tail, start, flags = b"", 0, 0
-        warning = self._draws.notice()
+        warning = self._notice_draws()
         if known is None or others or notes or warning:
             try:
                 described = b"" if known else ship.dumps(form)
