@@ -49,6 +49,12 @@ PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that 
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
+class Ends:
+    """Has one of the iterators that share it come to its end?"""
+
+    reached = False
+
+
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
 
@@ -79,6 +85,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has somebody asked that thread to close the run?
+        self._ends = Ends()
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
@@ -135,7 +142,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._next = self._open
             if isinstance(error, LoaderxError):
                 hide_own_frames(error)
-                raise error  # not a bare `raise`: that would bring the frames back
+                # Not a bare `raise`: that would bring the frames back.
+                raise error
             raise
 
     def _open(self) -> Any:
@@ -207,6 +215,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _end(self) -> None:
         """After the last element."""
+        self._ends.reached = True
         try:
             self._note_rest()
             if self._counters.failures.count:
