@@ -6,7 +6,6 @@ import io
 import itertools
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest

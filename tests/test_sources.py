@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loaderx import ArgumentError, ArgumentTypeError, Dataset, FileError, LoaderxWarning
+from loaderx import ArgumentError, ArgumentTypeError, Dataset, FileError
 from loaderx.memory import Pool
 from loaderx.tree import flatten
 from oracle import assert_same, stack
@@ -182,8 +182,7 @@ class TestCompressedNpz(SourceContract):
     @pytest.fixture
     def dataset(self, tmp_path):
         np.savez_compressed(tmp_path / "a.npz", x=X, y=Y)
-        with pytest.warns(LoaderxWarning, match="np.savez instead of np.savez_compressed"):
-            return Dataset.from_file(tmp_path / "a.npz")
+        return Dataset.from_file(tmp_path / "a.npz")
 
     def test_it_is_read_once(self, dataset, monkeypatch):
         list(dataset.batch(4))
@@ -371,8 +370,7 @@ def test_a_damaged_compressed_member(tmp_path):
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[2000:2100] = bytes(100)
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.warns(LoaderxWarning):
-        dataset = Dataset.from_file(tmp_path / "a.npz")
+    dataset = Dataset.from_file(tmp_path / "a.npz")
     with pytest.raises(Exception, match="is damaged"):
         list(dataset.batch(100))
 

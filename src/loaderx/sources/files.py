@@ -20,6 +20,7 @@ import numpy as np
 from loaderx.errors import FileError, warn_user
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
+    LARGE_UNPACKED,
     Identity,
     changed,
     map_array,
@@ -99,7 +100,18 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
             opened[key] = _open_member(place, file, archive, members[key], ends, where)
-        return opened
+    _warn_if_large(place, opened)
+    return opened
+
+
+def _warn_if_large(place: Path, opened: dict[str, Any]) -> None:
+    nbytes = sum(one.nbytes for one in opened.values() if isinstance(one, CompressedArray))
+    if nbytes >= LARGE_UNPACKED:
+        warn_user(
+            f"{place} is compressed: its arrays are read whole into memory ({nbytes / 1e9:,.1f} GB)"
+            " when they are first used. Save them with np.savez instead of np.savez_compressed to "
+            "have them mapped."
+        )
 
 
 def _ends(archive: zipfile.ZipFile) -> dict[int, int]:
@@ -123,10 +135,6 @@ def _open_member(
             header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
             return _map(file, header, start)
-    warn_user(
-        f"{where} is compressed: it is read whole into memory ({header.nbytes / 1e6:,.1f} MB) when "
-        "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped."
-    )
     return CompressedArray(place, info.filename, header, Identity.of(file))
 
 
@@ -174,6 +182,10 @@ class CompressedArray(ForWorkers):
         self._size = identity.size
         self._array: Array | None = None
         self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return self._header.nbytes
 
     @property
     def shape(self) -> tuple[int, ...]:
