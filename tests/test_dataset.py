@@ -367,6 +367,7 @@ def fragile(record):
     return record
 
 
+@pytest.mark.filterwarnings("ignore:.*records have failed")
 def test_replace_takes_another_record_always_the_same():
     dataset = arrays(20).shuffle(1).map(fragile).on_error("replace").batch(4)
     once = ids(dataset.unbatch())
@@ -570,6 +571,7 @@ def test_a_list_of_arrays_is_not_changed_by_a_map_in_place():
     assert not rows[0]["x"].any()
 
 
+@pytest.mark.filterwarnings("ignore:.*records have failed")
 def test_replace_in_odd_places():
     base = arrays(20).map(fragile).batch(4).unbatch()
     twice = base.repeat(2).on_error("replace")

@@ -18,6 +18,9 @@ from processes import environment
 
 ENGINES = ["inline", "threads", "processes", "auto"]
 
+# Half of the records fail here; where the warning itself is meant, it is caught.
+pytestmark = pytest.mark.filterwarnings("ignore:.*records have failed")
+
 
 def load(dataset, engine, **options):
     workers = {} if engine in ("inline", "auto") else {"num_workers": 2}
@@ -422,6 +425,44 @@ def test_a_large_share_of_failures_warns_once():
         assert warning.filename == __file__
 
 
+def test_a_large_share_of_a_short_stream_warns_at_its_end():
+    def half(record):
+        if record["x"] % 2:
+            raise ValueError
+        return record
+
+    def none(record):
+        raise ValueError
+
+    for policy in ("replace", "skip"):
+        loader = load(arrays(900).map(half).on_error(policy).batch(100), "inline")
+        with pytest.warns(
+            LoaderxWarning, match=r"^450 of 900 records have failed \(50.0%\)"
+        ) as caught:
+            list(loader)
+        list(loader)
+        assert [warning.filename for warning in caught] == [__file__]
+    for count in (3, 500):
+        loader = load(arrays(count).map(none).on_error("skip").batch(10), "inline")
+        with pytest.warns(LoaderxWarning) as caught:
+            assert list(loader) == []
+        (warning,) = caught
+        assert str(warning.message) == (
+            f"{count} of {count} records have failed (100.0%) and were replaced or left out by "
+            "on_error. Nothing was left: the loader gave no batch. The first: map(none) failed on "
+            "record 0: ValueError. loader.stats().failures lists them."
+        )
+
+
+def test_a_warning_of_failures_that_is_an_error_has_no_other_cause():
+    loader = load(arrays(30).map(fragile).on_error("skip").batch(3), "inline")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(LoaderxWarning, match="6 of 30 records") as caught:
+            list(loader)
+    assert caught.value.__suppress_context__
+
+
 def test_a_small_share_and_few_records_do_not_warn():
     def rarely(record):
         if record["x"] % 150 == 0:
@@ -437,7 +478,7 @@ def test_a_small_share_and_few_records_do_not_warn():
         warnings.simplefilter("error")
         # A filter that lets little through must not make few failures look like many.
         few = arrays(3000).map(rarely).on_error("skip").filter(lambda r: r["x"] % 50 == 1)
-        for chain in (arrays(999).map(half).on_error("replace"), few):
+        for chain in (arrays(19).map(half).on_error("replace"), few):
             list(load(chain.batch(10), "inline"))
 
 

@@ -172,6 +172,7 @@ def test_a_repeat_below_a_shuffle_may_not():
         iter(DataLoader(other)).set_state(state_at(one, 2))
 
 
+@pytest.mark.filterwarnings("ignore:this loader was already iterated")
 def test_stages_after_a_repeat_belong_to_each_epoch():
     loader = DataLoader(arrays(9).shuffle(1).batch(3).repeat(4).map(grow).random_map(jitter))
     expected = list(arrays(9).shuffle(1).batch(3).map(grow).random_map(jitter).repeat(4))

@@ -218,9 +218,11 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._ends.reached = True
         try:
             self._note_rest()
-            if self._counters.failures.count:
-                self._counters.failures.judge(self._records_read())
-        except LoaderxError as error:
+            failures = self._counters.failures
+            if failures.count:
+                is_empty = self._position == self._steps.start
+                failures.judge_at_end(self._records_read(), is_empty=is_empty)
+        except (LoaderxError, Warning) as error:
             raise error from None  # what it follows is the end of the stream, no failure
         finally:
             self._stop()
