@@ -611,8 +611,35 @@ def test_a_function_is_asked_once_for_each_record():
         assert [(f.index, f.record, f.error) for f in loader.stats().failures] == expected
 
 
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_a_function_of_on_error_that_fails_itself(engine):
+    def confused(error):
+        return {}["no such key"]
+
+    def passes_on(error):
+        raise error
+
+    for chain in (arrays(20).map(fragile), arrays(20).map(fragile).filter(everything)):
+        twice = chain.on_error(confused).on_error("replace").batch(5)  # never hidden
+        with load(twice, engine) as loader, pytest.raises(RecordError) as caught:
+            list(loader)
+        assert str(caught.value) == (
+            "step 0: the function given to on_error failed (KeyError: 'no such key') on: "
+            "map(fragile) failed on record 3: ValueError: bad 3. It must return 'raise' or "
+            "'replace'."
+        )
+        assert type(caught.value.__cause__) is KeyError
+        said = r"^step 0: map\(fragile\) failed on record 3"
+        given_back = load(chain.on_error(passes_on).batch(5), engine)
+        with given_back, pytest.raises(RecordError, match=said):
+            list(given_back)
+
+
 def test_a_function_must_answer_with_one_of_two_words():
-    said = "the function given to on_error must return 'raise' or 'replace', got 'skip'"
+    said = (
+        "the function given to on_error must return 'raise' or 'replace', got 'skip'. To leave "
+        r'records out write on_error\("skip"\)\.$'
+    )
     base = arrays(20).map(fragile)
     for chain in (base, base.filter(everything)):
         with pytest.raises(LoaderxError, match=said):

@@ -22,8 +22,8 @@ from loaderx.plan.routing import Router
 from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
 from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
 from loaderx.sources.base import Source
-from loaderx.stages.columns import records_of
-from loaderx.stages.stacking import stack
+from loaderx.stages.columns import records_of, wrong_rows
+from loaderx.stages.stacking import RESIZE, stack
 from loaderx.stages.transforms import Fail, Transform
 from loaderx.tree import Array, Structure, Tree, flatten
 
@@ -399,7 +399,14 @@ def as_stacked(run: Run, job: Job, name: Callable[[int], str], stage: str) -> Tr
     try:
         return stack(run, job.lend, name)
     except StackError as error:
-        raise StackError(f"{stage} is given stacked runs of records: {error}") from error
+        problem = str(error).replace(RESIZE, _NOT_STACKED)
+        raise StackError(f"{stage} is given stacked runs of records: {problem}") from error
+
+
+_NOT_STACKED = (  # there is no `batch` yet that could pad
+    "batched=True needs records that can be stacked: drop or pad that leaf in a .map() before it, "
+    "or leave batched=True out."
+)
 
 
 def run_of(tree: Tree, count: int, fail: Fail) -> Run:
@@ -409,6 +416,8 @@ def run_of(tree: Tree, count: int, fail: Fail) -> Run:
         return Stacked(tree, count)
     records = records_of(tree, count)
     if records is None:
+        if miscounted := wrong_rows(tree, count):
+            raise fail(None, StackError(f"{miscounted}: it must return one for each."))
         also = f"Lists of {count} rows, which may differ in length, will do, too."
         raise fail(None, StackError(f"{problem} {also}"))
     return records
