@@ -46,6 +46,7 @@ from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
+from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
@@ -137,6 +138,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
+        A list of more than 8 arrays is refused: most likely each is a record, not a column.
 
         >>> Dataset.from_arrays(x=np.zeros((3, 2)))[0]
         {'x': array([0., 0.])}
@@ -162,6 +164,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 f"a {type(source).__name__} of datasets is no source of records. Join them with "
                 "Dataset.concatenate, Dataset.zip or Dataset.mix."
             )
+        refuse_sources(source)
         return Dataset._of(chain.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod

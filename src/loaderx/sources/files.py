@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
+from loaderx.sources.advice import of_file
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
     LARGE_UNPACKED,
@@ -53,6 +54,8 @@ def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None)
             return _open_npz(place, file, keys)
         if place.suffix == ".npz":
             raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
+        if not is_npy and place.suffix != ".npy" and (advice := of_file(place)):
+            raise FileError(f"{place} is not a NumPy array file (.npy, .npz). {advice}")
         return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
 
 
