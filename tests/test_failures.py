@@ -252,6 +252,62 @@ def test_pytest_shows_the_line_of_the_loop():
     assert shown == ["test_pytest_shows_the_line_of_the_loop"]
 
 
+# Functions that take other arguments -------------------------------------------------------------
+
+PAIRS = Dataset.from_arrays(np.arange(8.0), np.arange(8))
+
+
+def calls_wrongly(record):
+    return everything(record, 1)
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [
+        (
+            PAIRS.map(lambda x, y: x),
+            r"argument: 'y' \(map calls f\(element\), where a tuple is one element\)$",
+        ),
+        (
+            PAIRS.filter(lambda x, y: x),
+            r"\(filter calls f\(record\), where a tuple is one rec",
+        ),
+        (PAIRS.random_map(lambda r: r), r"2 were given \(random_map calls f\(element, rng\)\)$"),
+        (
+            PAIRS.random_map(lambda r, rng: r, seed_globals=True),
+            r"argument: 'rng' \(random_map calls f\(element\)\)$",
+        ),
+        (
+            PAIRS.map_with_index(lambda r: r),
+            r"2 were given \(map_with_index calls f\(index, element\)\)$",
+        ),
+        (PAIRS.map(calls_wrongly), r"takes 1 positional argument but 2 were given$"),
+        (
+            PAIRS.random_map(lambda b, rng: b if rng.random() < 0.5 else b[::-1], batched=True),
+            r"ambiguous.* \(f gets the rows of many records at once, and rng gives one draw for "
+            r"each: use np\.where\(...\) for `if`\)$",
+        ),
+    ],
+)
+def test_a_function_that_is_called_in_another_way(chain, message):
+    with pytest.raises(RecordError, match=message):
+        list(chain.batch(4))
+
+
+def test_a_condition_on_a_batch():
+    batches = PAIRS.batch(4)
+    for chain, rng in (
+        (
+            batches.random_map(lambda b, rng: b if rng.random() < 0.5 else b[::-1]),
+            ", and rng gives one",
+        ),
+        (batches.map(lambda b: b if b[0] < 3 else -b), ": use np.where"),
+        (PAIRS.filter(everything).batch(4).map(lambda b: b if b[0] < 3 else -b), ": use np.where"),
+    ):
+        with pytest.raises(RecordError, match=rf"ambiguous.*many records at once{rng}"):
+            list(chain)
+
+
 # Which records failed -----------------------------------------------------------------------------
 
 

@@ -93,7 +93,11 @@ def test_records_without_batches():
         ({"batch_size": 2, "seed": None}, ArgumentTypeError, "`seed` must be an integer, got None"),
         ({"batch_size": 2, "num_epochs": 0}, ArgumentError, "`num_epochs` must be at least 1"),
         ({"batch_size": 2, "transform": 3}, ArgumentTypeError, "`map` needs a function"),
-        ({"batch_size": 20, "drop_remainder": True}, ArgumentError, "leaves an empty stream"),
+        (
+            {"batch_size": 20, "drop_remainder": True},
+            ArgumentError,
+            "leaves nothing of 10 records. Use a smaller batch_size, or leave drop_remainder out",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -232,7 +236,7 @@ def test_a_state_beyond_the_end_asks_about_epochs():
     saved = iter(DataLoader(arrays(10), batch_size=5, num_epochs=9))
     saved.seek(15)
     short = iter(DataLoader(arrays(10), batch_size=5, num_epochs=2))
-    with pytest.raises(StateError, match="at step 15, but this stream has steps 0 to 4"):
+    with pytest.raises(StateError, match="step 15, but this stream has steps 0 to 3 and its end"):
         short.set_state(saved.get_state())
 
 

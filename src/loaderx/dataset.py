@@ -655,7 +655,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
             return self._by_slice(index)
-        if self._node.is_stream:
+        if self._node.is_stream and not isinstance(index, str):
             raise ChainError(
                 "a stream has no elements by number: iterate over it, or choose records before "
                 "the stage that makes it a stream (filter, flat_map, pack, ...)."
@@ -663,6 +663,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(chain.Picked(self._node, table))
+        if isinstance(index, str):
+            raise ArgumentTypeError(
+                f"a dataset is indexed by number, got {index!r}. For one leaf of each record write "
+                f".map(lambda r: r[{index!r}])."
+            )
         position = check_int("index", index)
         length = self._node.length
         if length is not None and not -length <= position < length:

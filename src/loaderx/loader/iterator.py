@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop, interrupt
@@ -32,6 +32,7 @@ from loaderx.errors import (
     hidden_by_pytest,
     hide_own_frames,
 )
+from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
 from loaderx.loader.position import epoch_end, rows_before, whole_epoch_of
@@ -57,6 +58,11 @@ class Ends:
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
+
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(self, name):
+            raise attribute_error("the iterator of a loader", ITERATOR, name, self)
 
     def __init__(
         self,
@@ -294,12 +300,14 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return whole_epoch_of(self._base, self._position)
 
     def seek(self, step: int) -> None:
-        """Goes to a step; the next element handed out is that one."""
+        """Goes to a step; the next element handed out is that one.
+
+        The step after the last one is the end, where nothing is left.
+        """
         step = check_int("step", step, least=0)
         if not self._steps.start <= step <= self._steps.stop:
             raise ArgumentError(
-                f"step {step} is beyond this stream, which has steps {self._steps.start} to "
-                f"{self._steps.stop}."
+                f"step {step} is beyond this stream, which has {self._said_steps()}."
             )
         with self._moving():
             self._position = step
@@ -330,10 +338,14 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         step = read_state(state, self._chain, self._base, strict=strict)
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
-                f"the state is at step {step}, but this stream has steps {self._steps.start} to "
-                f"{self._steps.stop}.{self._where_it_may_belong(step)}"
+                f"the state is at step {step}, but this stream has {self._said_steps()}."
+                f"{self._where_it_may_belong(step)}"
             )
         self.seek(step)
+
+    def _said_steps(self) -> str:
+        start, stop = self._steps.start, self._steps.stop
+        return f"steps {start} to {stop - 1} and its end at {stop}"
 
     def _where_it_may_belong(self, step: int) -> str:
         length = self._base.length

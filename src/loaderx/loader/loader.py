@@ -334,6 +334,12 @@ def _short_form(
             "a stream cannot be shuffled as a whole: pass shuffle=False, and put "
             ".shuffle(window=...) into the dataset."
         )
+    records = dataset._node.length
+    if drop_remainder and records is not None and records < batch_size:
+        raise ArgumentError(
+            f"batch_size={batch_size} with drop_remainder=True leaves nothing of {records} "
+            "records. Use a smaller batch_size, or leave drop_remainder out."
+        )
     if shuffle:
         dataset = dataset.shuffle(seed)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)

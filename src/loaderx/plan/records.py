@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import LoaderxError, RecordError, StackError, one_line
+from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.memory import Layout
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
+from loaderx.plan.reasons import say
 from loaderx.plan.routing import Router
 from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
 from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
@@ -101,19 +102,9 @@ class RecordOperator:
 
 def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
     """What is raised when a stage fails."""
-    reason = say(error)
+    reason = say(error, stage, is_batch=index is None)
     detail = f"{stage} failed on {record}: {reason}"
     return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
-
-
-def say(error: BaseException) -> str:
-    """An exception of the user's in one line; one of our own speaks for itself."""
-    if isinstance(error, StackError):
-        return str(error)
-    text = one_line(error)
-    if "read-only" in text:
-        text += " (records are read-only views of the data: copy before changing in place)"
-    return text
 
 
 def within(dataset: int, error: RecordError) -> RecordError:
