@@ -347,6 +347,13 @@ def test_stats_list_the_records_that_were_replaced(engine):
         )
 
 
+def test_on_error_is_one_row_of_the_statistics():
+    loader = load(arrays(20).map(fragile).on_error("replace").batch(4), "inline")
+    list(loader)
+    stages = set(loader.stats().stage_s) - {"order"}
+    assert stages == {"source", "map(fragile)", "on_error('replace')", "batch(4)"}
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stats_list_the_records_that_a_stream_left_out(engine):
     # Units of 8 records; the last of them fail, so no batch comes after them.

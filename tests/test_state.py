@@ -440,7 +440,9 @@ def test_steps_beyond_what_positions_can_number_are_refused():
     iterator = iter(DataLoader(endless, engine="inline"))
     state = iterator.get_state()
     for step in (last + 1, 1 << 58, 1 << 62, 1 << 63, 1 << 200):
-        with pytest.raises(ArgumentError, match=f"step {step} is beyond this stream.*end at {last}"):
+        with pytest.raises(
+            ArgumentError, match=f"step {step} is beyond this stream.*end at {last}"
+        ):
             iterator.seek(step)
         with pytest.raises(StateError, match=f"the state is at step {step}, but this stream has"):
             iterator.set_state({**state, "step": step})

@@ -17,7 +17,7 @@ class Anchor(Inner):
     """The place where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
-        super().__init__("on_error", child)
+        super().__init__(child.stage, child)  # in the statistics it is no row of its own
         self.length, self.seed = length, seed
 
     def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
