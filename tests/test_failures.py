@@ -18,6 +18,9 @@ from processes import environment
 
 ENGINES = ["inline", "threads", "processes", "auto"]
 
+# Half of the records fail here; where the warning itself is meant, it is caught.
+pytestmark = pytest.mark.filterwarnings("ignore:.*records have failed")
+
 
 def load(dataset, engine, **options):
     workers = {} if engine in ("inline", "auto") else {"num_workers": 2}
@@ -249,6 +252,62 @@ def test_pytest_shows_the_line_of_the_loop():
     assert shown == ["test_pytest_shows_the_line_of_the_loop"]
 
 
+# Functions that take other arguments -------------------------------------------------------------
+
+PAIRS = Dataset.from_arrays(np.arange(8.0), np.arange(8))
+
+
+def calls_wrongly(record):
+    return everything(record, 1)
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [
+        (
+            PAIRS.map(lambda x, y: x),
+            r"argument: 'y' \(map calls f\(element\), where a tuple is one element\)$",
+        ),
+        (
+            PAIRS.filter(lambda x, y: x),
+            r"\(filter calls f\(record\), where a tuple is one rec",
+        ),
+        (PAIRS.random_map(lambda r: r), r"2 were given \(random_map calls f\(element, rng\)\)$"),
+        (
+            PAIRS.random_map(lambda r, rng: r, seed_globals=True),
+            r"argument: 'rng' \(random_map calls f\(element\)\)$",
+        ),
+        (
+            PAIRS.map_with_index(lambda r: r),
+            r"2 were given \(map_with_index calls f\(index, element\)\)$",
+        ),
+        (PAIRS.map(calls_wrongly), r"takes 1 positional argument but 2 were given$"),
+        (
+            PAIRS.random_map(lambda b, rng: b if rng.random() < 0.5 else b[::-1], batched=True),
+            r"ambiguous.* \(f gets the rows of many records at once, and rng gives one draw for "
+            r"each: use np\.where\(...\) for `if`\)$",
+        ),
+    ],
+)
+def test_a_function_that_is_called_in_another_way(chain, message):
+    with pytest.raises(RecordError, match=message):
+        list(chain.batch(4))
+
+
+def test_a_condition_on_a_batch():
+    batches = PAIRS.batch(4)
+    for chain, rng in (
+        (
+            batches.random_map(lambda b, rng: b if rng.random() < 0.5 else b[::-1]),
+            ", and rng gives one",
+        ),
+        (batches.map(lambda b: b if b[0] < 3 else -b), ": use np.where"),
+        (PAIRS.filter(everything).batch(4).map(lambda b: b if b[0] < 3 else -b), ": use np.where"),
+    ):
+        with pytest.raises(RecordError, match=rf"ambiguous.*many records at once{rng}"):
+            list(chain)
+
+
 # Which records failed -----------------------------------------------------------------------------
 
 
@@ -286,6 +345,13 @@ def test_stats_list_the_records_that_were_replaced(engine):
         assert "left out after errors: 4\nthe first of them: step 0: map(fragile) failed" in str(
             stats
         )
+
+
+def test_on_error_is_one_row_of_the_statistics():
+    loader = load(arrays(20).map(fragile).on_error("replace").batch(4), "inline")
+    list(loader)
+    stages = set(loader.stats().stage_s) - {"order"}
+    assert stages == {"source", "map(fragile)", "on_error('replace')", "batch(4)"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -422,6 +488,44 @@ def test_a_large_share_of_failures_warns_once():
         assert warning.filename == __file__
 
 
+def test_a_large_share_of_a_short_stream_warns_at_its_end():
+    def half(record):
+        if record["x"] % 2:
+            raise ValueError
+        return record
+
+    def none(record):
+        raise ValueError
+
+    for policy in ("replace", "skip"):
+        loader = load(arrays(900).map(half).on_error(policy).batch(100), "inline")
+        with pytest.warns(
+            LoaderxWarning, match=r"^450 of 900 records have failed \(50.0%\)"
+        ) as caught:
+            list(loader)
+        list(loader)
+        assert [warning.filename for warning in caught] == [__file__]
+    for count in (3, 500):
+        loader = load(arrays(count).map(none).on_error("skip").batch(10), "inline")
+        with pytest.warns(LoaderxWarning) as caught:
+            assert list(loader) == []
+        (warning,) = caught
+        assert str(warning.message) == (
+            f"{count} of {count} records have failed (100.0%) and were replaced or left out by "
+            "on_error. Nothing was left: the loader gave no batch. The first: map(none) failed on "
+            "record 0: ValueError. loader.stats().failures lists them."
+        )
+
+
+def test_a_warning_of_failures_that_is_an_error_has_no_other_cause():
+    loader = load(arrays(30).map(fragile).on_error("skip").batch(3), "inline")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(LoaderxWarning, match="6 of 30 records") as caught:
+            list(loader)
+    assert caught.value.__suppress_context__
+
+
 def test_a_small_share_and_few_records_do_not_warn():
     def rarely(record):
         if record["x"] % 150 == 0:
@@ -437,7 +541,7 @@ def test_a_small_share_and_few_records_do_not_warn():
         warnings.simplefilter("error")
         # A filter that lets little through must not make few failures look like many.
         few = arrays(3000).map(rarely).on_error("skip").filter(lambda r: r["x"] % 50 == 1)
-        for chain in (arrays(999).map(half).on_error("replace"), few):
+        for chain in (arrays(19).map(half).on_error("replace"), few):
             list(load(chain.batch(10), "inline"))
 
 
@@ -570,8 +674,35 @@ def test_a_function_is_asked_once_for_each_record():
         assert [(f.index, f.record, f.error) for f in loader.stats().failures] == expected
 
 
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_a_function_of_on_error_that_fails_itself(engine):
+    def confused(error):
+        return {}["no such key"]
+
+    def passes_on(error):
+        raise error
+
+    for chain in (arrays(20).map(fragile), arrays(20).map(fragile).filter(everything)):
+        twice = chain.on_error(confused).on_error("replace").batch(5)  # never hidden
+        with load(twice, engine) as loader, pytest.raises(RecordError) as caught:
+            list(loader)
+        assert str(caught.value) == (
+            "step 0: the function given to on_error failed (KeyError: 'no such key') on: "
+            "map(fragile) failed on record 3: ValueError: bad 3. It must return 'raise' or "
+            "'replace'."
+        )
+        assert type(caught.value.__cause__) is KeyError
+        said = r"^step 0: map\(fragile\) failed on record 3"
+        given_back = load(chain.on_error(passes_on).batch(5), engine)
+        with given_back, pytest.raises(RecordError, match=said):
+            list(given_back)
+
+
 def test_a_function_must_answer_with_one_of_two_words():
-    said = "the function given to on_error must return 'raise' or 'replace', got 'skip'"
+    said = (
+        "the function given to on_error must return 'raise' or 'replace', got 'skip'. To leave "
+        r'records out write on_error\("skip"\)\.$'
+    )
     base = arrays(20).map(fragile)
     for chain in (base, base.filter(everything)):
         with pytest.raises(LoaderxError, match=said):

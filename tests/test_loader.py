@@ -6,7 +6,6 @@ import io
 import itertools
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -94,7 +93,11 @@ def test_records_without_batches():
         ({"batch_size": 2, "seed": None}, ArgumentTypeError, "`seed` must be an integer, got None"),
         ({"batch_size": 2, "num_epochs": 0}, ArgumentError, "`num_epochs` must be at least 1"),
         ({"batch_size": 2, "transform": 3}, ArgumentTypeError, "`map` needs a function"),
-        ({"batch_size": 20, "drop_remainder": True}, ArgumentError, "leaves an empty stream"),
+        (
+            {"batch_size": 20, "drop_remainder": True},
+            ArgumentError,
+            "leaves nothing of 10 records. Use a smaller batch_size, or leave drop_remainder out",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -112,26 +115,51 @@ def test_a_loader_of_nothing_indexable():
         DataLoader(x for x in range(3))
 
 
-def test_iterating_twice_gives_the_same_stream_and_one_warning():
-    loader = DataLoader(arrays(10).shuffle(1).batch(3))
+ALREADY = (
+    "this loader was already iterated to its end; a second loop gives exactly the same batches, in "
+    "the same order{}. For the next epoch write `for batch in loader.epoch(e)`{}; for validation "
+    "data, where that is meant, leave the shuffle out (shuffle=False)."
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "several", "leave"),
+    [
+        (lambda: DataLoader(arrays(10).shuffle(1).batch(3)), "", ""),
+        (lambda: DataLoader(arrays(10).filter(bool).shuffle(1, window=4).batch(3)), "", ""),
+        (
+            lambda: DataLoader(arrays(10), batch_size=3, num_epochs=2),
+            ": all its epochs again",
+            ", or leave your own loop over epochs out",
+        ),
+    ],
+    ids=["one epoch", "stream", "two epochs"],
+)
+def test_iterating_twice_gives_the_same_stream_and_one_warning(make, several, leave):
+    loader = make()
+    next(iter(loader))  # a look, to initialise a model
+    iter(loader)
     first = list(loader)
-    with pytest.warns(LoaderxWarning, match=r"for batch in loader.epoch\(e\)"):
+    with pytest.warns(LoaderxWarning) as caught:
         second = list(loader)
+    (warning,) = caught
+    assert str(warning.message) == ALREADY.format(several, leave)
+    assert warning.filename == __file__
     assert_same(first, second)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    list(loader)  # once is enough
+
+
+def test_no_warning_where_nothing_is_random_or_an_epoch_is_named():
+    for loader in (
+        DataLoader(arrays(10).batch(3)),
+        DataLoader(arrays(10), batch_size=3, shuffle=False, num_epochs=2),
+    ):
         list(loader)
-
-
-def test_no_warning_where_nothing_is_random_or_epochs_are_inside():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for loader in (
-            DataLoader(arrays(10).batch(3)),
-            DataLoader(arrays(10), batch_size=3, num_epochs=2),
-        ):
-            list(loader)
-            list(loader)
+        list(loader)
+    loader = DataLoader(arrays(10), batch_size=3)
+    list(loader.epoch(0))
+    list(loader)
+    list(loader.epoch(1))
 
 
 def test_epochs():
@@ -208,7 +236,7 @@ def test_a_state_beyond_the_end_asks_about_epochs():
     saved = iter(DataLoader(arrays(10), batch_size=5, num_epochs=9))
     saved.seek(15)
     short = iter(DataLoader(arrays(10), batch_size=5, num_epochs=2))
-    with pytest.raises(StateError, match="at step 15, but this stream has steps 0 to 4"):
+    with pytest.raises(StateError, match="step 15, but this stream has steps 0 to 3 and its end"):
         short.set_state(saved.get_state())
 
 

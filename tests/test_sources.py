@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loaderx import ArgumentError, ArgumentTypeError, Dataset, FileError, LoaderxWarning
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError
 from loaderx.memory import Pool
 from loaderx.tree import flatten
 from oracle import assert_same, stack
@@ -182,8 +182,7 @@ class TestCompressedNpz(SourceContract):
     @pytest.fixture
     def dataset(self, tmp_path):
         np.savez_compressed(tmp_path / "a.npz", x=X, y=Y)
-        with pytest.warns(LoaderxWarning, match="np.savez instead of np.savez_compressed"):
-            return Dataset.from_file(tmp_path / "a.npz")
+        return Dataset.from_file(tmp_path / "a.npz")
 
     def test_it_is_read_once(self, dataset, monkeypatch):
         list(dataset.batch(4))
@@ -295,7 +294,56 @@ def test_small_matrices_by_hand():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Dataset.from_arrays(a=[[1, 2], [3]]), ArgumentError, "must have equal rows"),
+        (
+            lambda: Dataset.from_arrays(a=[[1, 2], [3]]),
+            ArgumentError,
+            r'^leaf "a" is a list of rows of unequal length, which is no array\. Write Dataset\.'
+            r'from_source\(\[\{"a": row\} for row in rows\]\), and '
+            r'\.batch\(n, pad_to=\{"a": length\}\)',
+        ),
+        (
+            lambda: Dataset.from_arrays([np.zeros((32, 32))] * 300),
+            ArgumentTypeError,
+            r"^this is a list of 300 arrays\. A list of arrays is taken as columns here\. For one "
+            r"array per record write np\.stack\(images\), or Dataset\.from_source\(a_list\)\. "
+            r"If they are columns, give a tuple\.$",
+        ),
+        (
+            lambda: Dataset.from_arrays(image=[np.zeros((32, 32))] * 1000, label=np.zeros(1000)),
+            ArgumentTypeError,
+            '^leaf "image" is a list of 1000 arrays. A list of arrays is taken as columns',
+        ),
+        (
+            lambda: Dataset.from_arrays(image=[np.zeros((32, 32))] * 7, label=np.zeros(7)),
+            ArgumentError,
+            '"image.3" has 32, "label" has 7 \\(8 arrays in all\\). A list of arrays is taken as',
+        ),
+        (
+            lambda: Dataset.from_arrays(tuple(np.zeros(9 - i // 9) for i in range(10))),
+            ArgumentError,
+            '"0" has 9, "1" has 9, "2" has 9, "3" has 9, "9" has 8 \\(10 arrays in all\\).$',
+        ),
+        (
+            lambda: Dataset.from_arrays(Indexed()),
+            ArgumentTypeError,
+            r"the array is a Indexed, which is read record by record: write Dataset\.from_source",
+        ),
+        (
+            lambda: Dataset.from_source({"train": Indexed(), "test": Indexed()}),
+            ArgumentTypeError,
+            r"^this dict has several datasets \('train', 'test'\)\. Choose one of them: Dataset\."
+            r"from_source\(d\['train'\]\)\.$",
+        ),
+        (
+            lambda: Dataset.from_source("a/img.jpg"),
+            ArgumentTypeError,
+            r"got the text 'a/img.jpg'\. For images write Dataset\.from_source\(paths\)\.map",
+        ),
+        (
+            lambda: DataLoader(Path("data.npz"), batch_size=2),
+            ArgumentTypeError,
+            r"needed, got the path 'data.npz'\. Write Dataset\.from_file\(path\)\.$",
+        ),
         (lambda: Dataset.from_arrays(a=X, b=Y[:5]), ArgumentError, '"a" has 23, "b" has 5'),
         (lambda: Dataset.from_arrays(a=X[:0]), ArgumentError, 'empty: leaf "a" has length 0'),
         (lambda: Dataset.from_arrays(), ArgumentError, "needs at least one array"),
@@ -365,14 +413,30 @@ def test_bad_files(tmp_path):
         Dataset.from_file(tmp_path / "object.npz")
 
 
+@pytest.mark.parametrize(
+    ("suffix", "advice"),
+    [
+        ("csv", r"Read it with pandas, .*from_arrays\(pd\.read_csv\(path\)\)\.$"),
+        ("parquet", r"from_arrays\(pd\.read_parquet\(path\)\)\.$"),
+        ("jsonl", r"from_arrays\(pd\.read_json\(path, lines=True\)\)\.$"),
+        ("txt", r"Dataset\.from_source\(open\(path\)\.read\(\)\.splitlines\(\)\)\.$"),
+        ("JPG", r"For images write Dataset\.from_source\(paths\)\.map\(load\), "),
+    ],
+)
+def test_files_of_other_kinds_say_how_to_read_them(suffix, advice, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    path.write_text("hello")
+    with pytest.raises(FileError, match=rf"a\.{suffix} is not a NumPy array file .*{advice}"):
+        Dataset.from_file(path)
+
+
 def test_a_damaged_compressed_member(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, 5000, np.uint8)
     np.savez_compressed(tmp_path / "a.npz", x=noise)
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[2000:2100] = bytes(100)
     (tmp_path / "a.npz").write_bytes(raw)
-    with pytest.warns(LoaderxWarning):
-        dataset = Dataset.from_file(tmp_path / "a.npz")
+    dataset = Dataset.from_file(tmp_path / "a.npz")
     with pytest.raises(Exception, match="is damaged"):
         list(dataset.batch(100))
 

@@ -153,6 +153,12 @@ def test_keys_may_come_in_another_order():
         ),
         ([{"a": 1}, {"b": 1}], r"record 1 has the structure {'b': \*}, record 0 has {'a': \*}"),
         ([{"a": 1}, (1,)], r"record 1 has the structure \(\*,\), record 0 has {'a': \*}"),
+        (
+            [{"a": np.zeros(1)}, {"a": None}],
+            r'^cannot stack: leaf "a" of record 1 is None \(missing\?\). Fill it in with .map',
+        ),
+        ([{"a": 1, "b": None}, {"a": 1, "b": 2}], 'leaf "b" of record 0 is None'),
+        ([{"a": {"b": 1}, "c": 1}, {"a": {"b": None}, "c": 1}], 'leaf "a.b" of record 1 is None'),
         ([{"a": np.zeros(1)}, {"a": {"b": 1}}], r'leaf "a": record 1 has a dict there'),
         ([{"a": 2**31}] * 2, r'leaf "a": the Python integer 2147483648 does not fit into int32'),
         ([{"a": 1e300}] * 2, r"the Python number .* does not fit into float32"),

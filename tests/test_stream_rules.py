@@ -361,6 +361,7 @@ def test_pad_remainder():
     assert [b["mask"].tolist() for b in masked] == [[True] * 4, [True, False, False, False]]
 
 
+@pytest.mark.filterwarnings("ignore:.*records have failed")
 def test_on_error_leaves_records_out():
     def fail(record):
         if record["x"] % 5 == 0:

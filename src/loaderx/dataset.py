@@ -46,6 +46,7 @@ from loaderx.order.tickets import tickets
 from loaderx.plan.job import Job
 from loaderx.plan.plan import Plan
 from loaderx.sources import ArraySource, RangeSource, adapt
+from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
@@ -137,6 +138,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
+        A list of more than 8 arrays is refused: most likely each is a record, not a column.
 
         >>> Dataset.from_arrays(x=np.zeros((3, 2)))[0]
         {'x': array([0., 0.])}
@@ -162,6 +164,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 f"a {type(source).__name__} of datasets is no source of records. Join them with "
                 "Dataset.concatenate, Dataset.zip or Dataset.mix."
             )
+        refuse_sources(source)
         return Dataset._of(chain.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
@@ -652,7 +655,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
             return self._by_slice(index)
-        if self._node.is_stream:
+        if self._node.is_stream and not isinstance(index, str):
             raise ChainError(
                 "a stream has no elements by number: iterate over it, or choose records before "
                 "the stage that makes it a stream (filter, flat_map, pack, ...)."
@@ -660,6 +663,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(chain.Picked(self._node, table))
+        if isinstance(index, str):
+            raise ArgumentTypeError(
+                f"a dataset is indexed by number, got {index!r}. For one leaf of each record write "
+                f".map(lambda r: r[{index!r}])."
+            )
         position = check_int("index", index)
         length = self._node.length
         if length is not None and not -length <= position < length:

@@ -55,7 +55,9 @@ DATASET = {
     "from_text": _TABLE,
     "get_single_element": "Write ds[0].",
     "group_by_window": "Write .bucket(boundaries, batch_sizes).",
+    "head": "Write ds.take(n), or ds[0] for the first element.",
     "ignore_errors": 'Write .on_error("skip").',
+    "iloc": "Write ds[i], ds[start:stop], ds[indices] or ds[mask].",
     "interleave": f"{_MIX} .flat_map(f) makes several records of one.",
     "iter": "Write .batch(n), and iterate over it or over DataLoader(ds).",
     "list_files": "Write Dataset.from_source(sorted(glob.glob(pattern))).",
@@ -74,6 +76,7 @@ DATASET = {
     "rename": _MAP,
     "rename_column": _MAP,
     "rename_columns": _MAP,
+    "sample": "Write ds.shuffle(seed=0).take(n).",
     "sample_from_datasets": _MIX,
     "save": _KEEP,
     "scan": "Loop over the dataset, or over DataLoader(ds).",
@@ -81,6 +84,7 @@ DATASET = {
     "select_columns": _MAP,
     "set_format": _NUMPY,
     "set_transform": "Write .map(f).",
+    "shape": "len(ds) is the number of elements, ds.element_spec has the shapes of one.",
     "shard": "Write DataLoader(ds, shard=(index, count)), or ds[index::count].",
     "slice": "Write ds[start:stop].",
     "snapshot": _KEEP,
@@ -111,6 +115,11 @@ LOADER = {
     "set_epoch": "Write loader.epoch(e): the batches of epoch e.",
     "set_state": "A position belongs to an iterator: it = iter(loader), then it.set_state(state).",
     "state_dict": _STATE,
+}
+
+ITERATOR = {
+    "load_state_dict": "Write it.set_state(state).",
+    "state_dict": "Write it.get_state().",
 }
 
 MODULE = {
@@ -180,7 +189,10 @@ KEYWORDS = {
     "rng": _SEED,
     "sampler": _ORDER,
     "shard_options": "Write shard=(index, count).",
-    "timeout": f"{_LEAVE}: the failure of a worker reaches the loop by itself.",
+    "timeout": (
+        f"{_LEAVE}: the failure of a worker reaches the loop by itself. After how long a "
+        "slow batch is reported says engine=engines.Processes(timeout_s=...)."
+    ),
     "transforms": "Write transform=f, a function of a batch, or put .map(f) into the dataset.",
     "with_indices": "Write .map_with_index(f), where f(index, element).",
     "worker_buffer_size": "Write prefetch=n, the batches kept ready by all workers together.",
@@ -241,9 +253,14 @@ def _explain(function: Callable[..., Any], problem: str) -> str:
     word = found[1] if found else "positional" if "positional argument" in problem else ""
     advice = IN.get((name, word)) or KEYWORDS.get(word)
     if advice is None:
+        from difflib import get_close_matches  # slow to import, and rarely needed
+
         code = function.__code__
         takes = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        advice = f"It takes {', '.join(one for one in takes if one != 'self')}."
+        names = [one for one in takes if one != "self"]
+        advice = f"It takes {', '.join(names)}."
+        if meant := get_close_matches(word, names, 1):
+            advice = f"Did you mean {meant[0]!r}? {advice}"
     return f"{problem.replace('.__init__()', '()').rstrip('.')}. {advice}"
 
 

@@ -20,6 +20,8 @@ from loaderx.frozen import Frozen
 KEPT = 1_000
 LARGE_SHARE = 0.01
 FEW_RECORDS = 1_000  # before the share is judged
+LARGE_SHARE_AT_END = 0.1  # of a stream that is over, and may have been short
+FEW_RECORDS_AT_END = 20
 
 
 @cache
@@ -94,13 +96,27 @@ class FailureLog:
 
     def judge(self, records: int) -> None:
         """Warns, once, if a large share of the records has failed."""
-        if self._has_warned or records < FEW_RECORDS or self.count <= LARGE_SHARE * records:
+        if records >= FEW_RECORDS and self.count > LARGE_SHARE * records:
+            self._warn(records)
+
+    def judge_at_end(self, records: int, *, is_empty: bool) -> None:
+        """The same after the last element; short streams are judged here alone."""
+        is_large = self.count > LARGE_SHARE_AT_END * records
+        if is_empty:
+            self._warn(records, " Nothing was left: the loader gave no batch.")
+        elif records >= FEW_RECORDS_AT_END and is_large:
+            self._warn(records)
+        else:
+            self.judge(records)
+
+    def _warn(self, records: int, outcome: str = "") -> None:
+        if self._has_warned:
             return
         self._has_warned = True
         first = self.kept[0]
         warn_user(
             f"{self.count:,} of {records:,} records have failed ({self.count / records:.1%}) and "
-            f"were replaced or left out by on_error. The first: {first.stage} failed on "
+            f"were replaced or left out by on_error.{outcome} The first: {first.stage} failed on "
             f"{first.record}: {first.error}. loader.stats().failures lists them."
         )
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from loaderx.chain.base import Node
 from loaderx.engines.base import Noted, Run, Workshop, interrupt
@@ -32,6 +32,7 @@ from loaderx.errors import (
     hidden_by_pytest,
     hide_own_frames,
 )
+from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
 from loaderx.loader.position import epoch_end, rows_before, whole_epoch_of
@@ -49,8 +50,19 @@ PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that 
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
+class Ends:
+    """Has one of the iterators that share it come to its end?"""
+
+    reached = False
+
+
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
+
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(self, name):
+            raise attribute_error("the iterator of a loader", ITERATOR, name, self)
 
     def __init__(
         self,
@@ -79,6 +91,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has somebody asked that thread to close the run?
+        self._ends = Ends()
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
@@ -135,7 +148,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._next = self._open
             if isinstance(error, LoaderxError):
                 hide_own_frames(error)
-                raise error  # not a bare `raise`: that would bring the frames back
+                # Not a bare `raise`: that would bring the frames back.
+                raise error
             raise
 
     def _open(self) -> Any:
@@ -207,11 +221,14 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _end(self) -> None:
         """After the last element."""
+        self._ends.reached = True
         try:
             self._note_rest()
-            if self._counters.failures.count:
-                self._counters.failures.judge(self._records_read())
-        except LoaderxError as error:
+            failures = self._counters.failures
+            if failures.count:
+                is_empty = self._position == self._steps.start
+                failures.judge_at_end(self._records_read(), is_empty=is_empty)
+        except (LoaderxError, Warning) as error:
             raise error from None  # what it follows is the end of the stream, no failure
         finally:
             self._stop()
@@ -283,12 +300,14 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return whole_epoch_of(self._base, self._position)
 
     def seek(self, step: int) -> None:
-        """Goes to a step; the next element handed out is that one."""
+        """Goes to a step; the next element handed out is that one.
+
+        The step after the last one is the end, where nothing is left.
+        """
         step = check_int("step", step, least=0)
         if not self._steps.start <= step <= self._steps.stop:
             raise ArgumentError(
-                f"step {step} is beyond this stream, which has steps {self._steps.start} to "
-                f"{self._steps.stop}."
+                f"step {step} is beyond this stream, which has {self._said_steps()}."
             )
         with self._moving():
             self._position = step
@@ -319,10 +338,14 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         step = read_state(state, self._chain, self._base, strict=strict)
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
-                f"the state is at step {step}, but this stream has steps {self._steps.start} to "
-                f"{self._steps.stop}.{self._where_it_may_belong(step)}"
+                f"the state is at step {step}, but this stream has {self._said_steps()}."
+                f"{self._where_it_may_belong(step)}"
             )
         self.seek(step)
+
+    def _said_steps(self) -> str:
+        start, stop = self._steps.start, self._steps.stop
+        return f"steps {start} to {stop - 1} and its end at {stop}"
 
     def _where_it_may_belong(self, step: int) -> str:
         length = self._base.length

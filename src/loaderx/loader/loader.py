@@ -23,7 +23,7 @@ from loaderx.errors import (
     warn_user,
 )
 from loaderx.hints import LOADER, advised, attribute_error
-from loaderx.loader.iterator import LoaderIterator, counting
+from loaderx.loader.iterator import Ends, LoaderIterator, counting
 from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
@@ -172,7 +172,8 @@ class DataLoader(Generic[T]):
         self._workshop: Workshop | None = None
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
-        self._iterated = False
+        self._ends = Ends()
+        self._has_warned = False
         self._warns_of_parts = self._base is self._node  # else its repeat was asked about
 
     if not TYPE_CHECKING:  # a type checker would believe that every name exists
@@ -188,10 +189,14 @@ class DataLoader(Generic[T]):
 
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_iterated_again()
+        made: LoaderIterator[T]
         if self._stream is not None:
-            return self._iterate_stream(self._stream)
-        chain = marks(self._node, default_seed(self._node, 0))
-        return self._iterate(range(self._node.limit), chain)
+            made = self._iterate_stream(self._stream)
+        else:
+            chain = marks(self._node, default_seed(self._node, 0))
+            made = self._iterate(range(self._node.limit), chain)
+        made._ends = self._ends
+        return made
 
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
@@ -236,14 +241,18 @@ class DataLoader(Generic[T]):
         return made
 
     def _warn_if_iterated_again(self) -> None:
-        if self._iterated and self._node.random_stages and self._node is self._base:
-            warn_user(
-                "iterating a loader again gives the same random order and draws again. For a new "
-                "epoch write `for batch in loader.epoch(e)`, or put .repeat(n) into the dataset."
-            )
-            self._iterated = False  # once is enough
-        else:
-            self._iterated = True
+        """A second loop is meant after a look at one batch, and where nothing is random."""
+        if not self._ends.reached or self._has_warned or not self._node.random_stages:
+            return
+        self._has_warned = True
+        several = "" if self._node is self._base else ": all its epochs again"
+        leave = "" if self._node is self._base else ", or leave your own loop over epochs out"
+        warn_user(
+            "this loader was already iterated to its end; a second loop gives exactly the same "
+            f"batches, in the same order{several}. For the next epoch write "
+            f"`for batch in loader.epoch(e)`{leave}; for validation data, where that is meant, "
+            "leave the shuffle out (shuffle=False)."
+        )
 
     def stats(self, *, reset: bool = False) -> Stats:
         """What has been loaded so far, how long the consumer waited, and what took the time.
@@ -324,6 +333,12 @@ def _short_form(
         raise ChainError(
             "a stream cannot be shuffled as a whole: pass shuffle=False, and put "
             ".shuffle(window=...) into the dataset."
+        )
+    records = dataset._node.length
+    if drop_remainder and records is not None and records < batch_size:
+        raise ArgumentError(
+            f"batch_size={batch_size} with drop_remainder=True leaves nothing of {records} "
+            "records. Use a smaller batch_size, or leave drop_remainder out."
         )
     if shuffle:
         dataset = dataset.shuffle(seed)

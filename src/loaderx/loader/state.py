@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -125,9 +126,16 @@ def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
     return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
 
+_SOURCE = re.compile(r"source\[(\d+)\](.*)")
+
+
 def _difference(saved: list[str], here: list[str]) -> str | None:
     for number, (old, new) in enumerate(zip(saved, here, strict=False)):
         if identity(old) != identity(new):
+            counts = [_SOURCE.fullmatch(mark) for mark in (old, new)]
+            if counts[0] and counts[1] and counts[0][2] == counts[1][2]:
+                had, has = counts[0][1], counts[1][1]
+                return f"the source had {had} records and has {has} now."
             return f"stage {number} was {old!r} and is {new!r} now."
     if len(saved) > len(here):
         return f"it had a stage {saved[len(here)]!r} that is not here now."

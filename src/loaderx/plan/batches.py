@@ -16,12 +16,12 @@ from loaderx import chain
 from loaderx.errors import LoaderxError, RecordError
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
+from loaderx.plan.reasons import say
 from loaderx.plan.records import (
     RecordOperator,
     Stacked,
     as_records,
     rows_problem,
-    say,
 )
 from loaderx.plan.routing import Router
 from loaderx.plan.rows import (
@@ -159,7 +159,8 @@ class ApplyBatch(BatchOperator):
         return self.transform.on_batch(job.read(self.child, rows), None, self._fail)
 
     def _fail(self, number: int | None, error: Exception) -> LoaderxError:
-        return RecordError(f"{self.stage} failed on a batch: {say(error)}", stage=self.stage)
+        reason = say(error, self.stage, is_batch=True)
+        return RecordError(f"{self.stage} failed on a batch: {reason}", stage=self.stage)
 
     def keys(self, steps: Any) -> Keys:
         return self.child.keys(steps)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.memory import Layout
 from loaderx.order.permutation import permute
+from loaderx.plan.guards import decide
 from loaderx.plan.job import Job
 from loaderx.plan.records import (
     Chosen,
@@ -437,15 +438,8 @@ class Guard(UnitStage):
     def drops(self, error: RecordError) -> bool:
         if error.index is None:
             return False
-        if isinstance(self.policy, str):
-            return True  # "replace" and "skip" are the same in a stream
-        answer = self.policy(error)
-        if answer not in ("raise", "replace"):
-            raise RecordError(
-                f"the function given to on_error must return 'raise' or 'replace', got {answer!r}.",
-                stage=self.stage,
-            ) from error
-        return bool(answer == "replace")
+        # "replace" and "skip" are the same in a stream.
+        return decide(self.policy, error) != "raise"
 
 
 def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:

@@ -17,7 +17,7 @@ from loaderx.plan.lanes import Path, Reader
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, as_batch, joined_keys
 from loaderx.plan.positions import whole as whole_number
-from loaderx.plan.records import say
+from loaderx.plan.reasons import say
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.stacking import pad_rows
 from loaderx.stages.transforms import Transform, whole
@@ -120,7 +120,8 @@ class Cut(Lanes):
         stage = f"{node.stage}'s collate_fn"
 
         def fail(_: int | None, error: Exception) -> RecordError:
-            text = f"{stage} failed on a run of {len(records)} records: {say(error)}"
+            reason = say(error, stage, is_batch=True)
+            text = f"{stage} failed on a run of {len(records)} records: {reason}"
             return RecordError(text, stage=stage)
 
         return whole(fail, node.collate, records)
@@ -203,7 +204,8 @@ class ApplyAbove(Above):
         return stage_keys(made.keys, self.seed, self.ordinal)
 
     def _fail(self, number: int | None, error: Exception) -> LoaderxError:
-        return RecordError(f"{self.stage} failed on a batch: {say(error)}", stage=self.stage)
+        reason = say(error, self.stage, is_batch=True)
+        return RecordError(f"{self.stage} failed on a batch: {reason}", stage=self.stage)
 
 
 class Counted(Above):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, RecordError
+from loaderx.errors import ArgumentError, RecordError, one_line
 from loaderx.plan.job import Job
 from loaderx.plan.records import Inner, Positions, RecordOperator, Run, as_records
 from loaderx.plan.rows import AnchoredRows
@@ -17,7 +17,7 @@ class Anchor(Inner):
     """The place where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
-        super().__init__("on_error", child)
+        super().__init__(child.stage, child)  # in the statistics it is no row of its own
         self.length, self.seed = length, seed
 
     def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
@@ -74,7 +74,7 @@ class Guard(Inner):
             return as_records(self._try(row, job))[0]
         except RecordError as error:
             first = error
-        if self._decision(first) == "raise":
+        if decide(self.policy, first) == "raise":
             raise first
         second: RecordError | None = None
         before = len(job.failures)
@@ -96,12 +96,27 @@ class Guard(Inner):
         )
         raise first
 
-    def _decision(self, error: RecordError) -> str:
-        if isinstance(self.policy, str):
-            return self.policy
-        answer = self.policy(error)
-        if answer not in ("raise", "replace"):
-            raise ArgumentError(
-                f"the function given to on_error must return 'raise' or 'replace', got {answer!r}."
-            ) from error
+
+def decide(policy: Any, error: RecordError) -> str:
+    """What a policy of `on_error` says of a failure: "raise", "replace" or "skip".
+
+    If it is a function and fails, that is an error without an index, which nobody hides.
+    """
+    if isinstance(policy, str):
+        return policy
+    try:
+        answer = policy(error)
+    except Exception as problem:
+        if problem is error:
+            return "raise"
+        text = (
+            f"the function given to on_error failed ({one_line(problem)}) on: {error.detail}. "
+            "It must return 'raise' or 'replace'."
+        )
+        raise RecordError(text, stage="on_error", record=error.record) from problem
+    if answer in ("raise", "replace"):
         return str(answer)
+    text = f"the function given to on_error must return 'raise' or 'replace', got {answer!r}."
+    if answer == "skip":
+        text += ' To leave records out write on_error("skip").'
+    raise RecordError(text, stage="on_error", record=error.record) from error

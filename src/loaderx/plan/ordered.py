@@ -16,7 +16,7 @@ from loaderx.plan.notes import Notes
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, joined_keys
 from loaderx.plan.positions import entries, shown, whole
-from loaderx.plan.records import say
+from loaderx.plan.reasons import say
 from loaderx.plan.units import READ, Finish
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
@@ -226,7 +226,7 @@ class IterableReader(Reader):
     def _failure(self, error: Exception) -> RecordError:
         number = None if self.opened is None else self.opened.count
         where = "when it was opened" if number is None else f"on record {number}"
-        text = f"{self.stage} failed {where}: {say(error)}"
+        text = f"{self.stage} failed {where}: {say(error, self.stage, is_batch=False)}"
         return RecordError(text, index=number, stage=self.stage)
 
     def take(self, n: int) -> Piece:

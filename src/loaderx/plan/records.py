@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import LoaderxError, RecordError, StackError, one_line
+from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.memory import Layout
 from loaderx.plan.job import Job
 from loaderx.plan.moves import Move
+from loaderx.plan.reasons import say
 from loaderx.plan.routing import Router
 from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
 from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
 from loaderx.sources.base import Source
-from loaderx.stages.columns import records_of
-from loaderx.stages.stacking import stack
+from loaderx.stages.columns import records_of, wrong_rows
+from loaderx.stages.stacking import RESIZE, stack
 from loaderx.stages.transforms import Fail, Transform
 from loaderx.tree import Array, Structure, Tree, flatten
 
@@ -101,19 +102,9 @@ class RecordOperator:
 
 def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
     """What is raised when a stage fails."""
-    reason = say(error)
+    reason = say(error, stage, is_batch=index is None)
     detail = f"{stage} failed on {record}: {reason}"
     return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
-
-
-def say(error: BaseException) -> str:
-    """An exception of the user's in one line; one of our own speaks for itself."""
-    if isinstance(error, StackError):
-        return str(error)
-    text = one_line(error)
-    if "read-only" in text:
-        text += " (records are read-only views of the data: copy before changing in place)"
-    return text
 
 
 def within(dataset: int, error: RecordError) -> RecordError:
@@ -399,7 +390,14 @@ def as_stacked(run: Run, job: Job, name: Callable[[int], str], stage: str) -> Tr
     try:
         return stack(run, job.lend, name)
     except StackError as error:
-        raise StackError(f"{stage} is given stacked runs of records: {error}") from error
+        problem = str(error).replace(RESIZE, _NOT_STACKED)
+        raise StackError(f"{stage} is given stacked runs of records: {problem}") from error
+
+
+_NOT_STACKED = (  # there is no `batch` yet that could pad
+    "batched=True needs records that can be stacked: drop or pad that leaf in a .map() before it, "
+    "or leave batched=True out."
+)
 
 
 def run_of(tree: Tree, count: int, fail: Fail) -> Run:
@@ -409,6 +407,8 @@ def run_of(tree: Tree, count: int, fail: Fail) -> Run:
         return Stacked(tree, count)
     records = records_of(tree, count)
     if records is None:
+        if miscounted := wrong_rows(tree, count):
+            raise fail(None, StackError(f"{miscounted}: it must return one for each."))
         also = f"Lists of {count} rows, which may differ in length, will do, too."
         raise fail(None, StackError(f"{problem} {also}"))
     return records

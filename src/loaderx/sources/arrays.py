@@ -9,13 +9,16 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
+from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Indices
 from loaderx.sources.frames import without_frames
 from loaderx.sources.mapping import remember
-from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten
+from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten, is_array_like
 
 Gather: TypeAlias = Callable[[Indices, Lend], Tree]
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
+_MOST_LISTED = 8  # arrays in a list that are taken as columns; a tuple may have more
+_SHOWN = 5
 
 
 class ArraySource:
@@ -31,8 +34,7 @@ class ArraySource:
         self._leaves = [_leaf(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
         lengths = [leaf.shape[0] for leaf in self._leaves]
         if len(set(lengths)) > 1:
-            listed = ", ".join(f'"{path}" has {n}' for path, n in zip(paths, lengths, strict=True))
-            raise ArgumentError(f"arrays must have equal leading lengths: {listed}.")
+            raise ArgumentError(_unequal(paths, lengths, tree))
         if lengths[0] == 0:
             raise ArgumentError(f"the dataset is empty: {_named(paths[0])} has length 0.")
         self._length = int(lengths[0])
@@ -135,15 +137,46 @@ class ArraySource:
         return [structure.build(row) for row in zip(*columns, strict=True)]
 
 
-def _rows_of_lists(tree: Tree) -> Tree:
+def _unequal(paths: list[str], lengths: list[int], tree: Tree) -> str:
+    found = list(zip(paths, lengths, strict=True))
+    odd = next(pair for pair in found if pair[1] != lengths[0])
+    shown = found if len(found) <= _SHOWN else [*found[: _SHOWN - 1], odd]
+    listed = ", ".join(f'"{path}" has {n}' for path, n in dict.fromkeys(shown))
+    more = f" ({len(found)} arrays in all)" if len(found) > _SHOWN else ""
+    parts = [tree, *(tree.values() if isinstance(tree, dict) else ())]
+    advice = f" {_RECORDS}" if any(map(_is_list_of_arrays, parts)) else ""
+    return f"arrays must have equal leading lengths: {listed}{more}.{advice}"
+
+
+_RECORDS = (
+    "A list of arrays is taken as columns here. For one array per record write "
+    "np.stack(images), or Dataset.from_source(a_list)."
+)
+
+
+def _is_list_of_arrays(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and is_array_like(value[0])
+
+
+def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
     """The tree with lists of lists as arrays: somebody wrote a small matrix by hand."""
     if isinstance(tree, dict):
-        return {key: _rows_of_lists(value) for key, value in tree.items()}
+        return {key: _rows_of_lists(value, f"{key}") for key, value in tree.items()}
+    if _is_list_of_arrays(tree) and len(tree) > _MOST_LISTED and not np.isscalar(tree[0]):
+        raise ArgumentTypeError(
+            f"{_given(path)} a list of {len(tree)} arrays. {_RECORDS} If they are columns, give a "
+            "tuple."
+        )
     if isinstance(tree, list) and tree and all(isinstance(row, list) for row in tree):
         try:
             numbers = np.asarray(tree)
         except ValueError as error:
-            raise ArgumentError(f"a list of lists must have equal rows: {error}") from error
+            key = path or "x"
+            raise ArgumentError(
+                f"{_given(path)} a list of rows of unequal length, which is no array. Write "
+                f'Dataset.from_source([{{"{key}": row}} for row in rows]), and '
+                f'.batch(n, pad_to={{"{key}": length}}).'
+            ) from error
         kinds = {type(value) for row in tree for value in row}
         if kinds <= {bool, int, float, complex}:  # Python's own numbers, as JAX would hold them
             return as_array(numbers.reshape(-1).tolist()).reshape(numbers.shape)
@@ -164,6 +197,11 @@ def _leaf(leaf: Any, path: str) -> Any:
         return leaf
     else:
         array = as_array(leaf)
+    if array.ndim == 0 and is_indexed(leaf):
+        raise ArgumentTypeError(
+            f"{_named(path)} is a {type(leaf).__name__}, which is read record by record: write "
+            "Dataset.from_source(...)."
+        )
     if array.ndim == 0:
         raise ArgumentTypeError(
             f"{_named(path)} has no leading axis of records (it is a single {array.dtype})."
@@ -190,6 +228,10 @@ def _read_lazy(leaf: Any, indices: Indices) -> Array:
         return np.asarray(leaf[first : last + 1])[indices - first]
     index = getattr(leaf, "oindex", leaf)
     return np.asarray(index[rows])[inverse.reshape(-1)]
+
+
+def _given(path: str) -> str:
+    return f'leaf "{path}" is' if path else "this is"
 
 
 def _named(path: str) -> str:

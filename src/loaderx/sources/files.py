@@ -18,8 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
+from loaderx.sources.advice import of_file
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import (
+    LARGE_UNPACKED,
     Identity,
     changed,
     map_array,
@@ -52,6 +54,8 @@ def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None)
             return _open_npz(place, file, keys)
         if place.suffix == ".npz":
             raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
+        if not is_npy and place.suffix != ".npy" and (advice := of_file(place)):
+            raise FileError(f"{place} is not a NumPy array file (.npy, .npz). {advice}")
         return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
 
 
@@ -99,7 +103,18 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
             opened[key] = _open_member(place, file, archive, members[key], ends, where)
-        return opened
+    _warn_if_large(place, opened)
+    return opened
+
+
+def _warn_if_large(place: Path, opened: dict[str, Any]) -> None:
+    nbytes = sum(one.nbytes for one in opened.values() if isinstance(one, CompressedArray))
+    if nbytes >= LARGE_UNPACKED:
+        warn_user(
+            f"{place} is compressed: its arrays are read whole into memory ({nbytes / 1e9:,.1f} GB)"
+            " when they are first used. Save them with np.savez instead of np.savez_compressed to "
+            "have them mapped."
+        )
 
 
 def _ends(archive: zipfile.ZipFile) -> dict[int, int]:
@@ -123,10 +138,6 @@ def _open_member(
             header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
             return _map(file, header, start)
-    warn_user(
-        f"{where} is compressed: it is read whole into memory ({header.nbytes / 1e6:,.1f} MB) when "
-        "it is first used. Save it with np.savez instead of np.savez_compressed to have it mapped."
-    )
     return CompressedArray(place, info.filename, header, Identity.of(file))
 
 
@@ -174,6 +185,10 @@ class CompressedArray(ForWorkers):
         self._size = identity.size
         self._array: Array | None = None
         self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return self._header.nbytes
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -15,13 +15,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
-from loaderx.sources.mapping import check_shape, map_array, open_regular, read_exactly, reading
+from loaderx.sources.mapping import (
+    LARGE_UNPACKED,
+    check_shape,
+    map_array,
+    open_regular,
+    read_exactly,
+    reading,
+)
 from loaderx.tree import Array
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
 _MOST_DEFLATED = 1032  # no byte of a gzip file unpacks to more
-_LARGE = 1 << 30  # bytes from which unpacking into memory is worth a warning
 
 
 def open_idx(path: str | os.PathLike[str]) -> Array:
@@ -68,7 +74,7 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
                 f"{place} is damaged: its header says {needed} bytes, and a gzip file of its size "
                 f"holds at most {most}."
             )
-        if needed >= _LARGE:
+        if needed >= LARGE_UNPACKED:
             warn_user(
                 f"{place} is unpacked into memory: {needed / 1e9:.1f} GB. Unpack it on disk "
                 "(gunzip) to have it mapped instead."

@@ -22,6 +22,7 @@ import numpy as np
 from loaderx.errors import FileError, LoaderxError
 from loaderx.tree import Array
 
+LARGE_UNPACKED = 1 << 30  # bytes of one file from which unpacking it into memory warns
 _PIECE = 1 << 20  # bytes that are read at once
 _MOST_SAID = 300  # characters of a parser's complaint, which may quote a whole header
 _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
@@ -129,7 +130,7 @@ def reading(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except LoaderxError:
+    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
         raise
     except Exception as error:
         said = f"{error}"[:_MOST_SAID] or type(error).__name__

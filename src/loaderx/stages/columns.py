@@ -33,3 +33,19 @@ def records_of(tree: Tree, count: int) -> list[Any] | None:
         rows = zip(*found, strict=True)
         return [type(tree)(*row) if hasattr(tree, "_fields") else row for row in rows]
     return None
+
+
+def wrong_rows(tree: Tree, count: int, path: str = "") -> str:
+    """Which column of a tree has not ``count`` rows, in words; empty if all have."""
+    is_column = isinstance(tree, list) or (isinstance(tree, np.ndarray) and tree.ndim > 0)
+    if is_column and len(tree) != count:
+        which = f'leaf "{path}"' if path else "what it returned"
+        rows = "1 row" if len(tree) == 1 else f"{len(tree)} rows"
+        return f"{which} has {rows} for {count} records"
+    columns: Any = ()
+    if isinstance(tree, Mapping):
+        columns = tree.items()
+    elif isinstance(tree, tuple):
+        columns = enumerate(tree)
+    found = (wrong_rows(value, count, f"{path}.{key}".strip(".")) for key, value in columns)
+    return next(filter(None, found), "")

@@ -26,6 +26,9 @@ from loaderx.tree import (
 Name = Callable[[int], str]
 """Names the record in a row, for messages."""
 
+RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
+"""What to do about unequal shapes where a batch is stacked."""
+
 _shape = attrgetter("shape")
 _PYTHON_NUMBERS = {bool, int, float, complex}
 _TEXT = {str, bytes}
@@ -91,6 +94,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
     for number, record in enumerate(records):
         leaves = same_structure(record, structure)
         if leaves is None:
+            _check_missing(record, records[0], "", (name(number), name(0)))
             raise StackError(
                 f"cannot stack: {name(number)} has the structure "
                 f"{describe(flatten(record)[1])}, {name(0)} has {describe(structure)}. "
@@ -98,6 +102,16 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
             )
         rows.append(leaves)
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
+    """Raises if two dicts differ in what is None in one of them; names are theirs."""
+    if (one is None) != (first is None):
+        raise _missing(path, names[0] if one is None else names[1])
+    if isinstance(one, Mapping) and isinstance(first, Mapping):
+        for key in one:
+            if key in first:
+                _check_missing(one[key], first[key], f"{path}.{key}".strip("."), names)
 
 
 class _Piece:
@@ -189,7 +203,9 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
         return at_once
     arrays = []
     for number, value in enumerate(column):
-        if isinstance(value, (dict, tuple)) or value is None:
+        if value is None:
+            raise _missing(path, name(number))
+        if isinstance(value, (dict, tuple)):
             raise StackError(
                 f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} there, "
                 "others have an array. Make them alike in .map()."
@@ -204,6 +220,13 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
                 f"that is no array ({one_line(error)})."
             ) from error
     return arrays
+
+
+def _missing(path: str, record: str) -> StackError:
+    return StackError(
+        f"cannot stack: {_leaf(path)} of {record} is None (missing?). Fill it in with .map(), or "
+        "leave such records out with .filter()."
+    )
 
 
 def _rows_of_numbers(column: list[Any]) -> list[Array] | None:
@@ -235,7 +258,7 @@ def _misfit(arrays: list[Array], path: str, name: Name) -> StackError:
     if one.shape != first.shape:
         return StackError(
             f"cannot stack {_leaf(path)}: {name(number)} has shape {one.shape}, "
-            f"the others {first.shape}. Resize it in .map(), or pad with batch(..., pad_to=...)."
+            f"the others {first.shape}. {RESIZE}"
         )
     return StackError(
         f"cannot stack {_leaf(path)}: {name(number)} has dtype {one.dtype}, "

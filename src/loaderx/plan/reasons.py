@@ -1,0 +1,42 @@
+"""An exception of a user's function in one line, with advice where its arguments are the reason."""
+
+from __future__ import annotations
+
+import re
+
+from loaderx.errors import StackError, below_own_frames, one_line
+
+_CALLS = {
+    "filter": "f(record), where a tuple is one record",
+    "flat_map": "f(record), where a tuple is one record",
+    "map": "f(element), where a tuple is one element",
+    "map_with_index": "f(index, element)",
+    "random_map": "f(element, rng)",
+}
+_MISCALLED = re.compile(r"takes .*positional argument|missing \d+ required positional argument")
+
+
+def say(error: BaseException, stage: str, *, is_batch: bool) -> str:
+    """An exception of the user's in one line; one of our own speaks for itself."""
+    if isinstance(error, StackError):
+        return str(error)
+    text = one_line(error)
+    if "read-only" in text:
+        text += " (records are read-only views of the data: copy before changing in place)"
+    return text + _advice(error, text, stage, is_batch=is_batch)
+
+
+def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> str:
+    """How a stage calls its function, if the error comes of not knowing it; else nothing."""
+    kind = stage.partition("(")[0]
+    call = "f(element)" if "seed_globals=True" in stage else _CALLS.get(kind)
+    if call is None:
+        return ""
+    if isinstance(error, TypeError) and _MISCALLED.search(text):
+        # Without a frame of the user's, the function never began.
+        is_ours = below_own_frames(error.__traceback__) is None
+        return f" ({kind} calls {call})" if is_ours else ""
+    if is_batch and isinstance(error, ValueError) and "truth value of an array" in text:
+        rng = ", and rng gives one draw for each" if kind == "random_map" else ""
+        return f" (f gets the rows of many records at once{rng}: use np.where(...) for `if`)"
+    return ""
