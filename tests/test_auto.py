@@ -128,6 +128,31 @@ def test_cheap_workers_are_found_soon(monkeypatch):
     assert workshop.now < 4
 
 
+def threads_help_a_little(takes_s):
+    workshop = TimedWorkshop(0.02, 0.014, by_processes_s=0.0105)
+    workshop.max_workers, workshop.takes_s = 2, takes_s
+    return workshop
+
+
+@pytest.mark.parametrize("steps", [1 << 62, 40])
+def test_threads_that_win_early_do_not_keep_processes_out(monkeypatch, steps):
+    """In one endless stream, and in the short epochs of a loader."""
+    workshop = threads_help_a_little(takes_s=0.3)
+    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    found = []
+    while workshop.now < 60 and workshop.found != ("processes", 2):
+        begun = workshop.now
+        for number, step in enumerate(trials.Chooser(workshop, range(steps)).elements()):
+            assert step == number
+            if workshop.found not in found:
+                found.append(workshop.found)
+            if workshop.now > 60 or workshop.found == ("processes", 2):
+                break
+        workshop.search.seconds += workshop.now - begun
+    assert found == [None, ("threads", 2), ("processes", 2)]
+    assert 1 < workshop.now < 20
+
+
 def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(monkeypatch):
     stream = StreamSetup(Dataset.range(8).filter(bool).batch(2)._node, (0, 1))
     workshop = holds_the_gil(takes_s=0.3)

@@ -66,6 +66,8 @@ class Search:
         self.lost = 0  # searches that found nothing better
         self.period_s = 0.0  # of the last of them
         self.rests_until = 0.0
+        # W, P and the period with threads, if the stream was too young for worker processes.
+        self.too_soon: tuple[float, float, float] | None = None
 
     def rest(self, period_s: float) -> None:
         """Nothing is better: the next search begins after 5 s, 20 s, 80 s, ..."""
@@ -101,6 +103,10 @@ class Chooser:
     def elements(self) -> Generator[Any, None, None]:
         if self._workshop.found is not None and self._can_start():  # an earlier run has found it
             self._switch(self._workshop.found)
+            if self._search.too_soon is not None:
+                self._best = self._workshop.found
+                self._made_s, self._period_s, self._best_s = self._search.too_soon
+                yield from self._try_processes_later()
             yield from self._follow()
             return
         again = self._search.batches_to_rest()
@@ -113,6 +119,8 @@ class Chooser:
                 else:
                     yield from self._try_others()
                     if self._best is not None:
+                        if self._search.too_soon is not None:
+                            yield from self._try_processes_later()
                         yield from self._follow()
                         return
                     again = self._search.batches_to_rest() or 4 * ENOUGH
@@ -189,16 +197,35 @@ class Chooser:
         problem = self._why_no_processes()
         if problem is None:
             problem = yield from self._try_processes()
-        if self._open != self._best:
-            yield from self._drain()
-            self._switch(self._best)
-        self._workshop.found = self._best
+        yield from self._settle()
         if self._best is None:
             self._workshop.reason = f"{why}; {problem}" if problem else why
             self._put_off(is_too_short=problem.startswith(TOO_SHORT))
             if problem and problem == self._workshop.no_processes:  # workers would be worth it
                 self._workshop.warn_of_workers(is_unsafe=not self._work.thread_safe)
-        else:
+        elif problem.startswith(TOO_SHORT):
+            self._search.too_soon = (self._made_s, self._period_s, self._best_s)
+
+    def _try_processes_later(self) -> Iterator[Any]:
+        """Threads have won in a stream that was too young for worker processes: it may go on."""
+        while self._position < self._stop:
+            problem = self._why_no_processes()
+            if problem is None:
+                problem = yield from self._try_processes()
+                yield from self._settle()
+            if not problem.startswith(TOO_SHORT) and self._position < self._stop:
+                self._search.too_soon = None  # they have had their trial
+                return
+            for _ in range(4 * ENOUGH):
+                yield from self._one_more()
+
+    def _settle(self) -> Iterator[Any]:
+        """Goes on with the best that was found."""
+        if self._open != self._best:
+            yield from self._drain()
+            self._switch(self._best)
+        self._workshop.found = self._best
+        if self._best is not None:
             self._workshop.reason = (
                 f"a {self._noun} is handed out every {say(self._best_s)}, "
                 f"inline every {say(self._period_s)}"
