@@ -55,7 +55,7 @@ def ids(dataset):
         (lambda d: d[5:5], ArgumentError, r"the slice \[5:5\] leaves nothing"),
         (lambda d: d[10], PositionError, "index 10 is out of range for 10 elements"),
         (lambda d: d[-11], PositionError, "index -11 is out of range for 10 elements"),
-        (lambda d: d["x"], ArgumentTypeError, "`index` must be an integer, got 'x'"),
+        (lambda d: d["x"], ArgumentTypeError, "a dataset is indexed by number, got 'x'"),
         (lambda d: d[[1, 10]], PositionError, "index 10 is out of range for 10 elements"),
         (lambda d: d[np.zeros(9, bool)], PositionError, "the mask has 9 entries for 10 elements"),
         (lambda d: d[np.zeros(10, bool)], ArgumentError, "the indices leave nothing"),

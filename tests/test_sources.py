@@ -326,7 +326,7 @@ def test_small_matrices_by_hand():
         (
             lambda: Dataset.from_arrays(Indexed()),
             ArgumentTypeError,
-            r"the array is a Indexed, which is read record by record: write Dataset\.from_source",
+            r"the array has the type Indexed, which is read by record: write Dataset\.from_source",
         ),
         (
             lambda: Dataset.from_source({"train": Indexed(), "test": Indexed()}),

@@ -199,7 +199,7 @@ def _leaf(leaf: Any, path: str) -> Any:
         array = as_array(leaf)
     if array.ndim == 0 and is_indexed(leaf):
         raise ArgumentTypeError(
-            f"{_named(path)} is a {type(leaf).__name__}, which is read record by record: write "
+            f"{_named(path)} has the type {type(leaf).__name__}, which is read by record: write "
             "Dataset.from_source(...)."
         )
     if array.ndim == 0:
