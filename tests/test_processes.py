@@ -757,7 +757,9 @@ def test_closing_from_another_thread_wakes_the_consumer(tmp_path):
         time.sleep(0.001)
     loader.close()
     consumer.join(60)
-    assert ended == ["the loader was closed while this batch was waited for."]
+    assert ended == [
+        "the loader was closed while this batch was waited for. The next `next` goes on with it."
+    ]
     assert pids() == []
 
 

@@ -155,7 +155,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         Where the object has them, ``__getitems__(indices) -> list of records`` and
         ``gather(indices) -> batch`` are used.  ``thread_safe`` says whether threads may read it at
         once; by default only lists and arrays, and objects with ``thread_safe = True``, are
-        trusted, and threads read others one at a time, with a warning.
+        trusted; others are read one at a time, and a warning says so if threads wait for it.
         """
         if isinstance(source, Dataset):
             return source

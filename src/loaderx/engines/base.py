@@ -135,7 +135,9 @@ def interrupt(run: Any) -> bool:
 
 def closed_error() -> LoaderxError:
     """For a ``next`` that gave up because its loader was closed."""
-    return LoaderxError("the loader was closed while this batch was waited for.")
+    return LoaderxError(
+        "the loader was closed while this batch was waited for. The next `next` goes on with it."
+    )
 
 
 def close_generator(elements: Any) -> None:
