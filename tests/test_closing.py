@@ -20,6 +20,7 @@ from loaderx import DataLoader, Dataset, LoaderxError
 from loaderx.engines import Auto, Inline, Processes, Threads
 
 LENGTH = 24
+CLOSED = "the loader was closed while this batch was waited for. The next `next` goes on with it."
 ENGINES = {
     "inline": Inline(),
     "auto": Auto(2),
@@ -67,9 +68,7 @@ def consume(iterator: Any) -> list[tuple[dict[str, Any], list[int]]]:
             return seen
         except LoaderxError as error:
             given_up.append(str(error))
-        assert set(given_up) <= {
-            "the loader was closed while this batch was waited for. The next `next` goes on with it."
-        }
+        assert set(given_up) <= {CLOSED}
         assert len(given_up) < 100
 
 
@@ -230,6 +229,7 @@ def test_a_closed_run_of_threads_is_no_end():
 
 class _Numbers:
     thread_safe = True
+    unsure = ""
 
     def __call__(self, step: int, lend: Any) -> int:
         return step
@@ -344,9 +344,7 @@ def test_closing_wakes_a_next_that_waits_for_a_thread(kind, placed, monkeypatch)
         assert begun.wait(60)
         loader.close()
         consumer.join(60)
-        assert said == [
-            "the loader was closed while this batch was waited for. The next `next` goes on with it."
-        ]
+        assert said == [CLOSED]
     finally:
         go_on.set()
         consumer.join(60)

@@ -757,9 +757,7 @@ def test_closing_from_another_thread_wakes_the_consumer(tmp_path):
         time.sleep(0.001)
     loader.close()
     consumer.join(60)
-    assert ended == [
-        "the loader was closed while this batch was waited for. The next `next` goes on with it."
-    ]
+    assert ended == [CLOSED]
     assert pids() == []
 
 
@@ -997,6 +995,14 @@ def test_a_start_that_takes_long_is_reported(monkeypatch):
         assert len(list(loader)) == 2
 
 
+def is_running(pid):
+    """False for a zombie, too: when it goes is up to whoever has inherited it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.mark.parametrize("busy", ["waiting", "spinning"])
 def test_nothing_is_left_when_the_parent_is_killed(busy, tmp_path):
     script = textwrap.dedent(
@@ -1022,12 +1028,11 @@ def test_nothing_is_left_when_the_parent_is_killed(busy, tmp_path):
         workers.add(int(child.stdout.readline()))
     child.kill()
     child.wait()
-    until = time.monotonic() + 2.0
-    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < until:
-        time.sleep(0.01)
-    left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-    assert not left
     child.stdout.close()
+    until = time.monotonic() + 60.0
+    while any(map(is_running, workers)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not [pid for pid in workers if is_running(pid)]
     assert not list(tmp_path.iterdir())  # shared memory has no names, see above
 
 

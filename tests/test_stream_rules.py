@@ -572,6 +572,7 @@ class Cursor:
         self.at = state["at"]
 
 
+@pytest.mark.filterwarnings("ignore:.*what stands above from_iterable runs in the caller")
 @pytest.mark.parametrize("make", [lambda: iter(range(30)), Stateful, Cursor, lambda: range(30)])
 @pytest.mark.parametrize(
     "stages",
