@@ -32,6 +32,7 @@ bench: $(VENV)/bench.stamp
 
 # Does it all still run, with all peers, on small sizes?
 bench-quick: $(VENV)/bench.stamp
+	$(BIN)/python -m pytest -m benchmarks
 	$(BIN)/python benchmarks/run.py --quick
 
 bench-devices: $(VENV)/dev.stamp

@@ -1,4 +1,7 @@
-"""The benchmarks still run.  What they measure on small sizes means nothing."""
+"""The benchmarks still run.  What they measure on small sizes means nothing.
+
+Those marked ``benchmarks`` take long, and run with `make bench-quick`, not in every test run.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,21 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
     ("script", "expected"),
     [
         ("core", {"mnist128", "mnist1024", "map_record", "trillion_seek", "state_bytes"}),
-        (
+        pytest.param(
             "processes",
             {"transport_take", "small_batch_us", "gil_two_workers", "soak_wrong_batches"},
+            marks=pytest.mark.benchmarks,
         ),
-        ("streams", {"pack", "pack_density", "tokens", "tokens_open", "filter"}),
-        ("devices", {"fed_wait_50", "placing_8", "loading_and_placing_1", "mlp_data_wait"}),
+        pytest.param(
+            "streams",
+            {"pack", "pack_density", "tokens", "tokens_open", "filter"},
+            marks=pytest.mark.benchmarks,
+        ),
+        pytest.param(
+            "devices",
+            {"fed_wait_50", "placing_8", "loading_and_placing_1", "mlp_data_wait"},
+            marks=pytest.mark.benchmarks,
+        ),
     ],
 )
 def test_it_runs(script, expected, tmp_path):
@@ -70,6 +82,7 @@ def beside_peers(tmp_path, *options):
     return done, found
 
 
+@pytest.mark.benchmarks
 def test_update(tmp_path):
     """Some workloads again: their rows are new, the others stay."""
     beside_peers(tmp_path, "--only", "mnist128", "tokens")
@@ -99,6 +112,7 @@ def names_of(result):
     return [(row["workload"], row["title"], row["variant"]) for row in result["rows"]]
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -137,6 +151,7 @@ def test_no_update(spoil, said, tmp_path):
     assert file.read_text() == text
 
 
+@pytest.mark.benchmarks
 def test_peers(tmp_path):
     names = ["mnist128", "transform", "gil", "transport", "resume", "images64"]
     done, found = beside_peers(tmp_path, "--only", *names)
@@ -173,6 +188,7 @@ def arrays(job):
 """
 
 
+@pytest.mark.benchmarks
 def test_what_differs_is_an_error(tmp_path):
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
@@ -234,6 +250,7 @@ def assert_gone(pid):
             time.sleep(0.02)
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(number, tmp_path):
     run, helper = stuck(tmp_path)
