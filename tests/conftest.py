@@ -64,6 +64,7 @@ def _descriptors() -> set[str]:
 def _no_leaks(request):
     on_linux = Path("/proc/self/fd").exists()
     before = _descriptors() if on_linux else set()
+    gc.freeze()  # what is there by now (jax, pandas, ...) takes 0.2 s to look through, every time
     yield
     gc.collect()
     patience = time.monotonic() + 20  # steps under way may finish
