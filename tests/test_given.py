@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sqlite3
 import threading
 from functools import partial
@@ -175,7 +176,8 @@ def refused(dataset):
         LoaderxError, match="cannot be sent to worker processes: TypeError: "
     ) as all:
         read(dataset)
-    return str(all.value).partition(" object. ")[2]
+    # Python 3.12 speaks of instances where 3.11 has an object.
+    return re.split(r" (?:object|instances)\. ", str(all.value), maxsplit=1)[1]
 
 
 class Table:
