@@ -46,6 +46,14 @@ def worker_processes() -> list[str]:
     return found
 
 
+def wait_until_no_worker_is_left() -> list[str]:
+    """The worker processes that are left after a while: one that was killed takes its time."""
+    until = time.monotonic() + 60
+    while worker_processes() and time.monotonic() < until:
+        time.sleep(0.001)
+    return worker_processes()
+
+
 def _left_running() -> list[str]:
     return [*_threads(), *worker_processes()]
 

@@ -238,7 +238,7 @@ class _Numbers:
 @pytest.mark.parametrize("kind", ["by index", "a stream"])
 def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     """The processes of a run that is still under way are not kept when it ends."""
-    from conftest import worker_processes
+    from conftest import wait_until_no_worker_is_left, worker_processes
     from loaderx.engines.processes.crew import Crew
 
     dataset = chain(kind, lambda x: x)
@@ -257,7 +257,7 @@ def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
         with contextlib.suppress(LoaderxError):
             for _ in range(LENGTH):
                 next(iterator)
-    assert not worker_processes()
+    assert not wait_until_no_worker_is_left()
     seen = np.concatenate([*iterator]).tolist()
     assert seen == list(range(seen[0], LENGTH))
     loader.close()

@@ -14,13 +14,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import loaderx
-from conftest import _threads, worker_processes
+from conftest import _threads, wait_until_no_worker_is_left
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Inline, Processes, Threads
 from loaderx.engines.signals import SignalsDeferred
@@ -121,9 +122,12 @@ def use(loader: DataLoader[Any], place: int = 0, later: int = 0) -> int:
 
 
 def assert_nothing_is_left(before: set[str], loader: DataLoader[Any]) -> None:
+    """Soon: a thread that was sent away by a finaliser has to be given the time to go."""
     loader.close()
-    if _threads() or descriptors() != before:
+    until = time.monotonic() + 60
+    while (_threads() or descriptors() != before) and time.monotonic() < until:
         gc.collect()
+        time.sleep(0.001)
     assert not _threads()
     assert descriptors() == before
 
@@ -164,7 +168,7 @@ def test_ctrl_c_with_worker_processes():
         loader = DataLoader(dataset, engine=Processes(1, prefetch=1))
         use(loader, count * number // 5, number % 3)
         assert_nothing_is_left(before, loader)
-        assert not worker_processes()
+        assert not wait_until_no_worker_is_left()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -185,6 +189,8 @@ def test_ctrl_c_while_threads_start(number, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     loader.close()
+    for thread in started:
+        thread.join(60)
     assert not any(thread.is_alive() for thread in started)
     assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3], [4, 5]]
     loader.close()
@@ -212,7 +218,7 @@ def test_ctrl_c_while_worker_processes_are_ended(times, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         loader.close()
     assert len(waits) == 2
-    assert not worker_processes()
+    assert not wait_until_no_worker_is_left()
     del iterator, loader
     gc.collect()
     assert descriptors() == before
