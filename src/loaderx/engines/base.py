@@ -1,25 +1,29 @@
-"""What an engine is.
+"""What an engine is: it opens a session for the work of one loader, and a session takes tasks.
 
-An engine sets up a *workshop* for the work of one loader; the workshop opens *runs*: a run is given
-a range of steps and gives one element per step, in order.  A failure keeps its place: it is raised
-when its step is asked for.  A run that is closed leaves nothing under way; closing twice is fine,
-and dropping a run closes it.  What outlives a run (worker processes) belongs to the workshop, and
-goes when that is closed or dropped.
+A *task* is a small tuple of whole numbers that says what to make: ``(step,)`` for a batch that is
+known by its step, ``(input, epoch key, unit)`` for a unit of a stream.  What is made depends on the
+task alone, so any worker may make it, in any order, and make it again.
 
-A run is closed only while nobody is inside its ``next``.  Whoever wants to close it from another
-thread, or from a signal handler that came in the middle of ``next``, calls `interrupt` instead: it
-only sets a flag, at which a ``next`` that waits for workers gives up with an error.  ``next`` never
-ends quietly (with StopIteration) because of that.
+``session.submit(task)`` returns a `Pending`, much like an executor of ``concurrent.futures``, and
+``pending.result()`` waits for the element.  Whoever submits tasks asks for their results in an
+order of its own, and keeps about ``session.window`` of them under way.  Workers (threads,
+processes) belong to the session: they start with the first task, serve everybody who submits, and
+live until the session is closed or dropped.  A session that was closed starts again with the next
+task.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
+
+Task: TypeAlias = tuple[int, ...]
+"""What to make: up to four numbers, each from 0 to 2**64 - 1."""
 
 
 class Timing:
@@ -36,8 +40,8 @@ class Timing:
         self.weight = weight
 
 
-class Noted:
-    """An element with something to tell about its making, for the statistics."""
+class Measured:
+    """An element with what is known about its making, for the statistics."""
 
     __slots__ = ("failures", "read", "times", "value")
 
@@ -51,27 +55,27 @@ class Noted:
 
 
 class Work(Protocol):
-    """What is to be done for a step.  Threads may call it at once, each with its own ``lend``."""
+    """What is to be done for a task.  Threads may call it at once, each with its own ``lend``."""
 
     @property
     def thread_safe(self) -> bool: ...
 
     @property
     def unsure(self) -> str:
-        """A source of which nobody has said whether threads may read it at once; empty if none."""
+        """A source that has not said whether threads may read it at once; empty if none."""
 
     @property
     def only_gathers(self) -> bool:
         """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
-    def __call__(self, step: int, lend: Lend) -> Any:
-        """The element of a step, or `Noted`."""
+    def __call__(self, task: Task, lend: Lend) -> Any:
+        """The element of a task, or `Measured`."""
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
-        """The same for consecutive steps, for an engine that makes one after the other."""
+        """The elements of consecutive steps, for an engine that makes one after the other."""
 
-    def describe(self, step: int) -> str:
-        """Which records a step is made of, for messages."""
+    def describe(self, task: Task) -> str:
+        """Which records a task is made of, for messages."""
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
@@ -80,8 +84,62 @@ class Work(Protocol):
     # True if its input can only be read in order, so that there is nothing for workers to do.
 
 
+class Pending(Protocol):
+    """A task that was submitted.  Dropping it cancels it, where the engine can do that."""
+
+    def result(self) -> Any:
+        """Waits for the element; raises the error of the task.  To be called once."""
+
+    def done(self) -> bool:
+        """False if `result` would have to wait for somebody else."""
+
+    def cancel(self) -> object:
+        """Says that the result is not wanted: the task need not be begun.
+
+        A `result` that is being waited for gives up soon, with an error.  It may be called at any
+        time, by other threads, signal handlers and finalisers: it waits for nobody.
+        """
+
+
+class Session:
+    """Does the work of one loader.  An engine's session says how, with `submit` and `close`."""
+
+    window = 0
+    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks."""
+
+    def submit(self, task: Task) -> Pending:
+        """Takes on a task.  Tasks are begun in the order in which they are submitted."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stops the workers.  A task that is submitted later starts them again."""
+
+    def describe(self) -> tuple[str, str]:
+        """The engine that runs, such as ``threads(2)``, and why."""
+        return type(self).__name__.lower().removesuffix("session"), "it was asked for"
+
+    def begin(self, tasks: int | None) -> None:
+        """A series of tasks begins, so many of them (None: unknown).  For engines that measure."""
+
+    def run(self, steps: range) -> Run:
+        """The elements of consecutive steps, in order."""
+        return OrderedRun(self, steps)
+
+
+class Engine(Protocol):
+    """Opens sessions.  An engine is a value: it holds no threads and no position."""
+
+    def session(self, work: Work) -> Session: ...
+
+
 class Run(Protocol):
-    """Elements in the order of their steps."""
+    """Elements in order.
+
+    A run is closed only while nobody is inside its ``next``.  Whoever wants to close it from
+    another thread, or from a signal handler that came in the middle of ``next``, calls `interrupt`
+    instead, at which a ``next`` that waits for workers gives up with an error.  ``next`` never ends
+    quietly (with StopIteration) because of that.
+    """
 
     @property
     def next(self) -> Callable[[], Any]:
@@ -95,48 +153,77 @@ class Run(Protocol):
     def describe(self) -> tuple[str, str]:
         """The engine that runs, and why."""
 
-    # A run may also have `interrupt() -> bool`: see the function of that name.
+    def interrupt(self) -> bool:
+        """Asks a ``next`` that is under way to give up; False if it makes its element itself.
+
+        It takes no lock and waits for nobody, so a signal handler may call it.
+        """
 
 
-class Workshop(Protocol):
-    """A place where the work of one loader is done, run after run."""
+class OrderedRun:
+    """The elements of consecutive steps, a window of them under way."""
 
-    def open(self, steps: range) -> Run:
-        """A run over these steps.  Nothing starts before its first element is asked for."""
+    def __init__(self, session: Session, steps: range) -> None:
+        self._session = session
+        self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
+        self._pending: deque[Pending] = deque()
+        self._is_closing = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Is no step under way?"""
+        return not self._pending
+
+    def next(self) -> Any:
+        pending, session = self._pending, self._session
+        if self._is_closing:
+            raise closed_error()
+        while self.position < self.stop and (not pending or len(pending) < session.window):
+            pending.append(session.submit((self.position,)))
+            self.position += 1
+        if not pending:
+            raise StopIteration
+        if self._is_closing:  # `interrupt` has not seen the first of them
+            raise closed_error()
+        try:
+            element = pending[0].result()
+        except Exception:
+            if self._is_closing:
+                raise closed_error() from None
+            raise
+        pending.popleft()
+        return element
+
+    def ready(self) -> bool:
+        return not self._pending or self._pending[0].done()
 
     def close(self) -> None:
-        """Stops what outlives the runs.  A run that is opened later starts it again."""
+        self._is_closing = True
+        while self._pending:
+            self._pending.pop().cancel()  # the last first: it has not begun, perhaps
 
+    def interrupt(self) -> bool:
+        self._is_closing = True
+        for pending in list(self._pending)[:1]:
+            pending.cancel()
+        return self._session.window > 0
 
-class Engine(Protocol):
-    """Sets up workshops.  An engine is a value: it holds no threads and no position."""
-
-    def workshop(self, work: Work) -> Workshop: ...
-
-
-class BareWorkshop:
-    """A workshop of runs that leave nothing behind."""
-
-    def __init__(self, open_run: Callable[[range], Run]) -> None:
-        self.open = open_run
-
-    def close(self) -> None:
-        """There is nothing to stop."""
-
-
-def interrupt(run: Any) -> bool:
-    """Asks a ``next`` that is under way to give up; False if it makes its element itself.
-
-    Takes no lock and waits for nobody, so a signal handler may call it in the middle of ``next``.
-    """
-    ask = getattr(run, "interrupt", None)
-    return ask is not None and bool(ask())
+    def describe(self) -> tuple[str, str]:
+        return self._session.describe()
 
 
 def closed_error() -> LoaderxError:
     """For a ``next`` that gave up because its loader was closed."""
     return LoaderxError(
         "the loader was closed while this batch was waited for. The next `next` goes on with it."
+    )
+
+
+def forked_error(workers: str) -> LoaderxError:
+    """For a ``next`` in a fork of the process that started the workers."""
+    return LoaderxError(
+        f"this iterator's {workers} belong to the process from which this one was forked. Make a "
+        "new iterator here."
     )
 
 
@@ -168,7 +255,7 @@ def what_to_say(source: str) -> str:
 
 
 def workers_of(engine: str) -> float:
-    """The workers of an engine by the name that `Run.describe` gives it; infinity if unknown.
+    """The workers of an engine by the name that `Session.describe` gives it; infinity if unknown.
 
     >>> workers_of("threads(4)"), workers_of("inline")
     (4, 0)

@@ -2,30 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import BareWorkshop, Work, close_generator
+from loaderx.engines.base import Run, Session, Task, Work, close_generator
 from loaderx.frozen import Frozen
-from loaderx.memory import Pool
+from loaderx.memory import Lend, Pool
 
 
 class Inline(Frozen):
     """Makes each element when it is asked for."""
 
-    def workshop(self, work: Work) -> BareWorkshop:
-        return BareWorkshop(lambda steps: InlineRun(work, steps))
+    def session(self, work: Work) -> InlineSession:
+        return InlineSession(work)
+
+
+class InlineSession(Session):
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._lend = Pool().lend
+
+    def submit(self, task: Task) -> InlinePending:
+        return InlinePending(self._work, task, self._lend)
+
+    def run(self, steps: range) -> Run:
+        return InlineRun(self._work.stream(steps, Pool().lend))
+
+
+class InlinePending:
+    """A task that is done when its result is asked for."""
+
+    __slots__ = ("_lend", "_task", "_work")
+
+    def __init__(self, work: Work, task: Task, lend: Lend) -> None:
+        self._work, self._task, self._lend = work, task, lend
+
+    def result(self) -> Any:
+        return self._work(self._task, self._lend)
+
+    def done(self) -> bool:
+        return True  # nobody else will make it
+
+    def cancel(self) -> None:
+        """There is nothing to stop."""
 
 
 class InlineRun:
-    def __init__(self, work: Work, steps: range) -> None:
-        self._elements: Any = work.stream(steps, Pool().lend)
-        self.next = self._elements.__next__
+    """Consecutive steps, without a call of ours in between."""
+
+    def __init__(self, elements: Iterator[Any]) -> None:
+        self._elements = elements
+        self.next = elements.__next__
 
     def ready(self) -> bool:
-        return True  # nobody else will make it
+        return True
 
     def close(self) -> None:
         close_generator(self._elements)
+
+    def interrupt(self) -> bool:
+        return False
 
     def describe(self) -> tuple[str, str]:
         return "inline", "it was asked for"

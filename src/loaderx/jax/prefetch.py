@@ -16,21 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from loaderx.engines.base import Noted, Run, Workshop, closed_error, interrupt
+from loaderx.engines.base import Measured, Run, closed_error
 from loaderx.jax.placement import Placement
-
-
-class PlacedWorkshop:
-    """A workshop whose runs give placed elements."""
-
-    def __init__(self, workshop: Workshop, placement: Placement, depth: int) -> None:
-        self._workshop, self._placement, self._depth = workshop, placement, depth
-
-    def open(self, steps: range) -> PlacedRun:
-        return PlacedRun(self._workshop.open(steps), self._placement, self._depth)
-
-    def close(self) -> None:
-        self._workshop.close()
 
 
 class _Failure:
@@ -85,7 +72,7 @@ class PlacedRun:
             self._ahead.append(_Failure(error))
 
     def interrupt(self) -> bool:
-        return interrupt(self._run)
+        return self._run.interrupt()
 
     def close(self) -> None:
         self._ended = self._is_closed = True
@@ -98,7 +85,7 @@ class PlacedRun:
 
 def place(element: Any, placement: Placement) -> Any:
     """The element placed, with what is noted about it."""
-    if type(element) is Noted:
+    if type(element) is Measured:
         element.value = placement.place(element.value)
         return element
     return placement.place(element)

@@ -22,7 +22,7 @@ from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from loaderx.chain.base import Node
-from loaderx.engines.base import Noted, Run, Workshop, interrupt
+from loaderx.engines.base import Measured, Run, Session
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -45,6 +45,9 @@ __tracebackhide__ = hidden_by_pytest
 
 Mark: TypeAlias = tuple[float, int, float]
 """When a batch was handed out, the step after it, and the time waited since the last count."""
+
+Place: TypeAlias = Callable[[Run], Run]
+"""Makes of a run of batches one whose batches are on devices."""
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
@@ -71,15 +74,17 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         chain: list[str],
         steps: range,
         work: Any,  # PlanWork, or for streams UnitWork
-        workshop: Workshop | None,
+        session: Session | None,
         counters: Counters,
+        place: Place | None = None,
     ) -> None:
         self._node = node
         self._base = base  # one epoch
         self._chain = chain  # as it stands in a state
         self._steps = steps
         self._work = work
-        self._workshop = workshop
+        self._session = session
+        self._place = place
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
@@ -119,7 +124,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 position = self._position
                 try:
                     element = self._next()
-                    if type(element) is Noted:
+                    if type(element) is Measured:
                         element = self._note(element)
                     self._last = now = perf_counter()
                     self._waited += now - begun
@@ -163,19 +168,22 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._turn_epoch()
         self._next = run.next
         if self._closing:  # it did not see the run, which was not there yet
-            interrupt(run)
+            run.interrupt()
         return run.next()
 
     def _start(self) -> Run:
-        return self._there().open(range(self._position, self._steps.stop))
+        session = self._open_session()
+        session.begin(self._steps.stop - self._position)
+        run = session.run(range(self._position, self._steps.stop))
+        return run if self._place is None else self._place(run)
 
-    def _there(self) -> Workshop:
-        if self._workshop is None:
+    def _open_session(self) -> Session:
+        if self._session is None:
             raise LoaderxError(
                 "this is a copy of an iterator (one that came along to a worker process with the "
                 "function that knows it, say), and only the iterator itself can be iterated."
             )
-        return self._workshop
+        return self._session
 
     def _turn_epoch(self) -> None:
         """From here on batches may count for another epoch."""
@@ -194,13 +202,13 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         # Each divided by itself: so the parts of a stretch add up, however often it is counted.
         return rows_before(node, stop) // hosts - rows_before(node, start) // hosts
 
-    def _note(self, noted: Noted) -> Any:
+    def _note(self, noted: Measured) -> Any:
         if noted.failures or noted.read:
             self._note_failures(noted)
         self._counters.note(noted.value, self._work.hosts, noted.times)
         return noted.value
 
-    def _note_failures(self, noted: Noted) -> None:
+    def _note_failures(self, noted: Measured) -> None:
         """Counts records that `on_error` replaced or left out; raises if they are too many."""
         log, failures, step = self._counters.failures, noted.failures, self._position
         limit = failure_limit(self._node) if failures else None
@@ -278,7 +286,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a function that knows an iterator takes along to a worker process."""
-        left = dict.fromkeys(("_workshop", "_work", "_run", "_next", "_lock"))
+        left = dict.fromkeys(("_session", "_work", "_place", "_run", "_next", "_lock"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -367,11 +375,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """
         self._closing = True
         busy = self._busy
-        if busy and interrupt(self._run) and busy != get_ident():
+        if busy and self._interrupt() and busy != get_ident():
             until = monotonic() + PATIENCE_S  # it comes out soon, and closes the run
             while self._closing and self._busy and monotonic() < until:
                 sleep(0.001)
         self._settle()
+
+    def _interrupt(self) -> bool:
+        run = self._run
+        return run is not None and run.interrupt()
 
     def __repr__(self) -> str:
         return f"<LoaderIterator at step {self._position}>"

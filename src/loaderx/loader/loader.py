@@ -12,7 +12,7 @@ from loaderx.chain.base import Node
 from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
-from loaderx.engines import Auto, Engine, Inline, Processes, Threads, Workshop
+from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -169,7 +169,7 @@ class DataLoader(Generic[T]):
         self._all = self._base if endless else Repeated(self._base, None)
         self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
-        self._workshop: Workshop | None = None
+        self._session: Session | None = None
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._ends = Ends()
@@ -219,24 +219,30 @@ class DataLoader(Generic[T]):
         return self._iterate(range(number * length, (number + 1) * length), chain)
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
-        if self._work is None or self._workshop is None:
+        placing = self._placing
+        if self._work is None or self._session is None:
             self._work = PlanWork(self._all, self._shard)
-            self._workshop = (
-                self._placing.workshop(self._engine, self._work)
-                if self._placing
-                else self._engine.workshop(self._work)
+            self._session = self._engine.session(
+                placing.work(self._work) if placing else self._work
             )
         made: LoaderIterator[T] = LoaderIterator(
-            self._all, self._base, chain, steps, self._work, self._workshop, self._counters
+            self._all,
+            self._base,
+            chain,
+            steps,
+            self._work,
+            self._session,
+            self._counters,
+            placing.place if placing else None,
         )
         self._iterators.add(made)
         return made
 
     def _iterate_stream(self, stream: StreamSetup, epoch: int | None = None) -> LoaderIterator[T]:
-        if self._workshop is None:
-            self._workshop = self._engine.workshop(stream.work)
-        place = self._placing.place_run if self._placing else None
-        made: LoaderIterator[T] = stream.iterator(self._workshop, self._counters, place, epoch)
+        if self._session is None:
+            self._session = self._engine.session(stream.work)
+        place = self._placing.place_stream if self._placing else None
+        made: LoaderIterator[T] = stream.iterator(self._session, self._counters, place, epoch)
         self._iterators.add(made)
         return made
 
@@ -284,12 +290,12 @@ class DataLoader(Generic[T]):
         """
         for iterator in self._living():
             iterator.close()
-        if self._workshop is not None:
-            self._workshop.close()
+        if self._session is not None:
+            self._session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a function that knows its loader can go to a worker process."""
-        return {**self.__dict__, "_work": None, "_workshop": None, "_iterators": None}
+        return {**self.__dict__, "_work": None, "_session": None, "_iterators": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet())
@@ -358,7 +364,7 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
             raise ArgumentTypeError(
                 f"`engine` is the class {engine.__name__}; pass an object: {engine.__name__}()."
             )
-        if not callable(getattr(engine, "workshop", None)):
+        if not callable(getattr(engine, "session", None)):
             raise ArgumentTypeError(
                 f"`engine` must be one of {', '.join(map(repr, _ENGINES))}, or an engine object; "
                 f"got {engine!r}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Noted, Run, Work, interrupt
+from loaderx.engines.base import Measured, Run, Task, Work
 from loaderx.memory import Lend, Pool
 from loaderx.stages.narrowing import Narrow
 
@@ -24,8 +24,8 @@ class NarrowedWork:
     def thread_safe(self) -> bool:
         return self._work.thread_safe
 
-    def __call__(self, step: int, lend: Lend) -> Any:
-        return self._narrowed(self._work(step, lend), lend)
+    def __call__(self, task: Task, lend: Lend) -> Any:
+        return self._narrowed(self._work(task, lend), lend)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
         for element in self._work.stream(steps, lend):
@@ -45,16 +45,14 @@ class NarrowedRun:
         self.ready = run.ready
         self.close = run.close
         self.describe = run.describe
+        self.interrupt = run.interrupt
 
     def next(self) -> Any:
         return _narrowed(self._run.next(), self._narrow, self._lend)
 
-    def interrupt(self) -> bool:
-        return interrupt(self._run)
-
 
 def _narrowed(element: Any, narrow: Narrow, lend: Lend) -> Any:
-    if type(element) is Noted:
+    if type(element) is Measured:
         element.value = narrow(element.value, lend)
         return element
     return narrow(element, lend)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.streams import Bucketed, check_no_buckets
-from loaderx.engines.base import Engine, Run, Work, Workshop
+from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
@@ -60,25 +60,25 @@ class Placing:
             check_no_buckets(node)
         return Placing(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
-    def workshop(self, engine: Engine, work: Work) -> Workshop:
-        """The engine's workshop, with batches placed as they leave it."""
-        from loaderx.jax.prefetch import PlacedWorkshop
+    def work(self, work: Work) -> Work:
+        """The work that makes batches as devices need them."""
+        return work if self._narrow is None else NarrowedWork(work, self._narrow)
 
-        placement = self._there()
-        if self._narrow is not None:
-            work = NarrowedWork(work, self._narrow)
-        return PlacedWorkshop(engine.workshop(work), placement, self._depth)
+    def place(self, run: Run) -> Run:
+        """A run of batches, placed as they leave it."""
+        from loaderx.jax.prefetch import PlacedRun
 
-    def place_run(self, run: Run) -> Run:
-        """A run of batches that are cut in this process, placed: those of streams."""
+        return PlacedRun(run, self._there(), self._depth)
+
+    def place_stream(self, run: Run) -> Run:
+        """The same for batches that are cut in this process: those of streams."""
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream import REMEMBERED
 
-        placement = self._there()
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
         # The positions of all that are ahead must be known; and one may be on its way to the user.
-        return PlacedRun(run, placement, min(self._depth, REMEMBERED - 2))
+        return PlacedRun(run, self._there(), min(self._depth, REMEMBERED - 2))
 
     def _there(self) -> Placement:
         if self._placement is None:

@@ -11,7 +11,7 @@ from loaderx.chain.leaves import FromSource
 from loaderx.chain.rules import Guarded
 from loaderx.chain.streams import Filtered, FlatMapped
 from loaderx.chain.transforms import Transformed
-from loaderx.engines.base import Noted, Timing
+from loaderx.engines.base import Measured, Task, Timing
 from loaderx.loader.position import rows_before
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
@@ -38,11 +38,11 @@ class PlanWork:
         """The elements of consecutive steps."""
         if not self._plain:
             for step in steps:
-                yield self(step, lend)
+                yield self((step,), lend)
             return
         step, stop, sampler = steps.start, steps.stop, self._sampler
         while step < stop:
-            yield self(step, lend)  # a timed step, or one that is not like the others
+            yield self((step,), lend)  # a timed step, or one that is not like the others
             step += 1
             until = min(stop, step + sampler.untimed())
             if step < until:
@@ -50,24 +50,26 @@ class PlanWork:
                 step = yield from self.plan.stream_fast(step, until, lend)
                 sampler.skip(step - until)
 
-    def __call__(self, step: int, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Any:
+        (step,) = task
         sampler = self._sampler
         if not sampler.is_due():
             if self._plain:
                 return self.plan.read_fast(step, lend)
             job = Job(lend)
             element = self.plan.read(step, job)
-            return Noted(element, job.failures, None) if job.failures else element
+            return Measured(element, job.failures, None) if job.failures else element
         weight, timed = sampler.weight, TimedJob(lend)
         element = self.plan.read(step, timed)
         sampler.took(sum(timed.times.values()))
-        return Noted(element, timed.failures, Timing(timed.times, weight))
+        return Measured(element, timed.failures, Timing(timed.times, weight))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_node": None}  # a worker has no use for it
 
-    def describe(self, step: int) -> str:
+    def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
+        (step,) = task
         first, after = rows_before(self._node, step), rows_before(self._node, step + 1)
         if after - first <= 1:
             return f"record {first} of the stream"
