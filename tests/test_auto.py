@@ -10,12 +10,12 @@ import warnings
 
 import numpy as np
 import pytest
+from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Auto, Threads, auto, price, threads, trials
 from loaderx.engines.base import Noted, Timing
-from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 from loaderx.loader.stream import StreamSetup
 from loaderx.loader.work import PlanWork
 from plain import grow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from loaderx.engines import trials
 from loaderx.engines.price import Price
+
+from loaderx.engines import trials
 
 
 class TimedWorkshop:

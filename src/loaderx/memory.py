@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from sys import getrefcount
@@ -150,3 +151,10 @@ class Pool:
             if getrefcount(slot.root) == slot.idle and slot.nbytes >= nbytes:
                 return slots.pop(number)
         return None
+
+
+class PoolPerThread(threading.local):
+    """A pool for each thread that asks: lending takes no lock."""
+
+    def __init__(self) -> None:
+        self.lend = Pool().lend

@@ -1,33 +1,37 @@
-"""The engine that is chosen by measuring; how it chooses is told in `loaderx.engines.trials`."""
+"""The engine that is chosen by measuring; `loaderx.engines.auto_search` tells how."""
 
 from __future__ import annotations
 
 import functools
+import weakref
+from collections.abc import Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from loaderx.engines.auto_price import Price, estimate
+from loaderx.engines.auto_search import Found, Search
 from loaderx.engines.base import (
+    OrderedRun,
+    Pending,
+    Session,
+    Task,
     Work,
     close_generator,
     cores,
-    interrupt,
     warn_if_in_order,
     what_to_say,
 )
-from loaderx.engines.price import Price, estimate
 from loaderx.engines.processes import why_not
-from loaderx.engines.threads import Threads
-from loaderx.engines.trials import Chooser, Search
-from loaderx.errors import check_int, warn_user
+from loaderx.engines.threads import ThreadsSession
+from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
+from loaderx.memory import Pool, PoolPerThread
 
 if TYPE_CHECKING:
-    from loaderx.engines.processes.run import ProcessesWorkshop
+    from loaderx.engines.processes.session import ProcessesSession
 
 STUCK_S = 60.0
 FREE_SHARE = 0.25  # of the free memory, which data may take to be shared unasked
-
-Found: TypeAlias = tuple[Literal["threads", "processes"], int]
 
 
 class Auto(Frozen):
@@ -45,16 +49,16 @@ class Auto(Frozen):
         if self.prefetch is not None:
             check_int("prefetch", self.prefetch, least=0)
 
-    def workshop(self, work: Work) -> AutoWorkshop:
+    def session(self, work: Work) -> AutoSession:
         if self.max_workers is not None:
             warn_if_in_order(work, f"num_workers={self.max_workers}")
-        return AutoWorkshop(
+        return AutoSession(
             work, self.max_workers or cores(), self.prefetch, asked=self.max_workers is not None
         )
 
 
-class AutoWorkshop:
-    """Remembers what was found to be best, and keeps the worker processes once they are."""
+class AutoSession(Session):
+    """Submits tasks to the engine that is in use, and tells the search what came of them."""
 
     def __init__(
         self, work: Work, max_workers: int, prefetch: int | None, *, asked: bool = False
@@ -62,29 +66,123 @@ class AutoWorkshop:
         self.work = work
         self.max_workers = max_workers
         self.cores = cores()
-        self.found: Found | None = None  # None: inline, or nothing has been measured yet
-        self.search = Search()
-        self.reason = "there was too little to measure yet"
         self.no_processes = why_not()
         self.is_unsendable = False  # is it the work for which there are none?
         self._wants_warning = asked  # whoever asks for workers is told, once, why there are none
         self._prefetch = prefetch
-        self._processes: ProcessesWorkshop | None = None
-
-    def open(self, steps: range) -> AutoRun:
-        return AutoRun(self, steps)
+        self.pools = PoolPerThread()
+        self._threads: ThreadsSession | None = None
+        self._thread_count = 0
+        self._processes: ProcessesSession | None = None
+        self._unused: list[tuple[Session, weakref.WeakSet[AutoPending]]] = []
+        self._open: weakref.WeakSet[AutoPending] = weakref.WeakSet()
+        self.search = Search(self)
 
     @functools.cached_property
     def price(self) -> Price:
         """Of a worker process.  To estimate it takes some milliseconds."""
         return estimate(self.work)
 
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        engine = self.search.engine
+        return 0 if engine is None else self.session_of(engine).window
+
+    def begin(self, tasks: int | None) -> None:
+        self.search.begin(tasks)
+
+    def submit(self, task: Task) -> AutoPending:
+        engine = self.search.engine
+        pending = None if engine is None else self.session_of(engine).submit(task)
+        made = AutoPending(self, task, engine, pending)
+        if pending is not None:
+            self._open.add(made)
+        return made
+
+    def run(self, steps: range) -> AutoRun:
+        return AutoRun(self, steps)
+
+    def delivered(self, pending: AutoPending, made_s: float) -> None:
+        """The element of a task is handed out."""
+        if pending.engine is not None:
+            self._open.discard(pending)
+            for _, its_own in self._unused:
+                its_own.discard(pending)
+        if self._unused:
+            self._close_unused()
+        self.search.delivered(pending.engine, made_s)
+
+    # The engines to choose from.
+
+    def session_of(self, engine: Found) -> Session:
+        kind, workers = engine
+        if kind == "processes":
+            return self.processes(workers)
+        if self._threads is None or self._thread_count != workers:
+            self.stop_using(self._threads)
+            prefetch = max(2, workers) if self._prefetch is None else self._prefetch
+            self._threads = ThreadsSession(self.work, workers, prefetch)
+            self._thread_count = workers
+        return self._threads
+
+    def processes(self, workers: int) -> ProcessesSession:
+        if self._processes is None or self._processes.workers != workers:
+            from loaderx.engines.processes.session import ProcessesSession  # brings cloudpickle
+
+            self.stop_using(self._processes)
+            prefetch = max(2, workers) if self._prefetch is None else self._prefetch
+            self._processes = ProcessesSession(
+                self.work, workers, prefetch, timeout_s=STUCK_S, free_share=FREE_SHARE
+            )
+        return self._processes
+
+    def stop_using(self, session: Session | None) -> None:
+        """Closes one of the sessions as soon as all that it has begun is handed out."""
+        if session is None:
+            return
+        if session is self._threads:
+            self._threads = None
+        elif session is self._processes:
+            self._processes = None
+        self._unused.append((session, weakref.WeakSet(self._open)))
+        self._close_unused()
+
+    def keep_only(self, engine: Found | None) -> None:
+        """Stops using all engines but one."""
+        kind = None if engine is None else engine[0]
+        if kind != "threads":
+            self.stop_using(self._threads)
+        if kind != "processes":
+            self.stop_using(self._processes)
+
+    def _close_unused(self) -> None:
+        for entry in [entry for entry in self._unused if not entry[1]]:
+            self._unused.remove(entry)
+            session = entry[0]
+            if isinstance(session, ThreadsSession):
+                session.stop()  # nothing may be waited for in the middle of a stream
+            else:
+                session.close()
+
+    def close(self) -> None:
+        sessions = [self._threads, self._processes, *[session for session, _ in self._unused]]
+        self._unused.clear()
+        for session in sessions:
+            if session is not None:
+                session.close()
+
+    # What is told.
+
+    def describe(self) -> tuple[str, str]:
+        found = self.search.found
+        return "inline" if found is None else "{}({})".format(*found), self.search.reason
+
     def warn_of_workers(self, *, is_unsafe: bool) -> None:
         """Workers are worth it, and cannot be had: whoever asked for them can do something."""
         if self.is_unsendable:
             self._warn(self.no_processes)
         elif is_unsafe and self.work.unsure:  # threads may do what processes cannot
-            self._warn(f"{self.reason}. {what_to_say(self.work.unsure)}")
+            self._warn(f"{self.search.reason}. {what_to_say(self.work.unsure)}")
 
     def _warn(self, why: str) -> None:
         if self._wants_warning:
@@ -94,51 +192,73 @@ class AutoWorkshop:
                 f"caller's thread: {why}"
             )
 
-    def open_found(self, found: Found, steps: range) -> Any:
-        """A run on one of the engines to choose from."""
-        kind, workers = found
-        if kind == "threads":
-            return Threads(workers, self._prefetch).open(self.work, steps)
-        return self.processes(workers).open(steps)
 
-    def processes(self, workers: int) -> ProcessesWorkshop:
-        if self._processes is None or self._processes.workers != workers:
-            from loaderx.engines.processes.run import ProcessesWorkshop  # late: brings cloudpickle
+class AutoPending:
+    """A task, with the engine that it was submitted to; None: it is made when it is asked for."""
 
-            self.close()
-            prefetch = max(2, workers) if self._prefetch is None else self._prefetch
-            self._processes = ProcessesWorkshop(
-                self.work, workers, prefetch, timeout_s=STUCK_S, free_share=FREE_SHARE
-            )
-        return self._processes
+    __slots__ = ("__weakref__", "_pending", "_session", "_task", "engine")
 
-    def close(self) -> None:
-        if self._processes is not None:
-            self._processes.close()
+    def __init__(
+        self, session: AutoSession, task: Task, engine: Found | None, pending: Pending | None
+    ) -> None:
+        self._session, self._task, self._pending = session, task, pending
+        self.engine = engine
+
+    def result(self) -> Any:
+        session = self._session
+        begun = perf_counter()
+        if self._pending is None:
+            element = session.work(self._task, session.pools.lend)
+        else:
+            try:
+                element = self._pending.result()
+            except RecordError as error:
+                if not session.search.is_failed_trial(self.engine, error):
+                    raise
+                # It is made again in this thread.  If it fails here as well, that is the error.
+                element = session.work(self._task, session.pools.lend)
+        session.delivered(self, perf_counter() - begun)
+        return element
+
+    def done(self) -> bool:
+        return self._pending is None or self._pending.done()
+
+    def cancel(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
 
 
 class AutoRun:
-    def __init__(self, workshop: AutoWorkshop, steps: range) -> None:
-        self._workshop = workshop
-        self._chooser = Chooser(workshop, steps)
-        self._elements = self._chooser.elements()
-        self._since = perf_counter()
+    """Consecutive steps.  While nothing is measured, no call of ours comes in between."""
+
+    def __init__(self, session: AutoSession, steps: range) -> None:
+        self._ordered = OrderedRun(session, steps)
+        self._elements = _elements(session, self._ordered)
         self.next = self._elements.__next__
-
-    def ready(self) -> bool:
-        run = self._chooser.run
-        return run is None or bool(run.ready())
-
-    def close(self) -> None:
-        since, self._since = self._since, perf_counter()
-        self._workshop.search.seconds += self._since - since
-        close_generator(self._elements)
-        if self._chooser.run is not None:
-            self._chooser.run.close()
+        self.ready = self._ordered.ready
+        self.describe = session.describe
 
     def interrupt(self) -> bool:
-        return interrupt(self._chooser.run)
+        return self._ordered.interrupt()
 
-    def describe(self) -> tuple[str, str]:
-        found = self._workshop.found
-        return "inline" if found is None else "{}({})".format(*found), self._workshop.reason
+    def close(self) -> None:
+        close_generator(self._elements)
+        self._ordered.close()
+
+
+def _elements(session: AutoSession, ordered: OrderedRun) -> Iterator[Any]:
+    search, lend = session.search, Pool().lend
+    while True:
+        first = ordered.position
+        if search.resting > 0 and ordered.is_empty and first < ordered.stop:
+            steps = range(first, min(ordered.stop, first + search.resting))
+            yield from session.work.stream(steps, lend)
+            ordered.position = steps.stop
+            search.rested(len(steps))
+            continue
+        try:
+            element = ordered.next()
+        except StopIteration:
+            return
+        yield element
+        del element

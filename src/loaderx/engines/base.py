@@ -187,7 +187,9 @@ class OrderedRun:
             raise closed_error()
         try:
             element = pending[0].result()
-        except Exception:
+        except LoaderxError:
+            raise
+        except Exception:  # an engine's own error for what was cancelled
             if self._is_closing:
                 raise closed_error() from None
             raise

@@ -7,7 +7,7 @@ from typing import Any
 
 from loaderx.engines.base import Run, Session, Task, Work, close_generator
 from loaderx.frozen import Frozen
-from loaderx.memory import Lend, Pool
+from loaderx.memory import Pool, PoolPerThread
 
 
 class Inline(Frozen):
@@ -20,10 +20,10 @@ class Inline(Frozen):
 class InlineSession(Session):
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._lend = Pool().lend
+        self._pools = PoolPerThread()
 
     def submit(self, task: Task) -> InlinePending:
-        return InlinePending(self._work, task, self._lend)
+        return InlinePending(self._work, task, self._pools)
 
     def run(self, steps: range) -> Run:
         return InlineRun(self._work.stream(steps, Pool().lend))
@@ -32,13 +32,13 @@ class InlineSession(Session):
 class InlinePending:
     """A task that is done when its result is asked for."""
 
-    __slots__ = ("_lend", "_task", "_work")
+    __slots__ = ("_pools", "_task", "_work")
 
-    def __init__(self, work: Work, task: Task, lend: Lend) -> None:
-        self._work, self._task, self._lend = work, task, lend
+    def __init__(self, work: Work, task: Task, pools: PoolPerThread) -> None:
+        self._work, self._task, self._pools = work, task, pools
 
     def result(self) -> Any:
-        return self._work(self._task, self._lend)
+        return self._work(self._task, self._pools.lend)
 
     def done(self) -> bool:
         return True  # nobody else will make it

@@ -19,6 +19,7 @@ import weakref
 from queue import SimpleQueue
 from typing import Any
 
+from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Measured,
     Session,
@@ -30,7 +31,6 @@ from loaderx.engines.base import (
     warn_if_in_order,
     what_to_say,
 )
-from loaderx.engines.decision import FAST_S, LARGE_SHARE
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen

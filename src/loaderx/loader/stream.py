@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from loaderx import chain
 from loaderx.chain.base import LIMIT, Node
 from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
-from loaderx.engines.base import Noted, Run, Timing, Workshop
+from loaderx.engines.base import Measured, Run, Session, Timing
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,18 +18,16 @@ from loaderx.errors import (
     StateError,
     check_int,
 )
-from loaderx.loader.iterator import LoaderIterator, Mark
+from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters, EpochCounters
-from loaderx.loader.units import EngineSupply, UnitWork
-from loaderx.plan.streams import MANY_PASSES, Reading, StreamPlan
+from loaderx.loader.units import UnitSession, UnitWork
+from loaderx.plan.lanes import MANY_PASSES
+from loaderx.plan.streams import Reading, StreamPlan
 
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
-
-Place: TypeAlias = Callable[[Run], Run]
-"""Makes of a run of batches one whose batches are on devices."""
 
 Position = tuple[list[int], list[Any]]
 """The counters above the batch, and the position of each lane of this host."""
@@ -54,13 +51,13 @@ class StreamSetup:
 
     def iterator(
         self,
-        workshop: Workshop,
+        session: Session,
         counters: Counters,
         place: Place | None,
         epoch: int | None = None,
     ) -> StreamIterator[Any]:
         if epoch is None:
-            return StreamIterator(self, workshop, counters, place, 0, self.passes, self.steps)
+            return StreamIterator(self, session, counters, place, 0, self.passes, self.steps)
         if not self.base.ends:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
@@ -71,7 +68,7 @@ class StreamSetup:
                 "numbered."
             )
         steps = self.steps if self.passes == 1 else LIMIT
-        return StreamIterator(self, workshop, counters, place, epoch, epoch + 1, steps)
+        return StreamIterator(self, session, counters, place, epoch, epoch + 1, steps)
 
 
 def _how_long(node: Node) -> tuple[Node, int | None, int]:
@@ -168,12 +165,12 @@ class Positions:
 class StreamRun:
     """Batches in order.  Remembers the position after each of the last few."""
 
-    def __init__(self, reading: Reading, supply: EngineSupply, step: int, stop: int) -> None:
-        self._reading, self._supply = reading, supply
+    def __init__(self, reading: Reading, units: UnitSession, step: int, stop: int) -> None:
+        self._reading, self._units = reading, units
         self._step, self._stop = step, stop
         self.positions = Positions(step, reading.state())
         self.rows = 0
-        self.rest: Noted | None = None  # what was noted after the last batch
+        self.rest: Measured | None = None  # what was measured after the last batch
 
     def next(self) -> Any:
         if self._step >= self._stop:
@@ -184,34 +181,34 @@ class StreamRun:
             error.step = self._step
             raise
         if made is None:
-            self.rest = self._noted(None)
+            self.rest = self._measured(None)
             raise StopIteration
         self._step += 1
         self.rows += made.count
         self.positions.add(self._step, self._reading.state(), self.rows)
-        return self._noted(made.tree)
+        return self._measured(made.tree)
 
     def ready(self) -> bool:
         return True  # it is cut here, from units that are made ahead
 
-    def _noted(self, batch: Any) -> Noted:
-        reading, noted = self._reading, self._supply.noted
-        for each in noted:
+    def _measured(self, batch: Any) -> Measured:
+        reading, measured = self._reading, self._units.measured
+        for each in measured:
             reading.add(each.times.stages if each.times else {})
-        noted.clear()
+        measured.clear()
         notes, times = reading.notes, reading.times
         failures, read = notes.failures, notes.read
         notes.failures, notes.read, reading.times = [], 0, {}
-        return Noted(batch, failures, Timing(times, 1), read)
+        return Measured(batch, failures, Timing(times, 1), read)
 
     def close(self) -> None:
-        self._supply.close()
+        self._reading.close()
 
     def interrupt(self) -> bool:
-        return self._supply.interrupt()
+        return self._units.interrupt()
 
     def describe(self) -> tuple[str, str]:
-        return self._supply.describe()
+        return self._units.describe()
 
 
 class StreamIterator(LoaderIterator[T]):
@@ -224,7 +221,7 @@ class StreamIterator(LoaderIterator[T]):
     def __init__(
         self,
         setup: StreamSetup,
-        workshop: Workshop,
+        session: Session,
         counters: Counters,
         place: Place | None,
         first: int,
@@ -232,10 +229,9 @@ class StreamIterator(LoaderIterator[T]):
         steps: int,
     ) -> None:
         super().__init__(
-            setup.node, setup.base, setup.chain, range(steps), setup.work, workshop, counters
+            setup.node, setup.base, setup.chain, range(steps), setup.work, session, counters, place
         )
         self._setup = setup
-        self._place = place
         self._batches: StreamRun | None = None  # what runs, before it is placed
         self._passes = (first, stop)
         self._positions: Positions | None = None  # of the last run; None: it begins at `_saved`
@@ -252,6 +248,7 @@ class StreamIterator(LoaderIterator[T]):
         )
 
     def _start(self) -> Run:
+        self._open_session().begin(self._setup.plan.unit_count(*self._passes))
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
         self._mark = (self._last, self._position, 0.0)
@@ -263,12 +260,12 @@ class StreamIterator(LoaderIterator[T]):
             saved, fresh = self._saved, self._fresh
         else:
             saved, fresh = positions.at(step), False
-        supply = EngineSupply(self._setup.work, self._there(), self._passes[1])
-        reading = self._setup.plan.read(supply, *self._passes)
+        units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.leaves))
+        reading = self._setup.plan.read(units, *self._passes)
         if saved is not None:
             reading.restore(*saved, fresh=fresh)
         self._reported = 0
-        return StreamRun(reading, supply, step, self._steps.stop)
+        return StreamRun(reading, units, step, self._steps.stop)
 
     def _note_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:
@@ -285,8 +282,8 @@ class StreamIterator(LoaderIterator[T]):
             self._batches = None
 
     def __getstate__(self) -> dict[str, Any]:
-        saved = self._saved if self._workshop is None else self._here()[1]
-        left = dict.fromkeys(("_batches", "_place", "_positions"))
+        saved = self._saved if self._session is None else self._here()[1]
+        left = dict.fromkeys(("_batches", "_positions"))
         return {**super().__getstate__(), **left, "_saved": saved, "_saved_at": self._position}
 
     def _rows_between(self, start: int, stop: int) -> int:

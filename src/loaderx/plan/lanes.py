@@ -17,16 +17,17 @@ from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.tickets import Schedule
 from loaderx.plan.chunks import UnitStage
-from loaderx.plan.feeds import Feed
+from loaderx.plan.lookahead import Lookahead, Path
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, interleaved
 from loaderx.plan.positions import entries, whole
 from loaderx.plan.records import within
-from loaderx.plan.units import UnitPlan, rounds_of
+from loaderx.plan.units import UnitPlan
 
 FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
 
-Path = tuple[int, ...]
+MANY_PASSES = 1 << 36  # more than any stream makes
+
 Note = Callable[[Any], None]
 """Is told the meters of every unit that is used."""
 
@@ -61,20 +62,14 @@ class UnitReader(Reader):
     def __init__(
         self,
         plan: UnitPlan,
-        feed: Feed,
-        lane: int,
+        lookahead: Lookahead,
+        lane: range,
         lanes: int,
-        inside: int,
         note: Note,
         patience: Patience,
     ) -> None:
-        self.plan, self.feed, self.note = plan, feed, note
-        self.inside = inside  # this lane, among those of the host
-        units = plan.units
-        self.rounds = rounds_of(units, lanes)
-        # Of an endless dataset, those units whose records can be numbered.
-        last = min(self.rounds, plan.limit // (plan.rows * lanes))
-        self.units = last if units is None else len(range(lane, units, lanes))
+        self.plan, self.lookahead, self.note = plan, lookahead, note
+        self.units = len(lane)
         self.lanes, self.patience = lanes, patience
         self.start((0,) * len(plan.passes))
 
@@ -82,11 +77,9 @@ class UnitReader(Reader):
         self._go(path, 0, 0)
 
     def _go(self, path: Path, unit: int, used: int) -> None:
-        self.base = self.plan.pass_number(path) * self.rounds
-        self.unit, self.used = unit, used
+        self.path, self.unit, self.used = path, unit, used
         self.piece: Piece | None = None
         self.barren = 0
-        self.feed.expect(self.inside, self.base + unit)
 
     def ready(self, n: int) -> int:
         while True:
@@ -105,7 +98,7 @@ class UnitReader(Reader):
             if self.unit >= self.units:
                 self._check_end()
                 return 0
-            output = self.feed.get(self.inside, self.base + self.unit)
+            output = self.lookahead.get(self.path, self.unit)
             self.piece = Piece.of(output, self.plan.finish.padding)
             if not self.used:  # else it was noted before the state was taken
                 self.note(output)
@@ -134,17 +127,7 @@ class UnitReader(Reader):
                 f"the state has used {used} rows of unit {unit} of its lane, and there are "
                 f"{self.units} units, counted from 0."
             )
-        try:
-            self._go(path, unit, used)
-        except StateError:
-            raise
-        except LoaderxError as error:
-            raise StateError(f"the state is in a pass that cannot be numbered: {error}") from None
-        if self.base + unit >= self.feed.most:
-            raise StateError(
-                f"the state is in pass {path}, unit {unit}, and no stream comes that far: the "
-                "state is damaged."
-            )
+        self._go(path, unit, used)
 
     def passes(self) -> int:
         return 0 if self.plan.length is not None else self._passes_in(self.unit)
@@ -200,12 +183,12 @@ class RepeatReader(Reader):
 
     def restore(self, path: Path, state: Any, *, fresh: bool) -> None:
         number, below = entries(state, ("pass", "position in it"))
-        if self.count is not None and whole(number, "the pass") >= self.count:
+        if self.count is not None and whole(number, "the pass", MANY_PASSES) >= self.count:
             raise StateError(
                 f"the state is in pass {number} (counted from 0), and {self.stage} has "
                 f"{self.count}. Was it saved with more of them?"
             )
-        self.path, self.number, self.barren = path, whole(number, "the pass"), 0
+        self.path, self.number, self.barren = path, whole(number, "the pass", MANY_PASSES), 0
         self.given = True  # nobody knows: the next pass will tell
         self.below.restore((*path, self.number), below, fresh=fresh)
 

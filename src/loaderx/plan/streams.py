@@ -9,7 +9,6 @@ its place (map and its kin) go through to the leaves even there.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,18 +20,17 @@ from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units
 from loaderx.plan.compile import Compiler
-from loaderx.plan.feeds import Feed, Supply
 from loaderx.plan.job import Job
+from loaderx.plan.lookahead import Lookahead, MakeHere, UnitMaker
 from loaderx.plan.notes import Notes
 from loaderx.plan.patience import Patience
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys, with_full
 
-MANY_PASSES = 1 << 36
-PASS_BITS = 24  # for the passes of a repeat below another one
-INNER_PASSES = 1 << PASS_BITS
-ALL_PASS_BITS = 40  # where several such repeats stand in each other
 MANY_ROWS = 1 << 14  # in a batch
+
+Passes = list[tuple[int | None, int]]
+"""For each repeat above, outermost first: how many epochs it has (None: endless), its ordinal."""
 
 Make = Callable[["Reading", int], lanes.Reader]
 """A reader for one lane of one reading."""
@@ -77,18 +75,32 @@ class StreamPlan:
         above: list[chunks.UnitStage] = []
         if self.bucket is not None:
             above = [chunks.Bucket(self.bucket.stage, self.bucket.options)]
-        passes = [(MANY_PASSES, node.repeats + 1)]  # the passes of the whole
+        passes: Passes = [(None, node.repeats + 1)]  # the passes of the whole
         while cut is not None and node is not cut:
             if isinstance(node, chain.Repeated):
-                passes.append((node.epochs or INNER_PASSES, node.repeats))
+                passes.append((node.epochs, node.repeats))
             elif isinstance(node, chain.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
         return Builder(self, Compiler(self.seed)).records(records, above, passes, self.finish)
 
-    def read(self, supply: Supply, first: int = 0, stop: int | None = 1) -> Reading:
+    def unit_count(self, first: int, stop: int | None) -> int | None:
+        """The units of passes ``first`` to ``stop`` on this host; None if that is not known."""
+        total = 0
+        for leaf in self.leaves:
+            if stop is None or leaf.units is None:
+                return None
+            count = (stop - first) * -(-leaf.units * len(self.own) // self.lanes)
+            for epochs in leaf.epoch_counts[1:]:
+                if epochs is None:
+                    return None
+                count *= epochs
+            total += count
+        return total
+
+    def read(self, maker: UnitMaker, first: int = 0, stop: int | None = 1) -> Reading:
         """A reading of passes ``first`` to ``stop``, at its beginning."""
-        return Reading(self, supply, first, stop)
+        return Reading(self, maker, first, stop)
 
 
 class Builder:
@@ -101,7 +113,7 @@ class Builder:
         self,
         node: Node,
         above: Sequence[chunks.UnitStage],
-        passes: list[tuple[int, int]],
+        passes: Passes,
         finish: units.Finish,
     ) -> Make:
         if not node.is_stream:
@@ -110,7 +122,7 @@ class Builder:
             case chain.Seeded():
                 return self.records(node.input, above, passes, finish)
             case chain.Repeated():
-                inner = [*passes, (node.epochs or INNER_PASSES, node.repeats)]
+                inner = [*passes, (node.epochs, node.repeats)]
                 below = self.records(node.input, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
                 patience = self.plan.patience
@@ -174,7 +186,7 @@ class Builder:
         self,
         node: Node,
         above: Sequence[chunks.UnitStage],
-        passes: list[tuple[int, int]],
+        passes: Passes,
         finish: units.Finish,
     ) -> Make:
         plan = self.plan
@@ -188,16 +200,16 @@ class Builder:
             length=node.length,
             longest=streams.once_through(node),
             limit=node.limit,
-            passes=_numbered(passes),
+            passes=passes,
             keyed=plan.keyed,
         )
         number = len(plan.leaves)
         plan.leaves.append(leaf)
 
         def make(reading: Reading, lane: int) -> lanes.Reader:
-            inside = lane - plan.own.start
-            feed, note = reading.feeds[number], reading.notes.note
-            return lanes.UnitReader(leaf, feed, lane, plan.lanes, inside, note, plan.patience)
+            own = leaf.units_of(lane, plan.lanes)
+            lookahead, note = reading.look_ahead(number, own), reading.notes.note
+            return lanes.UnitReader(leaf, lookahead, own, plan.lanes, note, plan.patience)
 
         return make
 
@@ -205,13 +217,13 @@ class Builder:
         self,
         node: chain.Mixed,
         above: Sequence[chunks.UnitStage],
-        passes: list[tuple[int, int]],
+        passes: Passes,
         finish: units.Finish,
     ) -> Make:
         pushed, rest = _split(above)
         pushed += _first_guard(rest)
         last = finish if not rest else self.plan.loose
-        inner = [*passes, (INNER_PASSES, node.repeats)] if node.stop == "repeat" else passes
+        inner = [*passes, (None, node.repeats)] if node.stop == "repeat" else passes
         parts = [
             Builder(self.plan, self.compiler.component(part)).records(
                 part, [chunks.Branch(number), *pushed], inner, last
@@ -237,7 +249,7 @@ class Builder:
         self,
         node: chain.FromIterable,
         above: Sequence[chunks.UnitStage],
-        passes: list[tuple[int, int]],
+        passes: Passes,
         finish: units.Finish,
     ) -> Make:
         source, stage, plan = node.source, node.stage, self.plan
@@ -252,7 +264,7 @@ class Builder:
         self,
         below: Make,
         above: Sequence[chunks.UnitStage],
-        passes: list[tuple[int, int]],
+        passes: Passes,
         finish: units.Finish,
     ) -> Make:
         windows = [stage.window for stage in above if stage.window is not None]
@@ -295,27 +307,21 @@ def _split(
     return list(above), []
 
 
-def _numbered(passes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The passes with a bound for each, so that their product leaves room for the units."""
-    unknown = sum(count == INNER_PASSES for count, _ in passes)
-    most = 1 << min(PASS_BITS, ALL_PASS_BITS // max(1, unknown))
-    return [(most if count == INNER_PASSES else count, ordinal) for count, ordinal in passes]
-
-
 def _first_guard(above: Sequence[chunks.UnitStage]) -> Sequence[chunks.UnitStage]:
     """The on_error that also guards what stands below these stages, if there is one."""
     return [stage for stage in above if isinstance(stage, chunks.Guard)][:1]
 
 
 class Reading:
-    """One reading of a stream: the feeds, the lanes, the batches, and what is above them."""
+    """One reading of a stream: the lanes, the batches, and what is above them."""
 
-    def __init__(self, plan: StreamPlan, supply: Supply, first: int, stop: int | None) -> None:
-        self.plan, self.supply = plan, supply
+    def __init__(self, plan: StreamPlan, maker: UnitMaker, first: int, stop: int | None) -> None:
+        self.plan, self._maker = plan, maker
+        self._stop = stop
+        self._lookaheads: list[Lookahead] = []
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
         self.notes = Notes(plan.node, plan.meters, plan.warned, self._pool)
-        self.feeds = [Feed(supply, number, len(plan.own)) for number in range(len(plan.leaves))]
         readers = [plan.make_lane(self, lane) for lane in plan.own]
         if plan.bucket is not None:
             self._cut: cutting.Lanes = cutting.CutBuckets(readers)
@@ -361,6 +367,25 @@ class Reading:
         for stage, seconds in times.items():
             self.times[stage] = self.times.get(stage, 0.0) + seconds
 
+    def look_ahead(self, number: int, lane: range) -> Lookahead:
+        """Whoever asks for the units of a lane ahead of its reader."""
+        plan = self.plan
+        made = Lookahead(
+            self._maker,
+            number,
+            plan.leaves[number],
+            lane,
+            share=len(plan.leaves) * len(plan.own),
+            last_epoch=self._stop,
+        )
+        self._lookaheads.append(made)
+        return made
+
+    def close(self) -> None:
+        """Cancels what was asked for ahead."""
+        for lookahead in self._lookaheads:
+            lookahead.cancel()
+
     @property
     def epoch(self) -> int:
         return self._top.count
@@ -380,40 +405,11 @@ class Reading:
             )
 
 
-class InlineSupply(Supply):
-    """Makes units in the caller's thread."""
-
-    def __init__(self, plan: StreamPlan) -> None:
-        self._plan, self._lend = plan, Pool().lend
-
-    def open(self, leaf: int, lane: int | None, number: int) -> Callable[[], Any]:
-        plan, lend = self._plan, self._lend
-
-        def elements() -> Any:
-            for at in itertools.count(number):
-                yield make_unit(plan.leaves[leaf], lane, at, plan.lanes, plan.own, Job(lend))
-
-        following: Callable[[], Any] = elements().__next__
-        return following
-
-
-def make_unit(
-    leaf: units.UnitPlan, lane: int | None, number: int, lanes: int, own: range, job: Job
-) -> Any:
-    """The output of a unit: of all lanes together number by number, or of one lane's rounds."""
-    if lane is None:
-        number, lane = divmod(number, len(own))
-    pass_number, round_number = leaf.in_pass(number, lanes)
-    unit = round_number * lanes + own.start + lane
-    if leaf.units is not None and unit >= leaf.units:
-        return units.Loose([], None, units.NO_METERS)  # the last round lacks some lanes
-    return leaf.make(pass_number, unit, job)
-
-
 def iterate(node: Node) -> Iterator[Any]:
     """The elements of a stream, made in the caller's thread."""
     plan = StreamPlan(node)
-    reading = plan.read(InlineSupply(plan))
+    lend = Pool().lend
+    reading = plan.read(MakeHere(plan.leaves, lambda: Job(lend)))
     step = 0
     while True:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import LoaderxError, RecordError, StackError
+from loaderx.errors import RecordError, StackError
 from loaderx.order.epochs import child
 from loaderx.plan.chunks import Branch, Chunk, Filter, Guard, UnitStage, run_stages
 from loaderx.plan.job import Failed, Job
@@ -132,7 +132,7 @@ class UnitPlan:
         length: int | None,
         longest: int,
         limit: int,
-        passes: Sequence[tuple[int, int]],
+        passes: Sequence[tuple[int | None, int]],
         keyed: bool,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
@@ -142,7 +142,7 @@ class UnitPlan:
         self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
         self.window = self._borrowed()
-        self._epoch: tuple[int, Keys] | None = None  # the last one that was asked for
+        self._epoch: tuple[Sequence[int], int] | None = None  # the last one that was asked for
         components = [stage.component for stage in stages if isinstance(stage, Branch)]
         self._components = "".join(f" of dataset {int(number[0])}" for number in components)
 
@@ -162,50 +162,31 @@ class UnitPlan:
     def units(self) -> int | None:
         return None if self.length is None else -(-self.length // self.rows)
 
-    def in_pass(self, rounds: int, lanes: int) -> tuple[int, int]:
-        """The pass of a round over all lanes, and the round within it."""
-        return divmod(rounds, rounds_of(self.units, lanes))
+    def units_of(self, lane: int, lanes: int) -> range:
+        """The units of a lane; of an endless dataset, those whose records can be numbered."""
+        units = self.limit // self.rows if self.units is None else self.units
+        return range(lane, units, lanes)
 
-    def rounds_until(self, stop: int, lanes: int) -> int:
-        """Rounds before pass ``stop`` of the outermost repeat."""
-        for count, _ in self.passes[1:]:
-            stop *= count
-        return stop * rounds_of(self.units, lanes)
+    @property
+    def epoch_counts(self) -> list[int | None]:
+        """How many epochs each of the repeats above has, outermost first; None: endless."""
+        return [count for count, _ in self.passes]
 
-    def pass_number(self, path: Sequence[int]) -> int:
-        """One number for the passes of all repeats above."""
-        number = 0
-        for (count, _), inside in zip(self.passes, path, strict=True):
-            if inside >= count:
-                raise LoaderxError(
-                    f"a dataset inside a repeated mix started again more than {count} times in "
-                    "one pass. Write .repeat() on each dataset, and mix those."
-                )
-            number = number * count + inside
-        return number
-
-    def epoch(self, number: int) -> Keys:
-        """The epoch key of a pass."""
+    def epoch_key(self, path: Sequence[int]) -> int:
+        """The key of an epoch, from the numbers of all repeats: draws and orders depend on it."""
         known = self._epoch
-        if known is None or known[0] != number:
-            known = self._epoch = (number, self._epoch_of(number))
+        if known is None or known[0] != path:
+            key = ROOT
+            for (_, ordinal), number in zip(self.passes, path, strict=True):
+                key = child(key, np.array([number]), ordinal)
+            self._epoch = known = (tuple(path), int(key[0]))
         return known[1]
 
-    def _epoch_of(self, number: int) -> Keys:
-        path = []
-        for count, _ in reversed(self.passes):
-            number, inside = divmod(number, count)
-            path.append(inside)
-        key = ROOT
-        for (_, ordinal), inside in zip(self.passes, reversed(path), strict=True):
-            key = child(key, np.array([inside]), ordinal)
-        return key
-
-    def make(self, pass_number: int, unit: int, job: Job) -> Any:
+    def make(self, epoch_key: int, unit: int, job: Job) -> Any:
         """The output of a unit."""
         first = unit * self.rows
         stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
-        epoch = self.epoch(pass_number)
+        epoch: Keys = np.array([epoch_key], np.uint64)
         views = None if self.window is None else self.window(first, stop)
 
         def find() -> Any:
@@ -253,11 +234,3 @@ class UnitPlan:
                 del job.failures[before:]
                 job.add_failure(error)
         return found, np.array(kept, np.int64)
-
-
-ENDLESS_ROUNDS = 1 << 34
-
-
-def rounds_of(units: int | None, lanes: int) -> int:
-    """Rounds over all lanes in one pass; the last may lack units for the last lanes."""
-    return ENDLESS_ROUNDS if units is None else -(-units // lanes)

@@ -1,0 +1,144 @@
+"""Units asked for ahead of their use.
+
+The reader of a lane asks for one unit after the other.  `Lookahead` submits the units that will
+come next, so that workers make them meanwhile, and takes their results in order.  What comes next
+is known: the following unit of the lane, or the first of the following epoch.  Where a stream goes
+elsewhere (a mix ended before this component did, a state was restored), what was asked for in vain
+is cancelled.  A unit depends on its task alone; how it was asked for is never visible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from loaderx.plan.job import Job
+from loaderx.plan.units import UnitPlan
+
+Path = tuple[int, ...]
+"""The epoch number of every repeat above, outermost first."""
+
+
+class PendingUnit(Protocol):
+    """A unit that was asked for."""
+
+    def result(self) -> Any: ...
+
+    def cancel(self) -> object: ...
+
+
+class UnitMaker(Protocol):
+    """Whoever makes units; an engine's session, as a stream sees it."""
+
+    @property
+    def window(self) -> int:
+        """Units to keep under way; 0: each is made when its result is asked for."""
+
+    def submit(self, task: tuple[int, ...]) -> PendingUnit:
+        """Takes on a unit: the number of its plan, the key of its epoch, its own number."""
+
+
+class Lookahead:
+    """The units of one input for one lane."""
+
+    def __init__(
+        self,
+        maker: UnitMaker,
+        number: int,
+        plan: UnitPlan,
+        lane: range,
+        *,
+        share: int,
+        last_epoch: int | None,
+    ) -> None:
+        self._maker, self._number, self._plan = maker, number, plan
+        self._lane = lane  # the units of this lane
+        self._share = share  # readers that share the window
+        self._bounds = [last_epoch, *plan.epoch_counts[1:]]
+        self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
+        self._following: tuple[Path, int] | None = None  # what is submitted next
+
+    def get(self, path: Path, unit: int) -> Any:
+        """The output of a unit of the lane."""
+        pending = self._pending
+        while pending and pending[0][:2] != (path, unit):
+            pending.popleft()[2].cancel()
+        if not pending:
+            self._following = (path, unit)
+        while self._following and (not pending or len(pending) < self._depth):
+            self._submit(*self._following)
+        output = pending[0][2].result()
+        pending.popleft()
+        return output
+
+    @property
+    def _depth(self) -> int:
+        window = self._maker.window
+        if self._share == 1 or not window:
+            return window
+        return max(2, -(-window // self._share))  # one in use, one in the making
+
+    def _submit(self, path: Path, unit: int) -> None:
+        task = (self._number, self._plan.epoch_key(path), self._lane[unit])
+        self._pending.append((path, unit, self._maker.submit(task)))
+        self._following = self._after(path, unit)
+
+    def _after(self, path: Path, unit: int) -> tuple[Path, int] | None:
+        """What comes after a unit, as far as can be known."""
+        if unit + 1 < len(self._lane):
+            return path, unit + 1
+        following = next_path(path, self._bounds)
+        return None if following is None else (following, 0)
+
+    def cancel(self) -> None:
+        """Nothing of what was asked for is wanted any more."""
+        self._following = None
+        while self._pending:
+            self._pending.pop()[2].cancel()  # the last first: it has not begun, perhaps
+
+
+def next_path(path: Path, bounds: Sequence[int | None]) -> Path | None:
+    """The epoch after one: the innermost repeat goes on, or the one above it if that has ended.
+
+    >>> next_path((0, 1), (None, 3)), next_path((0, 2), (None, 3)), next_path((4, 2), (5, 3))
+    ((0, 2), (1, 0), None)
+    """
+    for place in range(len(path) - 1, -1, -1):
+        bound, number = bounds[place], path[place] + 1
+        if bound is None or number < bound:
+            return (*path[:place], number, *(0,) * (len(path) - place - 1))
+    return None
+
+
+class MakeHere:
+    """Makes units in the caller's thread, when their results are asked for."""
+
+    window = 0
+
+    def __init__(self, plans: Sequence[UnitPlan], new_job: Callable[[], Job]) -> None:
+        self._plans, self._new_job = plans, new_job
+
+    def submit(self, task: tuple[int, ...]) -> UnitHere:
+        return UnitHere(self._plans, task, self._new_job)
+
+
+class UnitHere:
+    """A unit that is made when its result is asked for."""
+
+    def __init__(
+        self, plans: Sequence[UnitPlan], task: tuple[int, ...], new_job: Callable[[], Job]
+    ) -> None:
+        self._plans, self._task, self._new_job = plans, task, new_job
+
+    def result(self) -> Any:
+        return make_unit(self._plans, self._task, self._new_job())
+
+    def cancel(self) -> None:
+        """There is nothing to stop."""
+
+
+def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], job: Job) -> Any:
+    """The output of a unit."""
+    number, epoch_key, unit = task
+    return plans[number].make(epoch_key, unit, job)
