@@ -21,7 +21,8 @@ if __name__ == "__main__":
     sys.path[0] = str(HERE.parent)  # as in the tests
 
 from loaderx import Dataset  # noqa: E402
-from pinned.chains import CHAINS, write_files  # noqa: E402
+from pinned.chains import CHAINS  # noqa: E402
+from pinned.inputs import write_files  # noqa: E402
 from pinned.reading import (  # noqa: E402
     FAR_STEP,
     ONE_HOST,

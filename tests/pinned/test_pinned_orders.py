@@ -20,7 +20,8 @@ import pytest
 
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.base import Node
-from pinned.chains import CHAINS, write_files
+from pinned.chains import CHAINS
+from pinned.inputs import write_files
 from pinned.reading import (
     END,
     ONE_HOST,
