@@ -7,9 +7,9 @@ case that takes longer than ``LIMIT_S``, and memory beyond ``MEMORY_BYTES``.
 
 The suite runs a few hundred cases (`test_fuzz.py`).  For a long run::
 
-    python tests/fuzz.py files --count 20000
-    python tests/fuzz.py states --count 20000
-    python tests/fuzz.py files --first 4711 --count 1      # one case again
+    python tests/support/fuzz.py files --count 20000
+    python tests/support/fuzz.py states --count 20000
+    python tests/support/fuzz.py files --first 4711 --count 1      # one case again
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError
 from loaderx.sources import Tokens
 from oracle import assert_same
-from test_sources import N, SourceContract
+from tests.sources.test_sources import N, SourceContract
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset
 from oracle import assert_same
 from processes import environment
-from test_sources import SourceContract, X, Y
+from tests.sources.test_sources import SourceContract, X, Y
 
 pytestmark = pytest.mark.foreign
 

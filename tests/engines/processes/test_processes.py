@@ -24,7 +24,6 @@ import pytest
 from hypothesis import given, settings
 
 from chains import arrays, batched_chains, chains
-from conftest import worker_processes
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -41,6 +40,7 @@ from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.loader.work import PlanWork
 from oracle import assert_same
 from plain import hold, jitter
+from tests.conftest import worker_processes
 
 
 def pids():

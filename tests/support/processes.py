@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-SRC = str(Path(__file__).parent.parent / "src")
+SRC = str(Path(__file__).parents[2] / "src")
 
 
 def environment(devices: int = 1, **more: str) -> dict[str, str]:

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, chains
-from conftest import worker_processes
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -30,6 +29,7 @@ from loaderx import (
 from loaderx.engines import Auto, Inline, Processes, Threads, auto, trials
 from oracle import assert_same
 from plain import jitter, wait_for
+from tests.conftest import worker_processes
 from timed import TimedWorkshop
 
 

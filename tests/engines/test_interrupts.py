@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 import loaderx
-from conftest import _threads, wait_until_no_worker_is_left
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Inline, Processes, Threads
 from loaderx.engines.signals import SignalsDeferred
+from tests.conftest import _threads, wait_until_no_worker_is_left
 
 PACKAGE = str(Path(loaderx.__file__).parent)
 BELOW = ("/threading.py", "/subprocess.py", "/contextlib.py")
