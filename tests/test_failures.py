@@ -555,7 +555,7 @@ def test_failures_are_logged(caplog):
     ]
 
 
-def test_without_a_log_nothing_is_printed(script):
+def test_without_a_log_nothing_is_printed():
     code = (
         "import loaderx as lx\n"
         "chain = lx.Dataset.from_source(['1', 'x']).map(int).on_error('replace').batch(2)\n"

@@ -29,8 +29,8 @@ from loaderx import (
 from loaderx.engines import Auto, Inline, Processes, Threads, auto, trials
 from oracle import assert_same
 from plain import jitter, wait_for
-from tests.conftest import worker_processes
 from timed import TimedWorkshop
+from workers import worker_processes
 
 
 class EngineContract:

@@ -24,7 +24,7 @@ import loaderx
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Inline, Processes, Threads
 from loaderx.engines.signals import SignalsDeferred
-from tests.conftest import _threads, wait_until_no_worker_is_left
+from workers import loader_threads, wait_until_no_worker_is_left
 
 PACKAGE = str(Path(loaderx.__file__).parent)
 BELOW = ("/threading.py", "/subprocess.py", "/contextlib.py")
@@ -125,10 +125,10 @@ def assert_nothing_is_left(before: set[str], loader: DataLoader[Any]) -> None:
     """Soon: a thread that was sent away by a finaliser has to be given the time to go."""
     loader.close()
     until = time.monotonic() + 60
-    while (_threads() or descriptors() != before) and time.monotonic() < until:
+    while (loader_threads() or descriptors() != before) and time.monotonic() < until:
         gc.collect()
         time.sleep(0.001)
-    assert not _threads()
+    assert not loader_threads()
     assert descriptors() == before
 
 

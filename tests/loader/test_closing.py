@@ -239,7 +239,7 @@ class _Numbers:
 def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     """The processes of a run that is still under way are not kept when it ends."""
     from loaderx.engines.processes.crew import Crew
-    from tests.conftest import wait_until_no_worker_is_left, worker_processes
+    from workers import wait_until_no_worker_is_left, worker_processes
 
     dataset = chain(kind, lambda x: x)
     loader = DataLoader(dataset, engine=Processes(1, prefetch=1))

@@ -40,7 +40,7 @@ from loaderx.engines.processes.ship import Shipment, ShippingError
 from loaderx.loader.work import PlanWork
 from oracle import assert_same
 from plain import hold, jitter
-from tests.conftest import worker_processes
+from workers import worker_processes
 
 
 def pids():
