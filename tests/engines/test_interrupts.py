@@ -12,7 +12,9 @@ import functools
 import gc
 import os
 import signal
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -252,3 +254,48 @@ def test_signals_are_not_touched_in_other_threads():
     thread.start()
     thread.join(60)
     assert seen == [signal.default_int_handler]
+
+
+def test_ctrl_c_in_a_terminal_stops_the_script_and_nobody_else_speaks():
+    script = textwrap.dedent(
+        """
+        import loaderx as lx, time
+        def slow(x):
+            time.sleep(0.05)
+            return x
+        loader = lx.DataLoader(lx.Dataset.range(10**6).map(slow).batch(2), engine="processes")
+        try:
+            for batch in loader:
+                print("batch", flush=True)
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+        """
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout.readline() == "batch\n"
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert (child.returncode, err) == (0, "")
+
+
+def test_ctrl_c_ends_a_stream():
+    script = (
+        "import loaderx as lx, signal, os, threading\n"
+        "ds = lx.Dataset.range(100).repeat().filter(lambda x: x % 2 == 0).batch(2)\n"
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    for batch in lx.DataLoader(ds, engine='threads'): pass\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")

@@ -14,7 +14,7 @@ from loaderx import DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
 from loaderx.engines import Processes
 from loaderx.sources import Tokens
 from oracle import assert_same
-from tests.engines.processes.test_processes import own_pss, pids
+from workers import own_pss, pids
 
 ROWS = 40_000  # of one number: more than what is sent by value
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderx import DataLoader, Dataset, RecordError, StackError
+from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StackError
 from loaderx.memory import Pool
 from loaderx.stages.stacking import stack as fast_stack
 from loaderx.tree import LEAF, as_array, describe, flatten, map_leaves, same_structure
 from oracle import assert_same, stack
+from streams import everything
 
 
 class Point(NamedTuple):
@@ -303,3 +304,27 @@ def test_whole_columns_are_stacked_as_single_values_are(column):
 def test_the_record_with_a_number_that_does_not_fit_is_named():
     with pytest.raises(StackError, match=r'leaf "t", record 2: the Python integer 4294967296'):
         batch_of([{"t": [1, 2]}, {"t": [3, 4]}, {"t": [5, 2**32]}])
+
+
+def test_records_that_cannot_be_stacked_are_named():
+    dataset = Dataset.from_source([{"t": [1] * n} for n in (2, 2, 3, 3)]).filter(lambda r: True)
+    assert [b["t"].shape for b in dataset.batch(2)] == [(2, 2), (2, 3)]  # the batch decides
+    with pytest.raises(LoaderxError, match=r'leaf "t": row 2 of the batch has shape \(3,\)'):
+        list(dataset.batch(3))
+
+
+@pytest.mark.parametrize("makes_stream", [False, True])
+def test_a_stage_of_stacked_runs_that_cannot_be_stacked_is_named(makes_stream):
+    dataset = Dataset.from_source([np.zeros(n) for n in [2, 3] * 100])
+    if makes_stream:
+        with pytest.raises(StackError, match=r"filter\(len, batched=True\) .*: record 1 has shape"):
+            list(dataset.filter(len, batched=True).batch(4))
+        dataset = dataset.filter(everything)
+    with pytest.raises(StackError, match=r"map\(len, batched=True\) is given .*: record 1 has sh"):
+        list(dataset.map(len, batched=True).batch(4))
+
+
+def test_mixed_python_numbers_are_refused():
+    records = [{"x": 1}, {"x": 2.5}]
+    with pytest.raises(LoaderxError, match="record 0 has the int 1, record 1 the float 2.5"):
+        list(Dataset.from_source(records).batch(2))

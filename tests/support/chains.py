@@ -152,3 +152,8 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
             except LoaderxError:
                 return dataset
     raise AssertionError
+
+
+def ids(dataset: Any) -> list[int]:
+    """The ids of all records."""
+    return [int(e["x"]) for e in dataset]

@@ -148,3 +148,9 @@ def batched_streams(draw: Any, lanes: int | None = None) -> Dataset[Any]:
             case "repeat":
                 dataset = quietly(dataset.repeat, 2)
     return dataset
+
+
+def mixed(weights: list[int], size: int = 6, lanes: int = 3) -> Dataset[Any]:
+    one = arrays(60).shuffle(1).filter(odd).repeat()
+    other = arrays(60, 1000).filter(odd).repeat()
+    return Dataset.mix([one, other], weights).batch(size, lanes=lanes)
