@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import gc
-import itertools
-import json
-import subprocess
-import sys
-import threading
-from collections import deque
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -18,23 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import chains
 import loaderx as lx
+from devices import filtered, rows, table
 from loaderx import DataLoader, Dataset
 from loaderx.jax import spots
-from loaderx.jax.placement import Placement, enable_x64
-from loaderx.jax.prefetch import PlacedRun
+from loaderx.jax.placement import Placement
 from loaderx.memory import Pool, aligned
-from processes import environment
 
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
-
-
-def rows(*spec: Any, shape: tuple[int, ...] = (8,), names: tuple[str, ...] = ("data",)) -> Any:
-    mesh = Mesh(np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape), names)
-    return NamedSharding(mesh, PartitionSpec(*spec))
 
 
 def shardings() -> dict[str, Any]:
@@ -50,18 +37,10 @@ def shardings() -> dict[str, Any]:
     }
 
 
-def table(count: int = 80) -> Dataset[Any]:
-    x = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
-    return Dataset.from_arrays(x=x, label=np.arange(2 * count, dtype=np.int32).reshape(count, 2))
-
-
 def same(placed: Any, plain: Any) -> None:
     assert list(placed) == list(plain)
     for name, leaf in plain.items():
         assert np.asarray(placed[name]).tobytes() == leaf.tobytes(), name
-
-
-# What arrives ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads", "auto"])
@@ -174,9 +153,6 @@ def test_leaves_that_are_no_arrays():
     assert batch["mean"].dtype == jnp.float16
 
 
-# Held arrays never change ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ["inline", "threads"])
 @pytest.mark.parametrize("name", ["a device", "rows over eight", "rows and columns", "everywhere"])
 def test_held_arrays_never_change(name, engine, monkeypatch):
@@ -207,331 +183,12 @@ def test_held_arrays_never_change(name, engine, monkeypatch):
     assert np.isfinite(np.asarray(total)).all()
 
 
-# Ahead of use ------------------------------------------------------------------------------------
-
-
-class Counting:
-    """A source that knows how often it was read."""
-
-    thread_safe = True
-
-    def __init__(self) -> None:
-        self.read: list[int] = []
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> Any:
-        self.read.append(index)
-        if index == 25:
-            raise ValueError("no such record")
-        return np.full(2, index, np.float32)
-
-
-def stream(source: Any, **options: Any) -> Any:
-    dataset = Dataset.from_source(source).batch(1)
-    return iter(DataLoader(dataset, sharding=jax.devices()[0], engine="inline", **options))
-
-
-@pytest.mark.parametrize("depth", [0, 1, 2, 5])
-def test_batches_are_placed_ahead_and_do_not_count(depth):
-    source = Counting()
-    iterator = stream(source, device_prefetch=depth)
-    for step in range(12):
-        assert int(next(iterator)[0, 0]) == step
-        assert len(set(source.read)) == step + 1 + min(step, depth)
-        assert iterator.step == iterator.get_state()["step"] == step + 1
-    iterator.close()
-
-
-def test_a_failure_waits_for_its_step():
-    source = Counting()
-    iterator = stream(source, device_prefetch=3)
-    iterator.seek(20)
-    assert [int(next(iterator)[0, 0]) for _ in range(5)] == [20, 21, 22, 23, 24]
-    for _ in range(2):  # and it stays there
-        with pytest.raises(lx.RecordError, match="step 25: .* failed on record 25"):
-            next(iterator)
-        assert iterator.step == 25
-    iterator.seek(26)
-    assert int(next(iterator)[0, 0]) == 26
-    state = iterator.get_state()
-    other = stream(Counting())
-    other.set_state(state)
-    assert [int(batch[0, 0]) for batch in other] == list(range(27, 40))
-    with pytest.raises(StopIteration):
-        next(other)
-    other.close()
-    iterator.close()
-    iterator.close()
-    assert int(next(iterator)[0, 0]) == 27
-
-
-def test_what_is_ahead_does_not_wait_for_what_is_not_made_yet():
-    class Run:
-        """Gives numbers; waiting for one would be a failure."""
-
-        is_ready, given = True, 0
-
-        def ready(self) -> bool:
-            return self.is_ready
-
-        def next(self) -> Any:
-            assert self.is_ready
-            self.given += 1
-            return np.arange(self.given, self.given + 4, dtype=np.int32)
-
-        def close(self) -> None:
-            pass
-
-    run = Run()
-    placed = PlacedRun(run, Placement(jax.devices()[0]), 2)
-    assert [int(placed.next()[0]) for _ in range(3)] == [1, 2, 3]
-    assert run.given == 5  # two ahead
-    run.is_ready = False
-    assert [int(placed.next()[0]) for _ in range(2)] == [4, 5]
-    run.is_ready = True
-    assert [int(placed.next()[0]) for _ in range(3)] == [6, 7, 8]
-    assert run.given == 10
-
-
-def test_ctrl_c_while_loading_ahead_loses_nothing():
-    source = Counting()
-    iterator = stream(source)
-    for _ in range(3):
-        next(iterator)
-    plain, source.__class__ = source.__class__, _Interrupted
-    with pytest.raises(KeyboardInterrupt):
-        next(iterator)
-    source.__class__ = plain
-    assert int(next(iterator)[0, 0]) == 3
-
-
-class _Interrupted(Counting):
-    def __getitem__(self, index: int) -> Any:
-        raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("engine", ["inline", "threads"])
-@pytest.mark.parametrize("placed", [False, True])
-@pytest.mark.parametrize("kind", ["by index", "a stream"])
-def test_threads_share_an_iterator(kind, placed, engine):
-    """They begin and end at once, with the interpreter going from one to the other all the time."""
-    dataset = table(40)
-    if kind == "a stream":
-        dataset = dataset.filter(lambda record: True)
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(25):
-            sharding = jax.devices()[0] if placed else None
-            with DataLoader(dataset.batch(4), sharding=sharding, engine=engine) as loader:
-                assert shared(iter(loader), 3) == list(range(0, 80, 8))
-    finally:
-        sys.setswitchinterval(usual)
-
-
-def shared(iterator: Any, count: int) -> list[int]:
-    """What several threads get of one iterator."""
-    together, seen = threading.Barrier(count), []
-
-    def take() -> None:
-        together.wait()
-        for batch in iterator:
-            seen.append(int(batch["label"][0, 0]))
-
-    takers = [threading.Thread(target=take) for _ in range(count)]
-    for taker in takers:
-        taker.start()
-    for taker in takers:
-        taker.join()
-    return sorted(seen)
-
-
-def test_closing_while_another_thread_waits_ends_its_wait():
-    """Whatever is under way: the waiting thread gets an answer, and nothing hangs."""
-    entered, go_on = threading.Event(), threading.Event()
-
-    class Blocking(Counting):
-        def __getitem__(self, index: int) -> Any:
-            if index == 3:
-                entered.set()
-                go_on.wait(20)
-            return super().__getitem__(index)
-
-    iterator, outcome = stream(Blocking(), device_prefetch=0), []
-
-    def take() -> None:
-        try:
-            for _ in range(4):
-                next(iterator)
-        except (lx.LoaderxError, StopIteration) as error:
-            outcome.append(error)
-        else:
-            outcome.append(None)
-
-    taker = threading.Thread(target=take)
-    taker.start()
-    assert entered.wait(20)
-    iterator.close()
-    go_on.set()
-    taker.join(20)
-    assert not taker.is_alive()
-    assert len(outcome) == 1
-    iterator.close()
-
-
-def test_closing_just_before_a_batch_is_handed_out_is_no_quiet_end():
-    class Emptied(deque):  # a close comes between the last look and the taking
-        def popleft(self) -> Any:
-            run.close()
-            return super().popleft()
-
-    workshop = lx.engines.Inline().workshop(_Ones())
-    run = PlacedRun(workshop.open(range(4)), Placement(jax.devices()[0]), 2)
-    run._ahead = Emptied()
-    with pytest.raises(lx.LoaderxError, match="was closed while this batch was waited for"):
-        run.next()
-
-
-class _Ones:
-    def stream(self, steps: range, lend: Any) -> Any:
-        return iter([np.ones(2, np.float32) for _ in steps])
-
-
-def test_narrowing_travels_to_worker_processes_without_jax():
-    import cloudpickle
-
-    class Recording:
-        def workshop(self, work: Any) -> Any:
-            self.work = work
-            return lx.engines.Inline().workshop(work)
-
-    engine = Recording()
-    iter(DataLoader(Dataset.range(8).batch(4), sharding=jax.devices()[0], engine=engine))
-    code = (
-        "import sys, cloudpickle; from loaderx.memory import Pool\n"
-        "work = cloudpickle.loads(sys.stdin.buffer.read())\n"
-        "batch = work(1, Pool().lend).value\n"
-        "print(batch.dtype, batch.tolist(), 'jax' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=cloudpickle.dumps(engine.work),
-        capture_output=True, timeout=60, check=True, env=environment(),
-    )  # fmt: skip
-    assert done.stdout.decode().split() == ["int32", "[4,", "5,", "6,", "7]", "False"]
-
-
-def test_a_dropped_iterator_leaves_nothing():
-    iterator = iter(DataLoader(table().batch(8).repeat(), sharding=rows("data"), engine="threads"))
-    for _ in range(5):
-        next(iterator)
-    del iterator
-    gc.collect()  # the fixture looks for threads
-
-
-def test_stats_count_what_was_handed_out():
-    with DataLoader(table().batch(16), sharding=rows("data")) as loader:
-        iterator = iter(loader)
-        next(iterator), next(iterator)
-        stats = loader.stats()
-    assert (stats.batches, stats.records) == (2, 32)
-    assert stats.bytes == 2 * 16 * (16 + 8)
-
-
-# Numbers -----------------------------------------------------------------------------------------
-
-
-def test_wide_numbers_become_what_jax_holds():
-    wide = {"i": np.int64, "u": np.uint64, "f": np.float64, "c": np.complex128, "b": np.int8}
-    dataset = Dataset.from_arrays({k: np.arange(8).astype(t) for k, t in wide.items()}).batch(4)
-    with DataLoader(dataset, sharding=jax.devices()[0]) as loader:
-        batch = next(iter(loader))
-    assert {name: str(leaf.dtype) for name, leaf in batch.items()} == {
-        "i": "int32", "u": "uint32", "f": "float32", "c": "complex64", "b": "int8",
-    }  # fmt: skip
-    with enable_x64(True), DataLoader(dataset, sharding=jax.devices()[0]) as loader:
-        batch = next(iter(loader))
-        assert {name: leaf.dtype for name, leaf in batch.items()} == wide
-
-
-def test_what_counts_is_the_setting_when_the_loader_was_made():
-    dataset = Dataset.from_arrays(x=np.arange(32) + 2**40).batch(4)
-    with enable_x64(True):
-        wide = iter(DataLoader(dataset, sharding=rows("data", shape=(4,))))
-        next(wide)
-    for step in range(1, 4):  # not so in the caller's thread any more
-        batch = next(wide)["x"]
-        assert batch.dtype == batch.addressable_data(0).dtype == np.asarray(batch).dtype == np.int64
-        assert np.asarray(batch).tolist() == [2**40 + 4 * step + n for n in range(4)]
-    narrow = iter(DataLoader(dataset.map(lambda b: b["x"] - 2**40), sharding=jax.devices()[0]))
-    with enable_x64(True):
-        assert [next(narrow).dtype for _ in range(3)] == [np.int32] * 3
-
-
 def test_placing_is_no_implicit_transfer():
     shifted = np.empty(80 * 16 + 1, np.uint8)[1:].view(np.float32).reshape(80, 4)  # not aligned
     batches = Dataset.from_arrays(x=shifted).batch(16).map(lambda batch: {"x": shifted[:16]})
     for sharding in (jax.devices()[1], rows("data")):
         with DataLoader(batches, sharding=sharding) as loader, jax.transfer_guard("disallow"):
             assert len(list(loader)) == 5
-
-
-class Tensor:
-    """An array of another library."""
-
-    dtype = "its own"
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.array
-
-
-def keys(batch: Any) -> Any:
-    return jax.random.split(jax.random.key(0), 2)
-
-
-@pytest.mark.parametrize("engine", ["inline", "threads"])
-def test_an_integer_that_does_not_fit_is_an_error(engine):
-    dataset = Dataset.from_arrays(id=np.array([1, 2, 2**40, 3])).batch(2)
-    with DataLoader(dataset, sharding=jax.devices()[0], engine=engine) as loader:
-        iterator = iter(loader)
-        assert next(iterator)["id"].tolist() == [1, 2]
-        with pytest.raises(lx.StackError) as caught:
-            next(iterator)
-    assert str(caught.value) == (
-        "leaf 'id' holds 1099511627776, which does not fit into int32, and JAX makes int64 to "
-        "int32 unless jax_enable_x64 is set. Set it, or change the numbers in .map(), or leave "
-        "them on the host (None in place of a sharding)."
-    )
-    largest = dataset.map(lambda batch: {"id": batch["id"].max()})  # a number, no array
-    with DataLoader(largest, sharding=jax.devices()[0], engine=engine) as loader:
-        iterator = iter(loader)
-        assert next(iterator)["id"].item() == 2
-        with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does not"):
-            next(iterator)
-    for hold in (list, Tensor):  # leaves that become arrays when they are placed
-        held = dataset.map(lambda batch, hold=hold: {"id": hold(batch["id"]), "key": keys(batch)})
-        with DataLoader(held, sharding=jax.devices()[0], engine=engine) as loader:
-            iterator = iter(loader)
-            assert next(iterator)["id"].tolist() == [1, 2]
-            with pytest.raises(lx.StackError, match="leaf 'id' holds 1099511627776, which does"):
-                next(iterator)
-    both = Dataset.zip({"a": dataset, "b": dataset.map(lambda batch: batch["id"] % 7)})
-    where = {"a": None, "b": jax.devices()[0]}
-    with DataLoader(both, sharding=where, engine=engine) as loader:
-        assert [batch["a"]["id"].tolist() for batch in loader] == [[1, 2], [2**40, 3]]
-
-
-def test_no_warning_about_numbers(recwarn):
-    with DataLoader(Dataset.range(64).batch(8), sharding=rows("data")) as loader:
-        list(loader)
-    assert not recwarn.list
-
-
-# One compilation ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sharding", [None, "rows"])
@@ -555,9 +212,6 @@ def test_padded_batches_compile_once(sharding):
     assert float(total) == 3 * np.arange(400.0).sum()
 
 
-# Randomness on the device ------------------------------------------------------------------------
-
-
 def test_keys_draw_the_same_wherever_they_are():
     dataset = table(64).shuffle(seed=4).random_keys().batch(16).repeat(2)
 
@@ -573,9 +227,6 @@ def test_keys_draw_the_same_wherever_they_are():
     assert np.array_equal(streams[0], streams[1])
     assert np.array_equal(streams[0], streams[2])
     assert len(np.unique(streams[0])) == 128  # no two records, and no two epochs, draw the same
-
-
-# Mistakes ----------------------------------------------------------------------------------------
 
 
 def complaint(kind: type[Exception], dataset: Any, sharding: Any = None, **options: Any) -> str:
@@ -681,90 +332,6 @@ def test_shard_of():
         lx.jax.shard_of(None, 16)
     with pytest.raises(lx.ArgumentTypeError, match="must be a jax Device or Sharding"):
         lx.jax.shard_of([jax.devices()[0]], 16)
-
-
-# Without jax -------------------------------------------------------------------------------------
-
-WITHOUT_JAX = """
-import sys
-sys.modules["jax"] = None
-import numpy as np, loaderx as lx
-dataset = lx.Dataset.from_arrays(x=np.arange(10)).shuffle(seed=0).random_keys().batch(5)
-with lx.DataLoader(dataset, engine="threads") as loader:
-    iterator = iter(loader)
-    next(iterator)
-    iterator.set_state(lx.merge_states([iterator.get_state()]))
-    next(iterator)
-for attempt in (lambda: lx.DataLoader(dataset, sharding="gpu"), lambda: lx.jax):
-    try:
-        attempt()
-    except lx.MissingPackageError as error:
-        assert isinstance(error, ImportError)
-        print(error)
-"""
-
-
-def test_without_jax_the_rest_works_and_the_extra_is_named():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_JAX],
-        capture_output=True, text=True, timeout=60, check=False, env=environment(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2
-    for line in lines:
-        assert line.startswith("placing batches on devices needs jax, which cannot be imported")
-        assert line.endswith("Write: pip install jax")
-
-
-def test_jax_is_imported_late():
-    code = (
-        "import sys, loaderx as lx\n"
-        "lx.DataLoader(lx.Dataset.range(4).batch(2))\n"
-        "assert 'jax' not in sys.modules and 'loaderx.jax' not in sys.modules\n"
-        "assert lx.jax.shard_of is not None and 'jax' in sys.modules\n"
-        "assert not hasattr(lx, 'jaxx')"
-    )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True, env=environment())
-
-
-def filtered():
-    dataset = Dataset.range(4000).map(lambda x: {"x": x, "wide": x * 1.5})
-    return dataset.filter(lambda r: r["x"] % 3 != 0).repeat().batch(8, lanes=2)
-
-
-def test_a_stream_far_ahead_knows_its_position():
-    with DataLoader(filtered(), sharding=jax.devices()[0], device_prefetch=300) as loader:
-        iterator = iter(loader)
-        for _ in range(600):
-            next(iterator)
-        state, expected = iterator.get_state(), next(iterator)["x"].tolist()
-    plain = iter(DataLoader(filtered()))
-    plain.set_state(state)
-    assert next(plain)["x"].tolist() == expected
-
-
-def test_batches_of_a_stream_are_placed_and_its_state_is_what_was_handed_out():
-    expected = [batch["x"].tolist() for batch in itertools.islice(filtered(), 40)]
-    sharding = NamedSharding(Mesh(jax.devices(), "data"), PartitionSpec("data"))
-    with DataLoader(filtered(), sharding=sharding) as loader:
-        iterator = iter(loader)
-        for step in range(20):
-            batch = next(iterator)
-            assert isinstance(batch["x"], jax.Array)
-            assert batch["x"].sharding == sharding
-            assert (batch["x"].dtype, batch["wide"].dtype) == (jnp.int32, jnp.float32)
-            assert batch["x"].tolist() == expected[step]
-        state = json.loads(json.dumps(iterator.get_state()))
-        next(iterator)
-        iterator.set_state(state)
-        assert [next(iterator)["x"].tolist() for _ in range(20)] == expected[20:]
-    plain = iter(DataLoader(filtered()))
-    plain.set_state(state)
-    assert next(plain)["x"].tolist() == expected[20]
-
-
-# Copies ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [lambda: table().batch(16), filtered], ids=["chain", "stream"])
