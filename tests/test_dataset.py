@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from chains import arrays, ids
+from inside import node_of
 from loaderx import (
     ArgumentError,
     ArgumentTypeError,
@@ -220,7 +221,7 @@ def test_a_dataset_is_frozen_and_building_it_runs_nothing():
         dataset.x = 1
     assert len(dataset.take(3)) == 3
     with pytest.raises(AttributeError):
-        dataset._node.epochs = 3
+        node_of(dataset).epochs = 3
 
 
 def test_element_spec_of_a_mapped_chain_reads_one_element():

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from chains import arrays
+from inside import node_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Auto, Threads, auto, price, threads, trials
 from loaderx.engines.base import Noted, Timing
 from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 from loaderx.loader.stream import StreamSetup
-from loaderx.loader.work import PlanWork
 from plain import grow
 from timed import TimedWorkshop
 
@@ -154,7 +154,7 @@ def test_threads_that_win_early_do_not_keep_processes_out(monkeypatch, steps):
 
 
 def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(monkeypatch):
-    stream = StreamSetup(Dataset.range(8).filter(bool).batch(2)._node, (0, 1))
+    stream = StreamSetup(node_of(Dataset.range(8).filter(bool).batch(2)), (0, 1))
     workshop = holds_the_gil(takes_s=0.3)
     workshop.noun = stream.work.noun
     run_for(workshop, 60, monkeypatch)
@@ -214,7 +214,7 @@ def test_a_gather_is_not_tried_in_processes(monkeypatch):
 
 def test_which_work_only_gathers():
     def only_gathers(dataset):
-        return PlanWork(dataset._node, (0, 1)).only_gathers
+        return work_of(dataset).only_gathers
 
     assert only_gathers(arrays(10).shuffle(0).batch(2).repeat())
     assert only_gathers(Dataset.mix([arrays(10), arrays(4)], weights=[1, 2]).batch(2))
@@ -264,7 +264,7 @@ def test_a_heavy_package_makes_workers_dear():
             return {"x": self.frame["x"][i]}
 
     def start_s(dataset):
-        return price.estimate(PlanWork(dataset.batch(2)._node, (0, 1))).start_s
+        return price.estimate(work_of(dataset.batch(2))).start_s
 
     bare = start_s(arrays(4))
     assert bare <= start_s(arrays(4).map(light)) < bare + 0.1
@@ -277,14 +277,14 @@ def test_data_in_memory_makes_them_dear_and_files_do_not(tmp_path):
     np.save(tmp_path / "x.npy", x)
 
     def ship_s(dataset):
-        return price.estimate(PlanWork(dataset.batch(2)._node, (0, 1))).ship_s
+        return price.estimate(work_of(dataset.batch(2))).ship_s
 
     assert ship_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
     assert ship_s(Dataset.from_file(tmp_path / "x.npy")) < 1e-5
 
 
 def test_a_worker_says_what_it_took_to_start():
-    workshop = auto.AutoWorkshop(PlanWork(arrays(4).batch(2)._node, (0, 1)), 2, None)
+    workshop = auto.AutoWorkshop(work_of(arrays(4).batch(2)), 2, None)
     workers = workshop.processes(2)
     until = time.monotonic() + 60
     while not workers.prepare(1) and time.monotonic() < until:
@@ -415,7 +415,7 @@ def test_who_has_said_it_is_not_asked(engine, is_safe):
 
 def measured(dataset, made_s, asked):
     """A search that has measured so long a batch, and is about to decide."""
-    workshop = Auto(2 if asked else None).workshop(PlanWork(dataset._node, (0, 1)))
+    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
     chooser = trials.Chooser(workshop, range(100))
     chooser._made_s = chooser._period_s = made_s
     return chooser
@@ -451,7 +451,7 @@ def test_num_workers_that_an_unknown_source_makes_useless(
 ):
     """Where there are no worker processes, threads are all that could help."""
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
-    workshop = Auto(2 if asked else None).workshop(PlanWork(dataset._node, (0, 1)))
+    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
     workshop.no_processes = "they need a POSIX system"
     clock, made = [0.0], workshop.work
 
@@ -494,7 +494,7 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
 
     clock = [0.0]
     dataset = Dataset.from_source(Locked()).batch(2).repeat()
-    workshop = Auto(2 if asked else None).workshop(PlanWork(dataset._node, (0, 1)))
+    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
     made = workshop.work.__call__
 
     class Slow:
@@ -585,7 +585,7 @@ class Refusing:
 
 
 def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
-    workshop = Auto(2).workshop(PlanWork(arrays(8).map(Refusing()).batch(2)._node, (0, 1)))
+    workshop = Auto(2).workshop(work_of(arrays(8).map(Refusing()).batch(2)))
     chooser = trials.Chooser(workshop, range(4))
     until = time.monotonic() + 60
     while chooser._prepare(workshop.processes(1), 1) is not None and time.monotonic() < until:

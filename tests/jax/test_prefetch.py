@@ -7,7 +7,6 @@ import itertools
 import json
 import sys
 import threading
-from collections import deque
 from typing import Any
 
 import jax
@@ -197,21 +196,23 @@ def test_closing_while_another_thread_waits_ends_its_wait():
 
 
 def test_closing_just_before_a_batch_is_handed_out_is_no_quiet_end():
-    class Emptied(deque):  # a close comes between the last look and the taking
-        def popleft(self) -> Any:
-            run.close()
-            return super().popleft()
+    class Run:
+        """Is closed between the last look and the taking."""
 
-    workshop = lx.engines.Inline().workshop(_Ones())
-    run = PlacedRun(workshop.open(range(4)), Placement(jax.devices()[0]), 2)
-    run._ahead = Emptied()
+        def next(self) -> Any:
+            return np.ones(2, np.float32)
+
+        def ready(self) -> bool:
+            placed.close()
+            return False
+
+        def close(self) -> None:
+            pass
+
+    placed = PlacedRun(Run(), Placement(jax.devices()[0]), 2)
+    placed.next()
     with pytest.raises(lx.LoaderxError, match="was closed while this batch was waited for"):
-        run.next()
-
-
-class _Ones:
-    def stream(self, steps: range, lend: Any) -> Any:
-        return iter([np.ones(2, np.float32) for _ in steps])
+        placed.next()
 
 
 def test_a_dropped_iterator_leaves_nothing():

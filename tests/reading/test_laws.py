@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, batches, chains
+from inside import node_of
 from loaderx import DataLoader, Dataset
 from loaderx.chain.marks import without_outer_repeat
-from oracle import _route, assert_same, elements, same
+from oracle import assert_same, elements, route, same
 from plain import grow, jitter
 
 # Generated chains repeat parts of shuffled datasets: what users are warned of is drawn here.
@@ -45,10 +46,10 @@ def test_epoch_0_of_a_repeat_is_the_chain(dataset, epochs):
 @settings(max_examples=60)
 @given(chains(depth=0), chains(depth=0), st.integers(1, 4), st.integers(1, 4))
 def test_a_component_of_a_mix_is_its_own_stream(one, other, a, b):
-    if one._node.batched != other._node.batched or "mask" in one[0] or "mask" in other[0]:
+    if node_of(one).batched != node_of(other).batched or "mask" in one[0] or "mask" in other[0]:
         one, other = arrays(9).shuffle(3).random_map(jitter), arrays(7, 1000)
     mix = Dataset.mix([one, other], [a, b])
-    taken = [mix._node.schedule.component[p % (a + b) % len(mix._node.schedule.component)]
+    taken = [node_of(mix).schedule.component[p % (a + b) % len(node_of(mix).schedule.component)]
              for p in range(len(mix))]  # fmt: skip
     stream = list(mix)
     for component, dataset in enumerate((one, other)):
@@ -60,13 +61,15 @@ def test_a_component_of_a_mix_is_its_own_stream(one, other, a, b):
 @given(chains(depth=0), chains(depth=0), chains(depth=0), st.data())
 def test_a_mix_of_all_gives_every_element_once_and_each_dataset_in_its_order(a, b, c, data):
     parts = [a, b, c]
-    if len({part._node.batched for part in parts}) > 1 or any("mask" in part[0] for part in parts):
+    if len({node_of(part).batched for part in parts}) > 1 or any(
+        "mask" in part[0] for part in parts
+    ):
         parts = [arrays(9).shuffle(3), arrays(7, 1000).random_map(jitter), arrays(2, 2000)]
     weights = [data.draw(st.integers(1, 5)) for _ in parts]
     mix = Dataset.mix(parts, weights, stop="all_exhausted")
     assert len(mix) == sum(map(len, parts))
     stream = list(mix)
-    routes = [_route(mix._node, 0, p)[0] for p in range(len(mix))]
+    routes = [route(node_of(mix), 0, p)[0] for p in range(len(mix))]
     for component, dataset in enumerate(parts):
         assert_same([element for element, c in zip(stream, routes) if c == component], dataset)
     shorter = Dataset.mix(parts, weights)
@@ -76,7 +79,7 @@ def test_a_mix_of_all_gives_every_element_once_and_each_dataset_in_its_order(a, 
 @settings(max_examples=60)
 @given(chains(depth=0), chains(depth=0))
 def test_concatenate_is_one_after_the_other(one, other):
-    if one._node.batched != other._node.batched or "mask" in one[0] or "mask" in other[0]:
+    if node_of(one).batched != node_of(other).batched or "mask" in one[0] or "mask" in other[0]:
         one, other = arrays(9).shuffle(3), arrays(7, 1000).random_map(jitter)
     assert_same(Dataset.concatenate([one, other]), [*one, *other])
 
@@ -96,7 +99,7 @@ def test_a_shuffle_permutes_rows_draws_included(dataset, seed):
 @settings(max_examples=60)
 @given(chains(depth=1), st.integers(1, 9), st.integers(1, 9))
 def test_unbatch_then_batch_cuts_anew(dataset, first, second):
-    if dataset._node.batched:
+    if node_of(dataset).batched:
         return
     once = dataset.batch(first).map(grow).random_map(jitter).unbatch().batch(second)
     assert_same(once.unbatch(), dataset.map(grow).random_map(jitter, batched=True))
@@ -106,8 +109,8 @@ def test_unbatch_then_batch_cuts_anew(dataset, first, second):
 @given(batched_chains())
 def test_epochs_make_up_a_repeat(dataset):
     loader = DataLoader(dataset, engine="inline")
-    one = without_outer_repeat(dataset._node)
-    if one is dataset._node:
+    one = without_outer_repeat(node_of(dataset))
+    if one is node_of(dataset):
         assert_same([*loader.epoch(0), *loader.epoch(1)], dataset.repeat(2))
     else:  # it has epochs already
         epochs = -(-len(dataset) // one.length)
@@ -118,7 +121,7 @@ def test_epochs_make_up_a_repeat(dataset):
 @settings(max_examples=60)
 @given(chains(depth=1), st.sampled_from([None, 1, 4]))
 def test_no_two_rows_share_a_draw(dataset, seed):
-    if dataset._node.batched:
+    if node_of(dataset).batched:
         return
     draws = [int(e["draw"]) for e in dataset.random_map(_with_draw, seed=seed)]
     assert len(set(draws)) == len(draws)
@@ -139,7 +142,7 @@ def test_inserting_a_map_moves_nobodys_randomness(dataset, seed):
 @settings(max_examples=60)
 @given(chains(depth=1), st.data())
 def test_batches_do_not_change_what_is_in_them(dataset, data):
-    if dataset._node.batched:
+    if node_of(dataset).batched:
         return
     batched = data.draw(batches(dataset))
     rows = list(batched.unbatch())

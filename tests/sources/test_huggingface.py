@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inside import source_of
 from loaderx import Dataset, StackError
 from oracle import assert_same, stack
 
@@ -92,7 +93,7 @@ def same(one, other):
 def test_slices_give_what_indices_give(sets, name, runs):
     data = sets[name]
     indices = [i for start, count in runs for i in range(start, min(start + count, len(data)))]
-    found = Dataset.from_source(data)._node.source.records(np.array(indices))
+    found = source_of(Dataset.from_source(data)).records(np.array(indices))
     expected = data.__getitems__(indices)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):

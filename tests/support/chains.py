@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from inside import node_of
 from loaderx import Dataset, LoaderxError, LoaderxWarning
 from plain import drop_extras, first_of_two, grow, jitter, tag
 
@@ -52,7 +53,7 @@ def chains(draw: Any, depth: int = 2, most: int = 6) -> Dataset[Any]:
 @st.composite
 def batched_chains(draw: Any) -> Dataset[Any]:
     dataset = draw(chains())
-    if not dataset._node.batched:
+    if not node_of(dataset).batched:
         dataset = draw(batches(dataset))
     return dataset
 
@@ -60,7 +61,7 @@ def batched_chains(draw: Any) -> Dataset[Any]:
 @st.composite
 def joins(draw: Any, depth: int) -> Dataset[Any]:
     parts = [draw(chains(depth, 3)) for _ in range(draw(st.integers(1, 3)))]
-    parts = [part.unbatch() if part._node.batched else part for part in map(_plain, parts)]
+    parts = [part.unbatch() if node_of(part).batched else part for part in map(_plain, parts)]
     parts = [part.map(drop_extras) for part in parts]
     kind = draw(st.sampled_from(["concatenate", "mix", "zip"]))
     if kind == "concatenate":
@@ -79,7 +80,7 @@ def joins(draw: Any, depth: int) -> Dataset[Any]:
 
 def _plain(dataset: Dataset[Any]) -> Dataset[Any]:
     """Batches that cannot be unbatched are left out: their first record stands for them."""
-    if not dataset._node.batched:
+    if not node_of(dataset).batched:
         return dataset
     try:
         dataset.unbatch()
@@ -102,7 +103,7 @@ def batches(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
 
 @st.composite
 def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
-    n, batched = len(dataset), dataset._node.batched
+    n, batched = len(dataset), node_of(dataset).batched
     seed = draw(st.sampled_from([None, 0, 7]))
     kinds = [
         "map",

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from inside import node_of
 from loaderx import DataLoader, Dataset, LoaderxError, merge_states
 
 AHEAD = 5  # batches that are read after a state
@@ -85,7 +86,7 @@ class Subject:
         most: int | None = None,
         varied: bool = False,
     ) -> None:
-        self.dataset, self.node = dataset, dataset._node
+        self.dataset, self.node = dataset, node_of(dataset)
         self.loader = DataLoader(dataset, engine="inline")
         self.is_stream = self.node.is_stream
         self.lanes = getattr(self.node, "lanes", 1)

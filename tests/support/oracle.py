@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from inside import node_of
 from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.marks import default_seed
@@ -36,9 +37,9 @@ Row = tuple[Any, int]  # a record, and its key
 
 def elements(dataset: Any) -> list[Any]:
     """All elements of a finite dataset."""
-    node = dataset._node
+    node = node_of(dataset)
     seed = default_seed(node, 0)
-    make = _batch if node.batched else _record
+    make = _batch if node.batched else record_at
     return [make(node, 0, p, seed)[0] for p in range(node.length)]
 
 
@@ -49,39 +50,39 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             return epoch, p
         case chain.Repeated():
             rounds, inside = divmod(p, node.input.length)
-            return _child(epoch, rounds, node.repeats), inside
+            return child_epoch(epoch, rounds, node.repeats), inside
         case chain.Shuffled():
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
-            return epoch, _permuted(p, node.length, fold_int(epoch, stage, ORDER))
+            return epoch, permuted(p, node.length, fold_int(epoch, stage, ORDER))
         case chain.WindowShuffled():
             window, inside = divmod(p, node.window)
             first = window * node.window
             rest = node.window if node.length is None else min(node.window, node.length - first)
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
-            return epoch, first + _permuted(inside, rest, key)
+            return epoch, first + permuted(inside, rest, key)
         case chain.Part():
             if node.seed is None:
                 return epoch, node.start + p
             stage = fold_int(node.seed, 0, PART)
-            return epoch, _permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
+            return epoch, permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
         case chain.Sliced():
             return epoch, node.start + p * node.step
         case chain.Picked():
             seen = int((node.table[:p] == node.table[p]).sum())
-            return _child(epoch, seen, node.repeats), int(node.table[p])
+            return child_epoch(epoch, seen, node.repeats), int(node.table[p])
     return None
 
 
-def _child(epoch: int, rounds: int, ordinal: int) -> int:
+def child_epoch(epoch: int, rounds: int, ordinal: int) -> int:
     return epoch if rounds == 0 else fold_int(epoch, rounds, EPOCH + (ordinal << 8))
 
 
-def _permuted(p: int, length: int, key: int) -> int:
+def permuted(p: int, length: int, key: int) -> int:
     return int(permute(np.array([p]), length, np.array([key], np.uint64))[0])
 
 
-def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
+def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     """Component, epoch and position for concatenate and mix."""
     if isinstance(node, chain.Concatenated):
         for number, part in enumerate(node.components):
@@ -99,7 +100,7 @@ def _route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     inside = counts[component]
     if node.stop == "repeat" and node.components[component].length is not None:
         rounds, inside = divmod(inside, node.components[component].length)
-        epoch = _child(epoch, rounds, node.repeats)
+        epoch = child_epoch(epoch, rounds, node.repeats)
     return component, epoch, inside
 
 
@@ -125,39 +126,39 @@ def _keyed(node: chain.Transformed, key: int, seed: int) -> int:
     return fold_int(key, fold_int(node.seed(seed), node.random_stages, STAGE), STAGE)
 
 
-def _record(node: Node, epoch: int, p: int, seed: int) -> Row:
+def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
     moved = _move(node, epoch, p, seed)
     if moved is not None:
-        return _record(node.input, *moved, seed)
+        return record_at(node.input, *moved, seed)
     match node:
         case chain.FromSource():
             value = node.source.records(np.array([p]))[0]
             return value, fold_int(epoch, p, ROW)
         case chain.Guarded():
-            return _record(node.input, epoch, p, seed)
+            return record_at(node.input, epoch, p, seed)
         case chain.Transformed():
-            value, key = _record(node.input, epoch, p, seed)
-            return _transformed(node, value, key, p, seed), key
+            value, key = record_at(node.input, epoch, p, seed)
+            return transformed(node, value, key, p, seed), key
         case chain.Unbatched():
             return _unbatched(node.input, epoch, p, seed)
         case chain.Zipped():
-            rows = [_record(part, epoch, p, default_seed(part, seed)) for part in node.components]
+            rows = [record_at(part, epoch, p, default_seed(part, seed)) for part in node.components]
             key = rows[0][1]
             for _, other in rows[1:]:
                 key = fold_int(key, other, BRANCH)
             return node.structure.build([value for value, _ in rows]), key
         case chain.Concatenated() | chain.Mixed():
-            component, inner, inside = _route(node, epoch, p)
+            component, inner, inside = route(node, epoch, p)
             part = node.components[component]
-            value, key = _record(part, inner, inside, default_seed(part, seed))
+            value, key = record_at(part, inner, inside, default_seed(part, seed))
             return value, fold_int(key, component, BRANCH)
     raise AssertionError(type(node))
 
 
-def _transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
+def transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
     transform = node.transform
     if node.stacked:
-        batch, _ = _on_batch(node, stack([value]), [key], p, seed)
+        batch, _ = on_batch(node, stack([value]), [key], p, seed)
         return map_leaves(lambda leaf: leaf[0], batch)
     drawn = np.array([_keyed(node, key, seed)], np.uint64) if node.is_random else None
     match transform:
@@ -172,7 +173,7 @@ def _transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: in
     raise AssertionError(type(transform))
 
 
-def _on_batch(node: Any, batch: Any, keys: list[int], p: int, seed: int) -> tuple[Any, list[int]]:
+def on_batch(node: Any, batch: Any, keys: list[int], p: int, seed: int) -> tuple[Any, list[int]]:
     transform = node.transform
     match transform:
         case Map():
@@ -194,7 +195,7 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
             return _batch(node.input, epoch, k, seed)
         case chain.Transformed():
             batch, keys = _batch(node.input, epoch, k, seed)
-            return _on_batch(node, batch, keys, k, seed)
+            return on_batch(node, batch, keys, k, seed)
         case chain.Batched():
             return _cut(node, epoch, k, seed)
         case chain.Zipped():
@@ -204,7 +205,7 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
                 keys = [fold_int(a, b, BRANCH) for a, b in zip(keys, others)]
             return node.structure.build([batch for batch, _ in parts]), keys
         case chain.Concatenated() | chain.Mixed():
-            component, inner, inside = _route(node, epoch, k)
+            component, inner, inside = route(node, epoch, k)
             part = node.components[component]
             batch, keys = _batch(part, inner, inside, default_seed(part, seed))
             return batch, [fold_int(key, component, BRANCH) for key in keys]
@@ -215,7 +216,7 @@ def _cut(node: chain.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[
     total = node.input.length
     wanted = range(k * node.size, (k + 1) * node.size)
     real = [p for p in wanted if total is None or p < total]
-    rows = [_record(node.input, epoch, p, seed) for p in real]
+    rows = [record_at(node.input, epoch, p, seed) for p in real]
     keys = [key for _, key in rows]
     batch = stack([value for value, _ in rows])
     if node.pad_remainder:
@@ -225,7 +226,7 @@ def _cut(node: chain.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[
             batch,
         )
         batch = {**batch, node.mask_key: np.arange(node.size) < len(real)}
-        keys += [_record(node.input, epoch, total - 1, seed)[1]] * missing
+        keys += [record_at(node.input, epoch, total - 1, seed)[1]] * missing
     return batch, keys
 
 

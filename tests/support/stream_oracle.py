@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import oracle
+from inside import node_of
 from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
@@ -26,7 +27,7 @@ Placed = tuple[int, Any, int]  # with its place in the unit before it
 
 def elements(dataset: Any) -> Iterator[Any]:
     """The elements of a stream, one after the other."""
-    node = dataset._node
+    node = node_of(dataset)
     seed = default_seed(node, 0)
     if node.batched:
         for batch, _ in _batches(node, 0, seed):
@@ -42,13 +43,13 @@ def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]
             yield from _cut(node, epoch, seed)
         case chain.Repeated():
             for q in itertools.count() if node.epochs is None else range(node.epochs):
-                yield from _batches(node.input, oracle._child(epoch, q, node.repeats), seed)
+                yield from _batches(node.input, oracle.child_epoch(epoch, q, node.repeats), seed)
         case chain.Sliced():
             stop = None if node.count is None else node.start + node.count
             yield from itertools.islice(_batches(node.input, epoch, seed), node.start, stop)
         case chain.Transformed():
             for number, (batch, keys) in enumerate(_batches(node.input, epoch, seed)):
-                yield oracle._on_batch(node, batch, keys, number, seed)
+                yield oracle.on_batch(node, batch, keys, number, seed)
         case _:
             yield from _batches(node.inputs[0], epoch, seed)
 
@@ -99,7 +100,7 @@ def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
             return
         node = repeats[number]
         for q in itertools.count() if node.epochs is None else range(node.epochs):
-            yield from nested(number + 1, oracle._child(key, q, node.repeats))
+            yield from nested(number + 1, oracle.child_epoch(key, q, node.repeats))
 
     for key in nested(0, epoch):
         yield key, key
@@ -119,7 +120,7 @@ def _one_pass(
                 return
             stop = first + size if node.length is None else min(first + size, node.length)
             rows: list[Placed] = [
-                (p - first, *oracle._record(node, epoch, p, seed)) for p in range(first, stop)
+                (p - first, *oracle.record_at(node, epoch, p, seed)) for p in range(first, stop)
             ]
             yield from _through(above, rows, epoch, first, seed)
         return
@@ -149,7 +150,7 @@ def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterat
 def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
     def component(number: int, q: int) -> Iterator[Row]:
         part = node.components[number]
-        key = oracle._child(epoch, q, node.repeats) if node.stop == "repeat" else epoch
+        key = oracle.child_epoch(epoch, q, node.repeats) if node.stop == "repeat" else epoch
         return _lane(part, key, lane, lanes, default_seed(part, seed))
 
     rounds = [0] * len(node.components)
@@ -189,7 +190,7 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
     match node:
         case chain.Transformed():
             for place, value, key in rows:
-                yield place, oracle._transformed(node, value, key, 0, seed), key
+                yield place, oracle.transformed(node, value, key, 0, seed), key
         case chain.Filtered():
             for place, value, key in rows:
                 argument = oracle.stack([value]) if node.stacked else value
@@ -204,7 +205,7 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):
-                    moved = group[oracle._permuted(i, len(group), key)]
+                    moved = group[oracle.permuted(i, len(group), key)]
                     yield place, moved[1], moved[2]
         case chain.PackedRecords():
             for _, group in _windows(rows, node.options.window, first):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import sys
 import threading
+import urllib.parse
 
 import pytest
 
@@ -99,10 +99,10 @@ def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():
 
 
 def test_a_cached_function_of_a_module_is_imported_there():
-    shared = fnmatch._compile_pattern
+    shared = urllib.parse.urlsplit
 
     def same(x):
-        return shared is sys.modules["fnmatch"]._compile_pattern
+        return shared is sys.modules["urllib.parse"].urlsplit
 
     assert hasattr(shared, "cache_info")
     with DataLoader(Dataset.range(2).map(same).batch(2), engine=Processes(1)) as loader:
