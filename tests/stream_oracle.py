@@ -16,7 +16,7 @@ import oracle
 from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
 from loaderx.tree import map_leaves
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, batches, chains
 from loaderx import DataLoader, Dataset
-from loaderx.chain.marks import without_outer_repeat
+from loaderx.chain.fingerprint import without_outer_repeat
 from oracle import _route, assert_same, elements, same
 from plain import grow, jitter
 

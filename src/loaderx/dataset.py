@@ -24,8 +24,8 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.fingerprint import default_seed
 from loaderx.chain.leaks import warn_of_changing_parts
-from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,

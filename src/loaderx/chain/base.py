@@ -2,7 +2,7 @@
 
 A node knows what can be known without reading a record: its length (None: endless), whether its
 elements are records or batches, how many random stages and repeats stand below it.  It is checked
-when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved state (`mark`).
+when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved state (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Node(Frozen):
         """The stage as a user would write it."""
         raise NotImplementedError
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         """The stage in a saved state: what changes the stream, and nothing else."""
         return self.stage
 

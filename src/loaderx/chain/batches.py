@@ -128,7 +128,7 @@ class Batched(Single):
         ]
         return f"batch({', '.join([str(self.size), *more])})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         ending = "drop" if self.drop_remainder else "pad" if self.pad_remainder else ""
         details = (sorted(self.padding.lengths.items()), self.padding.value, self.mask_key)
         padded = digest(details) if details != ([], 0, "mask") else ""

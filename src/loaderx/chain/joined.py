@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length, digest
-from loaderx.chain.marks import default_seed, identity, marks
+from loaderx.chain.fingerprint import default_seed, fingerprints, identity
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Phase, Schedule, phases, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
@@ -56,9 +56,11 @@ class Joined(Node):
         same = all(repr(spec) == repr(first) for spec in others)
         return first if same else None
 
-    def inner_marks(self, seed: int) -> str:
-        found = [marks(node, default_seed(node, seed), whole=True) for node in self.components]
-        return " ".join(digest([identity(mark) for mark in each]) for each in found)
+    def inner_fingerprints(self, seed: int) -> str:
+        found = [
+            fingerprints(node, default_seed(node, seed), whole=True) for node in self.components
+        ]
+        return " ".join(digest([identity(one) for one in each]) for each in found)
 
 
 class Concatenated(Joined):
@@ -96,8 +98,8 @@ class Concatenated(Joined):
     def stage(self) -> str:
         return f"Dataset.concatenate({len(self.components)} datasets)"
 
-    def mark(self, seed: int) -> str:
-        return f"concatenate({self.inner_marks(seed)})"
+    def fingerprint(self, seed: int) -> str:
+        return f"concatenate({self.inner_fingerprints(seed)})"
 
 
 class Mixed(Joined):
@@ -176,10 +178,10 @@ class Mixed(Joined):
         stop = "" if self.stop == "first_exhausted" else f", stop={self.stop!r}"
         return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         tickets = ":".join(map(str, self.tickets))
         stop = {"first_exhausted": "", "repeat": " repeat", "all_exhausted": " all"}[self.stop]
-        return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
+        return f"mix({tickets}{stop}) {self.inner_fingerprints(seed)}"
 
 
 class Zipped(Joined):
@@ -236,8 +238,8 @@ class Zipped(Joined):
     def stage(self) -> str:
         return f"Dataset.zip({len(self.components)} datasets)"
 
-    def mark(self, seed: int) -> str:
-        return f"zip({self.inner_marks(seed)})"
+    def fingerprint(self, seed: int) -> str:
+        return f"zip({self.inner_fingerprints(seed)})"
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:

@@ -25,7 +25,7 @@ class FromSource(Leaf):
     def stage(self) -> str:
         return f"Dataset.{self.source.label()}"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         if self.spec is None:
             return f"source[{self.length}]"
         leaves, structure = flatten(self.spec)
@@ -55,5 +55,5 @@ class FromIterable(Leaf):
     def stage(self) -> str:
         return f"Dataset.from_iterable({self.source.name})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return "iterable"

@@ -42,7 +42,7 @@ class Shuffled(Moved):
     def stage(self) -> str:
         return "shuffle()" if self.own_seed is None else f"shuffle(seed={self.own_seed})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"shuffle({self.seed(seed)})"
 
 
@@ -70,7 +70,7 @@ class WindowShuffled(Moved):
         seed = "" if self.own_seed is None else f"seed={self.own_seed}, "
         return f"shuffle({seed}window={self.window})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"shuffle({self.seed(seed)},{self.window})"
 
 
@@ -90,7 +90,7 @@ class Part(Moved):
     def stage(self) -> str:
         return self.call
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"split({self.start}+{self.count}) {self.seed}"
 
 
@@ -189,7 +189,7 @@ class Picked(Moved):
     def stage(self) -> str:
         return f"[{len(self.table)} chosen]"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"pick[{len(self.table)}] {digest(self.table.tobytes())}"
 
 

@@ -38,7 +38,7 @@ class Guarded(Single):
     def stage(self) -> str:
         return on_error_stage(self.policy, self.max_failures)
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"{on_error_stage(self.policy, None)} {seed}"  # a limit changes no record
 
 

@@ -72,7 +72,7 @@ class Filtered(StreamStage):
     def stage(self) -> str:
         return f"filter({self.function.name}{', batched=True' if self.stacked else ''})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"filter{'(batched)' if self.stacked else ''} {self.function.name}"
 
 
@@ -90,7 +90,7 @@ class Skipping(StreamStage):
     def stage(self) -> str:
         return on_error_stage(self.policy, self.max_failures)
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return on_error_stage(self.policy, None)
 
 
@@ -101,7 +101,7 @@ class FlatMapped(StreamStage):
     def stage(self) -> str:
         return f"flat_map({self.function.name})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         return f"flat_map {self.function.name}"
 
 
@@ -117,7 +117,7 @@ class PackedRecords(StreamStage):
         options = self.options
         return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         values = [getattr(self.options, name) for name in self.options._fields]
         return f"pack({self.options.window}) {digest(values)}"
 
@@ -143,7 +143,7 @@ class Bucketed(StreamStage):
         shapes = zip(options.batch_sizes, options.boundaries, strict=True)
         return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         values = [getattr(self.options, name) for name in self.options._fields]
         return f"bucket({self.options.window}) {digest(values)}"
 
@@ -294,7 +294,7 @@ def only_masks(node: Node) -> bool:
     return found
 
 
-def unit_mark(node: Node) -> str:
+def unit_fingerprint(node: Node) -> str:
     """What a state says about the units that its positions count."""
     batch = stream_batch(node)
     lanes = 1 if batch is None else batch.lanes

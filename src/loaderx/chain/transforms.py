@@ -44,7 +44,7 @@ class Transformed(Single):
         seeded = ", seed_globals=True" if isinstance(self.transform, SeededMap) else ""
         return f"{self.kind}({name}{seed}{stacked}{seeded})"
 
-    def mark(self, seed: int) -> str:
+    def fingerprint(self, seed: int) -> str:
         inside = [str(self.seed(seed))] if self.is_random else []
         inside += ["batched"] if self.stacked else []
         inside += ["seed_globals"] if isinstance(self.transform, SeededMap) else []

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from loaderx.chain.base import Node
-from loaderx.chain.marks import identity
+from loaderx.chain.fingerprint import identity
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
@@ -132,7 +132,7 @@ _SOURCE = re.compile(r"source\[(\d+)\](.*)")
 def _difference(saved: list[str], here: list[str]) -> str | None:
     for number, (old, new) in enumerate(zip(saved, here, strict=False)):
         if identity(old) != identity(new):
-            counts = [_SOURCE.fullmatch(mark) for mark in (old, new)]
+            counts = [_SOURCE.fullmatch(text) for text in (old, new)]
             if counts[0] and counts[1] and counts[0][2] == counts[1][2]:
                 had, has = counts[0][1], counts[1][1]
                 return f"the source had {had} records and has {has} now."
@@ -157,7 +157,7 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
     """With other weights, a window above a mix holds other rows."""
-    kinds = [mark.partition("(")[0].partition(" ")[0] for mark in here]
+    kinds = [text.partition("(")[0].partition(" ")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
     above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
@@ -170,7 +170,7 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
 
 
 def _mixes(chain: list[str]) -> list[str]:
-    return [mark for mark in chain if mark.startswith("mix(")]
+    return [text for text in chain if text.startswith("mix(")]
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
@@ -234,7 +234,7 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             "named that they count: it is damaged."
         )
     elif saved[-1] != here[-1]:
-        before, now = (mark.removeprefix("units ") for mark in (saved[-1], here[-1]))
+        before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
         raise StateError(
             f"the state counts in units of {before} records, and this chain in units of {now}: the "
             "same numbers would be other rows, so strict=False is of no use. Units are as long as "

@@ -16,7 +16,7 @@ from typing import Any
 from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units

@@ -35,7 +35,7 @@ def _counts_positions(node: Node) -> bool:
     return isinstance(node, Transformed) and node.transform.needs == "positions"
 
 
-def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
+def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     """One short string per stage, source first.
 
     The outermost take and repeat say how long to run, not what the stream is: they are left out,
@@ -48,12 +48,12 @@ def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
         while isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
             stages.pop()
         free = _free_repeat(stages)
-    return ["repeat" if stage is free else stage.mark(seed) for stage in stages]
+    return ["repeat" if stage is free else stage.fingerprint(seed) for stage in stages]
 
 
-def identity(mark: str) -> str:
-    """A mark without the name of its function: names may change."""
-    kind, _, name = mark.partition(" ")
+def identity(fingerprint: str) -> str:
+    """A fingerprint without the name of its function: names may change."""
+    kind, _, name = fingerprint.partition(" ")
     return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
 
 
