@@ -172,7 +172,7 @@ def test_an_empty_chain_and_one_without_units_are_damaged():
     iterator = iter(DataLoader(STREAMS["units"], engine="inline"))
     with pytest.raises(StateError, match="the state's chain must be a list of stages"):
         iterator.set_state({**state, "chain": []}, strict=False)
-    with pytest.raises(StateError, match="its chain ends with 'batch.4.' where the units are"):
+    with pytest.raises(StateError, match="its chain ends with 'batch.size=4.' where the units are"):
         iterator.set_state({**state, "chain": state["chain"][:-1]}, strict=False)
     with pytest.raises(StateError, match="the state's chain must be a list of stages"):
         merge_states([{**state, "chain": []}])

@@ -833,7 +833,7 @@ def test_weights_may_change_at_a_restore():
     head(old, 5)
     state = old.get_state()
     iterator = iter(DataLoader(mixed([2, 1])))
-    with pytest.raises(StateError, match=r"stage 1 was 'mix\(1:1\).*and is 'mix\(2:1\)"):
+    with pytest.raises(StateError, match=r"\(mix\): tickets was \[1, 1\] and is \[2, 1\] now"):
         iterator.set_state(state)
     with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
         iterator.set_state(state, strict=False)
@@ -869,7 +869,7 @@ def test_another_batch_size_goes_on_at_the_same_rows():
     iterator = iter(DataLoader(dataset.batch(4)))
     head(iterator, 3)
     larger = iter(DataLoader(dataset.batch(6)))
-    with pytest.warns(LoaderxWarning, match=r"'batch\(4\)' and is 'batch\(6\)'"):
+    with pytest.warns(LoaderxWarning, match=r"\(batch\): size was 4 and is 6 now"):
         larger.set_state(iterator.get_state(), strict=False)
     ids = [int(r["x"]) for r in head(dataset, 30)]
     assert next(larger)["x"].tolist() == ids[12:18]
@@ -907,7 +907,14 @@ def test_a_state_in_full():
         "epoch": 0,
         "above": [],
         "lanes": {"0": [0, [2, 2]], "1": [0, [2, 1]]},
-        "chain": ["order 1", state["chain"][1], "filter odd", "repeat", "batch(8/2)", "units 8"],
+        "chain": [
+            "order 1",
+            state["chain"][1],
+            "filter(function='odd')",
+            "repeat()",
+            "batch(size=8, lanes=2)",
+            "units 8",
+        ],
     }
 
 
@@ -961,7 +968,8 @@ def test_a_renamed_function_only_warns():
 
     iterator = iter(DataLoader(arrays(64).filter(renamed).repeat().batch(8, lanes=4)))
     with pytest.warns(
-        LoaderxWarning, match="saved with 'filter odd', the chain has 'filter renamed"
+        LoaderxWarning,
+        match="saved with filter.function='odd'., the chain has filter.function='renamed",
     ):
         iterator.set_state(state_of(endless()))
 

@@ -321,7 +321,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), batched))
+        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
     def flat_map(self, f: Any) -> Dataset[Any]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -351,7 +351,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
-            chain.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
+            chain.Transformed(
+                self._node, kind, transform, name, stacked=bool(batched), own_seed=own
+            )
         )
 
     def apply(self, transforms: Any) -> Dataset[Any]:

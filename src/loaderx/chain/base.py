@@ -7,21 +7,16 @@ when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved st
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from loaderx.chain.encoding import stage_text
 from loaderx.errors import ArgumentError
 from loaderx.frozen import Frozen
 from loaderx.tree import Tree
 
 LIMIT = 1 << 62  # positions are int64, with room for arithmetic
-
-
-def digest(*parts: Any) -> str:
-    """Eight hex digits that stand for these values."""
-    return f"{zlib.crc32(repr(parts).encode()):08x}"
 
 
 class ShortBatches(NamedTuple):
@@ -63,8 +58,11 @@ class Node(Frozen):
         raise NotImplementedError
 
     def fingerprint(self, seed: int) -> str:
-        """The stage in a saved state: what changes the stream, and nothing else."""
-        return self.stage
+        """The stage in a saved state: what changes the stream, and nothing else.
+
+        ``seed`` is for stages without one.
+        """
+        return stage_text(self.stage.partition("(")[0], {}, self)
 
     @cached_property
     def is_stream(self) -> bool:

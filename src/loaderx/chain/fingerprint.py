@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loaderx.chain.base import Node
 from loaderx.chain.batches import Batched
+from loaderx.chain.encoding import parse_stage
 from loaderx.chain.moves import Repeated, Sliced
 from loaderx.chain.rules import Guarded, Seeded
 from loaderx.chain.transforms import Transformed
@@ -48,16 +49,16 @@ def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
         while isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
             stages.pop()
         free = _free_repeat(stages)
-    return ["repeat" if stage is free else stage.fingerprint(seed) for stage in stages]
+    return ["repeat()" if stage is free else stage.fingerprint(seed) for stage in stages]
 
 
 def identity(fingerprint: str) -> str:
     """A fingerprint without the name of its function: names may change."""
-    kind, _, name = fingerprint.partition(" ")
-    return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
-
-
-_NAMED = ("map", "random_map", "map_with_index", "filter", "flat_map")
+    stage = parse_stage(fingerprint)
+    if stage is None or "function" not in stage.values:
+        return fingerprint
+    del stage.values["function"]
+    return stage.text()
 
 
 def _free_repeat(stages: list[Node]) -> Node | None:

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length, digest
+from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length
+from loaderx.chain.encoding import Encoded, encode, stage_text
 from loaderx.errors import ArgumentError, ChainError
 
 
@@ -43,7 +44,7 @@ class Shuffled(Moved):
         return "shuffle()" if self.own_seed is None else f"shuffle(seed={self.own_seed})"
 
     def fingerprint(self, seed: int) -> str:
-        return f"shuffle({self.seed(seed)})"
+        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
 
 
 class WindowShuffled(Moved):
@@ -71,7 +72,7 @@ class WindowShuffled(Moved):
         return f"shuffle({seed}window={self.window})"
 
     def fingerprint(self, seed: int) -> str:
-        return f"shuffle({self.seed(seed)},{self.window})"
+        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
 
 
 class Part(Moved):
@@ -91,7 +92,7 @@ class Part(Moved):
         return self.call
 
     def fingerprint(self, seed: int) -> str:
-        return f"split({self.start}+{self.count}) {self.seed}"
+        return stage_text("split", {}, self, without=("call",))
 
 
 class Sliced(Moved):
@@ -153,6 +154,9 @@ class Sliced(Moved):
         stop = "" if self.count is None else self.start + self.count * self.step
         return f"[{self.start}:{stop}:{self.step}]"
 
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("slice", {}, self)
+
 
 class Picked(Moved):
     """The elements at given positions."""
@@ -190,7 +194,12 @@ class Picked(Moved):
         return f"[{len(self.table)} chosen]"
 
     def fingerprint(self, seed: int) -> str:
-        return f"pick[{len(self.table)}] {digest(self.table.tobytes())}"
+        return stage_text("pick", {"indices": self._indices}, self, without=("table",))
+
+    @cached_property
+    def _indices(self) -> Encoded:
+        """Kept, since a table may have millions of entries, and every epoch asks."""
+        return Encoded(encode(self.table))
 
 
 class Repeated(Moved):

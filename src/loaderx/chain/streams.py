@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import Node, Single, digest
+from loaderx.chain.base import Node, Single
 from loaderx.chain.batches import Batched
+from loaderx.chain.encoding import stage_text
 from loaderx.chain.joined import Mixed
 from loaderx.chain.leaves import FromIterable
 from loaderx.chain.moves import Repeated, Sliced, WindowShuffled
@@ -73,7 +74,10 @@ class Filtered(StreamStage):
         return f"filter({self.function.name}{', batched=True' if self.stacked else ''})"
 
     def fingerprint(self, seed: int) -> str:
-        return f"filter{'(batched)' if self.stacked else ''} {self.function.name}"
+        named = {"function": self.function.name}
+        return stage_text(
+            "filter", named, self, without=("function",), renamed={"stacked": "batched"}
+        )
 
 
 class Skipping(StreamStage):
@@ -91,7 +95,8 @@ class Skipping(StreamStage):
         return on_error_stage(self.policy, self.max_failures)
 
     def fingerprint(self, seed: int) -> str:
-        return on_error_stage(self.policy, None)
+        named = {"policy": self.policy}
+        return stage_text("on_error", named, self, without=("policy", "max_failures"))
 
 
 class FlatMapped(StreamStage):
@@ -102,7 +107,8 @@ class FlatMapped(StreamStage):
         return f"flat_map({self.function.name})"
 
     def fingerprint(self, seed: int) -> str:
-        return f"flat_map {self.function.name}"
+        named = {"function": self.function.name}
+        return stage_text("flat_map", named, self, without=("function",))
 
 
 class PackedRecords(StreamStage):
@@ -118,8 +124,7 @@ class PackedRecords(StreamStage):
         return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
 
     def fingerprint(self, seed: int) -> str:
-        values = [getattr(self.options, name) for name in self.options._fields]
-        return f"pack({self.options.window}) {digest(values)}"
+        return stage_text("pack", {}, self.options, self, without=("options",))
 
 
 class Bucketed(StreamStage):
@@ -144,8 +149,7 @@ class Bucketed(StreamStage):
         return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
 
     def fingerprint(self, seed: int) -> str:
-        values = [getattr(self.options, name) for name in self.options._fields]
-        return f"bucket({self.options.window}) {digest(values)}"
+        return stage_text("bucket", {}, self.options, self, without=("options",))
 
 
 def check_no_buckets(node: Node) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from loaderx.chain.base import Node
+from loaderx.chain.encoding import parse_stage
 from loaderx.chain.fingerprint import identity
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
@@ -126,22 +126,47 @@ def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
     return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
 
-_SOURCE = re.compile(r"source\[(\d+)\](.*)")
-
-
 def _difference(saved: list[str], here: list[str]) -> str | None:
     for number, (old, new) in enumerate(zip(saved, here, strict=False)):
         if identity(old) != identity(new):
-            counts = [_SOURCE.fullmatch(text) for text in (old, new)]
-            if counts[0] and counts[1] and counts[0][2] == counts[1][2]:
-                had, has = counts[0][1], counts[1][1]
-                return f"the source had {had} records and has {has} now."
-            return f"stage {number} was {old!r} and is {new!r} now."
+            return _stage_difference(number, old, new)
     if len(saved) > len(here):
-        return f"it had a stage {saved[len(here)]!r} that is not here now."
+        return f"it had a stage {_cut(saved[len(here)])} that is not here now."
     if len(here) > len(saved):
-        return f"it had no stage {here[len(saved)]!r}."
+        return f"it had no stage {here[len(saved)]}."
     return None
+
+
+def _stage_difference(number: int, old: str, new: str) -> str:
+    before, now = parse_stage(old), parse_stage(new)
+    differ: list[str] = []
+    if before is not None and now is not None and before.kind == now.kind:
+        names = dict.fromkeys([*before.values, *now.values])
+        differ = [name for name in names if before.values.get(name) != now.values.get(name)]
+    if before is None or now is None or not differ:
+        return f"stage {number} was {_cut(old)} and is {new} now."
+    if now.kind == "source" and differ == ["length"] and len(before.values) == len(now.values):
+        had, has = before.values["length"], now.values["length"]
+        return f"the source had {_cut(had)} records and has {has} now."
+    said = [
+        _value_difference(name, before.values.get(name), now.values.get(name)) for name in differ
+    ]
+    return f"stage {number} ({now.kind}): {', '.join(said)}."
+
+
+def _value_difference(name: str, old: str | None, new: str | None) -> str:
+    if name == "datasets" and old is not None and new is not None:
+        digests = [text.strip("[]").split(", ") for text in (old, new)]
+        if len(digests[0]) == len(digests[1]) > 1:
+            others = [str(i) for i, (a, b) in enumerate(zip(*digests, strict=True)) if a != b]
+            return f"dataset {' and '.join(others)} was another one"
+    before, now = ("not set" if text is None else _cut(text) for text in (old, new))
+    return f"{_cut(name)} was {before} and is {now} now"
+
+
+def _cut(text: str) -> str:
+    """A text of a state, which may be damaged, for a message."""
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
@@ -157,7 +182,7 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
     """With other weights, a window above a mix holds other rows."""
-    kinds = [text.partition("(")[0].partition(" ")[0] for text in here]
+    kinds = [text.partition("(")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
     above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
@@ -177,7 +202,7 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
         if old != new:
             warn_user(
-                f"the state was saved with {old!r}, the chain has {new!r} now. If the function "
+                f"the state was saved with {_cut(old)}, the chain has {new} now. If the function "
                 "does something else, so will the stream from here on."
             )
 
