@@ -97,7 +97,7 @@ def lane(position):
         ("units", {"lanes": {"zero": [0, 0]}}, "this is no state of a loader"),
         ("units", {"lanes": {0: [0, 0]}}, "this is no state of a loader"),
         ("units", {"lanes": {"9" * 5000: [0, 0]}}, "this is no state of a loader"),
-        ("units", {"version": True}, "the state has version True, this loaderx reads 1"),
+        ("units", {"version": True}, "the state has version True, this loaderx reads 2"),
         ("units", {"step": np.zeros(3)}, "the state's step must be a whole number, got array"),
         ("units", {"chain": []}, r"chain must be a list of stages, in words; it is \[\]"),
         ("units", {"chain": [1, 2]}, r"chain must be a list of stages, in words; it is \[1, 2\]"),

@@ -20,6 +20,7 @@ from loaderx import (
     LoaderxWarning,
     PositionError,
     StateError,
+    merge_states,
 )
 from oracle import assert_same
 from plain import grow, jitter
@@ -99,7 +100,7 @@ def test_a_typical_state_is_small():
     text = json.dumps(iterator.get_state())
     assert len(text) < 400
     assert iterator.get_state() == {
-        "version": 1,
+        "version": 2,
         "step": 2000,
         "epoch": 8,
         "record": 128 * 256,
@@ -238,15 +239,39 @@ def test_not_strict_goes_on_at_the_same_record():
     assert_same(list(iterator), expected)
 
 
-@pytest.mark.parametrize("state", [None, {}, [1], {"step": 3}, {"version": 1, "step": 1}])
+@pytest.mark.parametrize("state", [None, {}, [1], {"step": 3}, {"version": 2, "step": 1}])
 def test_what_is_no_state(state):
     with pytest.raises(StateError, match="this is no state of a loader"):
         iter(DataLoader(base())).set_state(state)
 
 
 def test_a_state_of_another_version():
-    with pytest.raises(StateError, match="the state has version 9, this loaderx reads 1"):
+    with pytest.raises(StateError, match="the state has version 9, this loaderx reads 2"):
         iter(DataLoader(base())).set_state({**state_at(base()), "version": 9})
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        (lambda d: d, r"If the dataset is the same, use iterator\.seek\(state\['step'\]\)\.$"),
+        (lambda d: d.filter(bool), r"The stream must be read from its beginning\.$"),
+    ],
+    ids=["index", "stream"],
+)
+def test_a_state_of_version_1(stages, advice, strict):
+    dataset = stages(arrays(100)).batch(10)
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    next(iterator)
+    state = {**iterator.get_state(), "version": 1}
+    said = (
+        "the state has version 1, this loaderx reads 2. Version 1 was saved by loaderx 0.1 before "
+        "its first release, and cannot be read: it describes the dataset in another way. "
+    ) + advice
+    with pytest.raises(StateError, match=said):
+        iterator.set_state(state, strict=strict)
+    with pytest.raises(StateError, match=said):
+        merge_states([state])
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, True, "3"])

@@ -902,7 +902,7 @@ def state_of(dataset, steps=3, **more):
 def test_a_state_in_full():
     state = state_of(endless(2))
     assert state == {
-        "version": 1,
+        "version": 2,
         "step": 3,
         "epoch": 0,
         "above": [],

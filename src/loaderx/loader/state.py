@@ -23,7 +23,7 @@ from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.plan.positions import shown
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _ORDER = f"order {ORDER_VERSION}"
 
 
@@ -69,6 +69,7 @@ def _parse(state: Any) -> tuple[int, list[str]]:
     if type(state["version"]) is not int or state["version"] != STATE_VERSION:
         raise StateError(
             f"the state has version {shown(state['version'])}, this loaderx reads {STATE_VERSION}."
+            f"{_about_version_1(state)}"
         )
     for name in ("step", "epoch", "record"):
         _number(state, name)
@@ -81,6 +82,18 @@ def _parse(state: Any) -> tuple[int, list[str]]:
             f"the state's chain must be a list of stages, in words; it is {shown(stages)}."
         )
     return _number(state, "step"), list(stages)
+
+
+def _about_version_1(state: dict[str, Any]) -> str:
+    if state["version"] is True or state["version"] != 1:
+        return ""
+    advice = "If the dataset is the same, use iterator.seek(state['step'])."
+    if "lanes" in state:
+        advice = "The stream must be read from its beginning."
+    return (
+        " Version 1 was saved by loaderx 0.1 before its first release, and cannot be read: it "
+        f"describes the dataset in another way. {advice}"
+    )
 
 
 def _number(state: dict[str, Any], name: str) -> int:
