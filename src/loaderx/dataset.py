@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx import chain
-from loaderx.chain import streams
+from loaderx.chain import streams, units
 from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
@@ -520,7 +520,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
-            streams.check_lanes(self._node, lanes)
+            units.check_lanes(self._node, lanes)
         return Dataset._of(
             chain.Batched(
                 self._node,
