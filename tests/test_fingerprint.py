@@ -304,10 +304,11 @@ def test_chosen_indices_are_digested_once(monkeypatch):
         return digest(data, *more)
 
     monkeypatch.setattr(zlib, "crc32", counted)
-    loader = DataLoader(arrays(20_000)[table].map(grow).batch(100), engine="inline")
-    for epoch in range(4):
-        loader.epoch(epoch).get_state()
-    iter(loader).get_state()
+    dataset = arrays(20_000)[table].map(grow).batch(100)
+    for loader in (DataLoader(dataset, engine="inline"), DataLoader(dataset, engine="inline")):
+        for epoch in range(4):
+            loader.epoch(epoch).get_state()
+        iter(loader).get_state()
     assert seen == [table.astype("<i8").tobytes()]
 
 

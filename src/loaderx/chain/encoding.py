@@ -169,7 +169,7 @@ def _array(array: np.ndarray[Any, Any]) -> str:
         found = array.item()
         return _number(complex(found)) if isinstance(found, np.generic) else encode(found)
     dtype = array.dtype.newbyteorder("<")
-    return f"{array_text(array.shape, dtype)}{digest(array.astype(dtype).tobytes())}"
+    return f"{array_text(array.shape, dtype)}{digest(array.astype(dtype, copy=False).tobytes())}"
 
 
 def array_text(shape: Iterable[int | None], dtype: np.dtype[Any]) -> str:
