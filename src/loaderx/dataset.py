@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx import chain
-from loaderx.chain import streams
+from loaderx.chain import streams, units
 from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
@@ -24,8 +24,8 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.fingerprint import default_seed
 from loaderx.chain.leaks import warn_of_changing_parts
-from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -321,7 +321,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), batched))
+        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
     def flat_map(self, f: Any) -> Dataset[Any]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -351,7 +351,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
-            chain.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
+            chain.Transformed(
+                self._node, kind, transform, name, stacked=bool(batched), own_seed=own
+            )
         )
 
     def apply(self, transforms: Any) -> Dataset[Any]:
@@ -518,7 +520,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
-            streams.check_lanes(self._node, lanes)
+            units.check_lanes(self._node, lanes)
         return Dataset._of(
             chain.Batched(
                 self._node,

@@ -151,7 +151,7 @@ def test_merging_states():
         lx.merge_states([*states[:1], other])
     other["step"] = 7
     with pytest.raises(
-        StateError, match="state 1 belongs to another chain than state 0: .*map abs"
+        StateError, match="state 1 belongs to another chain than state 0: .*map.function='abs'"
     ):
         lx.merge_states([states[0], other])
     with pytest.raises(StateError, match="this is no state of a loader"):

@@ -97,7 +97,7 @@ def lane(position):
         ("units", {"lanes": {"zero": [0, 0]}}, "this is no state of a loader"),
         ("units", {"lanes": {0: [0, 0]}}, "this is no state of a loader"),
         ("units", {"lanes": {"9" * 5000: [0, 0]}}, "this is no state of a loader"),
-        ("units", {"version": True}, "the state has version True, this loaderx reads 1"),
+        ("units", {"version": True}, "the state has version True, this loaderx reads 2"),
         ("units", {"step": np.zeros(3)}, "the state's step must be a whole number, got array"),
         ("units", {"chain": []}, r"chain must be a list of stages, in words; it is \[\]"),
         ("units", {"chain": [1, 2]}, r"chain must be a list of stages, in words; it is \[1, 2\]"),
@@ -172,7 +172,7 @@ def test_an_empty_chain_and_one_without_units_are_damaged():
     iterator = iter(DataLoader(STREAMS["units"], engine="inline"))
     with pytest.raises(StateError, match="the state's chain must be a list of stages"):
         iterator.set_state({**state, "chain": []}, strict=False)
-    with pytest.raises(StateError, match="its chain ends with 'batch.4.' where the units are"):
+    with pytest.raises(StateError, match="its chain ends with 'batch.size=4.' where the units are"):
         iterator.set_state({**state, "chain": state["chain"][:-1]}, strict=False)
     with pytest.raises(StateError, match="the state's chain must be a list of stages"):
         merge_states([{**state, "chain": []}])

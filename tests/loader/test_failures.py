@@ -323,8 +323,8 @@ def test_a_limit_is_no_part_of_a_state():
         limited = base.on_error(policy, limit=9)
         assert f".on_error({policy!r}, limit=9)" in repr(limited)
         iter(load(limited.batch(4), "inline")).set_state(state)
-        expected = "on_error('replace') 0" if policy == "replace" else "on_error('skip')"
-        assert state["chain"][3] == expected
+        expected = "policy='replace', seed=0" if policy == "replace" else "policy='skip'"
+        assert state["chain"][3] == f"on_error({expected})"
 
 
 def odd_ones(n):

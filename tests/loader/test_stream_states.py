@@ -19,7 +19,7 @@ def test_weights_may_change_at_a_restore():
     head(old, 5)
     state = old.get_state()
     iterator = iter(DataLoader(mixed([2, 1])))
-    with pytest.raises(StateError, match=r"stage 1 was 'mix\(1:1\).*and is 'mix\(2:1\)"):
+    with pytest.raises(StateError, match=r"\(mix\): tickets was \[1, 1\] and is \[2, 1\] now"):
         iterator.set_state(state)
     with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
         iterator.set_state(state, strict=False)
@@ -55,7 +55,7 @@ def test_another_batch_size_goes_on_at_the_same_rows():
     iterator = iter(DataLoader(dataset.batch(4)))
     head(iterator, 3)
     larger = iter(DataLoader(dataset.batch(6)))
-    with pytest.warns(LoaderxWarning, match=r"'batch\(4\)' and is 'batch\(6\)'"):
+    with pytest.warns(LoaderxWarning, match=r"\(batch\): size was 4 and is 6 now"):
         larger.set_state(iterator.get_state(), strict=False)
     ids = [int(r["x"]) for r in head(dataset, 30)]
     assert next(larger)["x"].tolist() == ids[12:18]
@@ -85,12 +85,19 @@ def state_of(dataset, steps=3, **more):
 def test_a_state_in_full():
     state = state_of(endless(2))
     assert state == {
-        "version": 1,
+        "version": 2,
         "step": 3,
         "epoch": 0,
         "above": [],
         "lanes": {"0": [0, [2, 2]], "1": [0, [2, 1]]},
-        "chain": ["order 1", state["chain"][1], "filter odd", "repeat", "batch(8/2)", "units 8"],
+        "chain": [
+            "order 1",
+            state["chain"][1],
+            "filter(function='odd')",
+            "repeat()",
+            "batch(size=8, lanes=2)",
+            "units 8",
+        ],
     }
 
 
@@ -144,7 +151,8 @@ def test_a_renamed_function_only_warns():
 
     iterator = iter(DataLoader(arrays(64).filter(renamed).repeat().batch(8, lanes=4)))
     with pytest.warns(
-        LoaderxWarning, match="saved with 'filter odd', the chain has 'filter renamed"
+        LoaderxWarning,
+        match="saved with filter.function='odd'., the chain has filter.function='renamed",
     ):
         iterator.set_state(state_of(endless()))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chains import arrays, batched_chains, batches, chains
 from inside import node_of
 from loaderx import DataLoader, Dataset
-from loaderx.chain.marks import without_outer_repeat
+from loaderx.chain.fingerprint import without_outer_repeat
 from oracle import assert_same, elements, route, same
 from plain import grow, jitter
 

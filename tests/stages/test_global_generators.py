@@ -285,9 +285,9 @@ def test_it_is_part_of_a_state_and_refused_for_batches():
     def plain(record, rng):
         return record
 
-    assert chain_of(arrays(4).random_map(plain)) == "random_map(0) plain"
-    marked = chain_of(arrays(4).random_map(augment, seed_globals=True))
-    assert marked == "random_map(0,seed_globals) augment"
+    assert chain_of(arrays(4).random_map(plain)) == "random_map(function='plain', seed=0)"
+    seeded = chain_of(arrays(4).random_map(augment, seed_globals=True))
+    assert seeded == "random_map(function='augment', seed=0, seed_globals=True)"
     with pytest.raises(ChainError, match=r"seed_globals=True after batch: .* before \.batch"):
         arrays(4).batch(2).random_map(augment, seed_globals=True)
     with pytest.raises(ArgumentError, match="`seed_globals` and `batched` exclude each other"):

@@ -14,7 +14,7 @@ import numpy as np
 from inside import node_of
 from loaderx import chain
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
 from loaderx.order.permutation import permute
 from loaderx.order.tickets import schedule
 from loaderx.rng import (

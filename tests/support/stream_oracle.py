@@ -15,11 +15,10 @@ import numpy as np
 import oracle
 from inside import node_of
 from loaderx import chain
-from loaderx.chain import streams
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
-from loaderx.tree import map_leaves
+from loaderx.tree import flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key
 Placed = tuple[int, Any, int]  # with its place in the unit before it
@@ -33,7 +32,7 @@ def elements(dataset: Any) -> Iterator[Any]:
         for batch, _ in _batches(node, 0, seed):
             yield batch
     else:
-        for record, _ in _lane(node, 0, 0, 1, seed, streams.only_masks(node)):
+        for record, _ in _lane(node, 0, 0, 1, seed, _only_masks(node)):
             yield record
 
 
@@ -55,7 +54,7 @@ def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]
 
 
 def _cut(node: chain.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
-    masked = streams.only_masks(node.input)
+    masked = _only_masks(node.input)
     lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
         rows: list[Row] = []
@@ -81,13 +80,19 @@ def _lane(
     node: Node, epoch: int, lane: int, lanes: int, seed: int, masked: bool = False
 ) -> Iterator[Row]:
     """The rows of one lane; ``masked``: of a stream that only masks."""
+    node, above = _found_below(node)
+    for e, inner in _passes(above, epoch):
+        yield from _one_pass(node, inner, above, e, lane, lanes, seed, masked)
+
+
+def _found_below(node: Node) -> tuple[Node, list[Node]]:
+    """Where the stages up to this node find their records, and these stages, the lowest first."""
     above: list[Node] = []
     while node.is_stream and not isinstance(node, (chain.Mixed, chain.FromIterable, chain.Sliced)):
         if not isinstance(node, chain.Seeded):
             above.insert(0, node)
         node = node.inputs[0]
-    for e, inner in _passes(above, epoch):
-        yield from _one_pass(node, inner, above, e, lane, lanes, seed, masked)
+    return node, above
 
 
 def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
@@ -113,7 +118,7 @@ def _one_pass(
     above = [stage for stage in above if not isinstance(stage, chain.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
-        size = streams.unit_rows(node, windows, lanes, masked=masked)
+        size = _unit_size(node, windows, lanes, masked)
         for number in itertools.count():
             first = (lane + number * lanes) * size
             if node.length is not None and first >= node.length:
@@ -171,10 +176,68 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
         yield value, fold_int(key, c, BRANCH)
 
 
+# Units: the rules of docs/design.md, "Streams" ----------------------------------------------------
+
+
+def units(node: Node) -> list[tuple[str, int]]:
+    """Units of datasets ("unit") and windows over ordered rows ("window"), from the top down."""
+    cut = next(
+        (n for n in node.below() if isinstance(n, (chain.Batched, chain.Bucketed)) and n.is_stream),
+        None,
+    )
+    lanes = cut.lanes if isinstance(cut, chain.Batched) else 1
+    records = cut.input if isinstance(cut, chain.Batched) else cut or node
+    return _units(records, lanes, _only_masks(records))
+
+
+def _units(node: Node, lanes: int, masked: bool) -> list[tuple[str, int]]:
+    node, above = _found_below(node)
+    windows = [w for w in map(_window, above) if w is not None]
+    if not node.is_stream:
+        return [("unit", _unit_size(node, windows, lanes, masked))]
+    found = [("window", max(windows))] if windows else []
+    for below in node.inputs:
+        found += _units(below, lanes, False)
+    return found
+
+
+def _unit_size(node: Node, windows: list[int], lanes: int, masked: bool) -> int:
+    if windows:
+        return max(windows)
+    size = 256
+    if node.spec is not None:
+        record = 0
+        for leaf in flatten(node.spec)[0]:
+            entries = 1
+            for axis in leaf.shape:
+                entries *= axis or 1
+            record += entries * leaf.dtype.itemsize
+        size = min(8192 if masked else 1024, max(16, 8 * 2**20 // max(1, record)))
+    if node.length is not None:
+        size = min(size, max(1, node.length // (4 * lanes)))
+    power = 1
+    while 2 * power <= size:
+        power *= 2
+    return power
+
+
+def _only_masks(node: Node) -> bool:
+    """Does a stream of records nothing but leave records out, asking for many at once?"""
+    stages = []
+    while node.is_stream and node.inputs:
+        stages.append(node)
+        node = node.inputs[0]
+    stages = [stage for stage in stages if not isinstance(stage, (chain.Repeated, chain.Seeded))]
+    filters = [isinstance(stage, chain.Filtered) and stage.stacked for stage in stages]
+    return bool(filters) and all(filters) and not node.is_stream
+
+
 def _window(node: Node) -> int | None:
     if isinstance(node, chain.WindowShuffled):
         return node.window
-    return node.options.window if isinstance(node, chain.PackedRecords) else None
+    if isinstance(node, (chain.PackedRecords, chain.Bucketed)):
+        return node.options.window
+    return None
 
 
 def _through(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loaderx.chain.base import Node
 from loaderx.chain.batches import Batched
+from loaderx.chain.encoding import parse_stage
 from loaderx.chain.moves import Repeated, Sliced
 from loaderx.chain.rules import Guarded, Seeded
 from loaderx.chain.transforms import Transformed
@@ -35,7 +36,7 @@ def _counts_positions(node: Node) -> bool:
     return isinstance(node, Transformed) and node.transform.needs == "positions"
 
 
-def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
+def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     """One short string per stage, source first.
 
     The outermost take and repeat say how long to run, not what the stream is: they are left out,
@@ -48,16 +49,16 @@ def marks(node: Node, seed: int, *, whole: bool = False) -> list[str]:
         while isinstance(stages[-1], Sliced) and _is_take(stages[-1]):
             stages.pop()
         free = _free_repeat(stages)
-    return ["repeat" if stage is free else stage.mark(seed) for stage in stages]
+    return ["repeat()" if stage is free else stage.fingerprint(seed) for stage in stages]
 
 
-def identity(mark: str) -> str:
-    """A mark without the name of its function: names may change."""
-    kind, _, name = mark.partition(" ")
-    return kind if kind.partition("(")[0] in _NAMED else f"{kind} {name}"
-
-
-_NAMED = ("map", "random_map", "map_with_index", "filter", "flat_map")
+def identity(fingerprint: str) -> str:
+    """A fingerprint without the name of its function: names may change."""
+    stage = parse_stage(fingerprint)
+    if stage is None or "function" not in stage.values:
+        return fingerprint
+    del stage.values["function"]
+    return stage.text()
 
 
 def _free_repeat(stages: list[Node]) -> Node | None:
