@@ -92,7 +92,7 @@ def test_single_rows_are_views_of_the_file(text):
     assert np.shares_memory(row["inputs"], row["targets"])
     assert not row["inputs"].flags.writeable
     assert rows[-1]["inputs"].tolist() == rows[N - 1]["inputs"].tolist()
-    with pytest.raises(IndexError, match="row 23 is out of range for 23 rows"):
+    with pytest.raises(IndexError, match="record 23 is out of range for 23 records"):
         rows[N]
 
 
