@@ -66,8 +66,8 @@ class Source:
     def records(self, indices: Indices) -> list[Any]:
         """The records at ``indices`` as a list; ``indices`` is as in `gather`.
 
-        Their arrays may be read-only views of what the source holds: loaderx copies where a record
-        is handed out.  By default ``self[i]`` for each index or, without that, rows of `gather`.
+        Their arrays are new, or read-only views of what the source holds: these are copied where a
+        record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
         """
         if overrides(self, "__getitem__"):
             return [self[index] for index in indices.tolist()]
@@ -79,7 +79,10 @@ class Source:
         return [structure.build(row) for row in zip(*leaves, strict=True)]
 
     def __getitem__(self, index: int) -> Any:
-        """One record; an `IndexError` where there is none.  Negative indices count from the end."""
+        """One record, as in `records`; an `IndexError` where there is none.
+
+        loaderx asks for 0 to ``len - 1``.  By default negative indices count from the end.
+        """
         number, length = check_int("index", index), len(self)
         if not -length <= number < length:
             raise IndexError(f"record {number} is out of range for {length} records.")

@@ -114,7 +114,7 @@ class ObjectSource(Source):
                 f"{expected.paths()}."
             )
         for number, (leaf, spec) in enumerate(zip(leaves, specs, strict=True)):
-            if leaf.dtype != spec.dtype or not _fits(leaf.shape[1:], spec.shape):
+            if not spec.fits(leaf.dtype, leaf.shape[1:]):
                 path = structure.paths()[number]
                 which = f'leaf "{path}"' if path else "records"
                 found = ArraySpec(leaf.shape[1:], leaf.dtype)
@@ -196,13 +196,6 @@ def _protected(value: Any) -> Any:
 def _owned(leaf: Any) -> Any:
     array = np.asarray(leaf)
     return array if array.flags.writeable else array.copy()
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    """Is it that shape, where None stands for any length?"""
-    if len(shape) != len(expected):
-        return False
-    return all(want in (None, have) for have, want in zip(shape, expected, strict=True))
 
 
 _READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
