@@ -230,3 +230,34 @@ def test_workers_deliver_the_same_batches():
     assert len(warned) == 1
     with DataLoader(dataset, engine="processes", num_workers=2) as loader:
         assert_same(loader, EXPECTED)
+
+
+class WideningList(Indexed):
+    def __getitem__(self, i):
+        return {"x": X[i].astype(np.float64)}
+
+    def __getitems__(self, indices):
+        if 5 in indices:
+            raise ValueError("not these")
+        return [{"x": X[i]} for i in indices]
+
+
+def test_the_records_that_were_read_alone_are_not_taken_for_those_of_the_bulk_read():
+    dataset = Dataset.from_source(WideningList()).skip(4).batch(4)
+    _, warned = said(lambda: [*dataset, *dataset])
+    assert len(warned) == 2
+    assert warned[1].startswith('leaf "x" of WideningList is float32[3] by __getitems__, and float')
+
+
+def test_shapes_of_a_list_of_records_may_differ():
+    class Ragged(Indexed):
+        def __getitem__(self, i):
+            return {"x": np.zeros(i)}
+
+        def __getitems__(self, indices):
+            if 5 in indices:
+                raise ValueError("not these")
+            return [self[i] for i in indices]
+
+    _, warned = said(lambda: Dataset.from_source(Ragged()).batch(4, pad_to={"x": N}))
+    assert len(warned) == 1

@@ -104,7 +104,18 @@ def test_defaults():
     assert source.label() == "from_source(Indexes, 10 records)"
     assert Gathers().gathers
     assert repr(Dataset.from_source(source)).startswith("Dataset.from_source(Indexes, 10 records)")
+    assert repr(Dataset.from_source([1, 2])).startswith("Dataset.from_source(list, 2 records)")
     assert repr(Dataset.from_source(NoSubclass())).startswith("Dataset.mine")
+
+
+def test_gathering_can_be_switched_off():
+    class Off(NoSubclass):
+        gathers = False
+
+        def gather(self, indices, lend):
+            raise AssertionError("not to be used")
+
+    assert_same(Dataset.from_source(Off()).batch(4), BATCHES)
 
 
 def test_own_sources_are_taken_as_they_are():

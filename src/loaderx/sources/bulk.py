@@ -32,9 +32,9 @@ class BulkReads:
 
     def worked(self, record: Any) -> None:
         """Remembers what a record of the bulk read looks like."""
-        self.is_known = True
         self._together = _spec(record)
         self._compare()
+        self.is_known = True
 
     def failed(self, error: Exception, records: list[Any]) -> None:
         """Warns, once, that the bulk read failed on records that have now been read alone."""
@@ -47,16 +47,15 @@ class BulkReads:
             f"so will be all others on which it fails.{advice}",
             error,
         )
-        self.has_failed = True  # not before: a warning that is an error must come again
         self._alone = _spec(records[0])
         self._compare()
+        self.has_failed = True  # not before: a warning that is an error must come again
 
     def _compare(self) -> None:
         if self._together is None or self._alone is None:
             return
         together, structure = flatten(self._together)
         alone, other = flatten(self._alone)
-        self._alone = None  # said once
         if structure is not other:
             _warn(
                 f"{self._owner} gives the leaves {structure.paths()} by {self.method}, and "

@@ -102,7 +102,7 @@ def checked_length(obj: Any) -> int:
 
 def gather_takes_lend(obj: Any) -> bool | None:
     """Is its gather called with ``lend``?  None: it has none that can be used."""
-    if isinstance(obj, Source) and not obj.gathers:
+    if is_source(obj) and not getattr(obj, "gathers", True):
         return None
     gather = getattr(obj, "gather", None)
     if not callable(gather):
@@ -147,11 +147,9 @@ def checked_spec(obj: Any) -> Tree | None:
     return structure.build(found)
 
 
-def checked_label(obj: Any) -> str:
+def checked_label(obj: Any, default: str) -> str:
     """What the ``repr`` shows of a source."""
-    label = obj.label() if callable(getattr(obj, "label", None)) else None
-    if label is None and not isinstance(obj, Source):
-        return f"from_source({type(obj).__name__}, {len(obj)} records)"
+    label = obj.label() if hasattr(obj, "label") else default
     if not isinstance(label, str) or "\n" in label:
         raise ArgumentTypeError(
             f"{type(obj).__name__}.label() must return text of one line, got {label!r}."

@@ -47,13 +47,14 @@ class ObjectSource(Source):
         self._length = checked_length(obj)
         self._is_source = is_source(obj)
         self._spec = checked_spec(obj) if self._is_source else None
-        self._label = checked_label(obj) if self._is_source else super().label()
+        name = type(obj).__name__
+        plain_label = f"from_source({name}, {self._length} records)"
+        self._label = checked_label(obj, plain_label) if self._is_source else plain_label
         self._takes_lend = gather_takes_lend(obj)
         self._sliced = takes_slices(obj)
         if thread_safe is None:
             thread_safe = True if self._plain else checked_thread_safe(obj)
         self._thread_safe = bool(thread_safe)
-        name = type(obj).__name__
         self.unsure = name if thread_safe is None else ""  # may threads read it at once?
         self._gather = BulkReads(name, "gather")
         self._many = self._bulk_read(name)
@@ -94,7 +95,8 @@ class ObjectSource(Source):
         except Exception as error:
             if not self._gather.has_failed:
                 self._read_alone(self._gather, indices, error)
-            # Whoever has called reads the records one by one now, and stacks them.
+            # The plan reads the records one by one now, and either stacks them or names the one
+            # that fails.
             raise _NotTogetherError from error
         leaves, structure = flatten(batch)
         owned = [_owned(leaf) for leaf in leaves]
@@ -123,29 +125,34 @@ class ObjectSource(Source):
                 )
 
     def records(self, indices: Indices) -> list[Any]:
-        obj, bulk = self._obj, self._many
-        in_order = None
-        if bulk is None:
-            found = [obj[i] for i in indices.tolist()]
-        else:
-            try:
-                in_order = read_slice(obj, indices) if self._sliced else None
-                found = self._read_many(indices) if in_order is None else in_order
-            except Exception as error:
-                found = self._read_alone(bulk, indices, error)
-            if len(found) != len(indices):
-                raise ArgumentError(
-                    f"{type(obj).__name__}.{bulk.method} was asked for {len(indices)} records and "
-                    f"gave {len(found)}."
-                )
-            if not bulk.is_known and found:
-                bulk.worked(found[0])
-        if in_order is not None:
-            return found  # fresh dicts already
-        # A `map` that writes into its record must not change what the next epoch reads.
+        obj = self._obj
+        if self._many is not None:
+            return self._read_together(self._many, indices)
+        found = [obj[i] for i in indices.tolist()]
         if self._plain:
             return [_protected(record) for record in found]
-        return [dict(record) if type(record) is dict else record for record in found]
+        return _fresh(found)
+
+    def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Any]:
+        try:
+            in_order = read_slice(self._obj, indices) if self._sliced else None
+            found = self._read_many(indices) if in_order is None else in_order
+        except Exception as error:
+            alone = self._read_alone(bulk, indices, error)
+            if alone is not None:
+                return _fresh(alone)
+            if len(indices) > 1 and isinstance(error, LoaderxError):
+                # The plan takes errors of loaderx's own for errors of the whole source.
+                raise _NotTogetherError from error
+            raise
+        if len(found) != len(indices):
+            raise ArgumentError(
+                f"{type(self._obj).__name__}.{bulk.method} was asked for {len(indices)} records "
+                f"and gave {len(found)}."
+            )
+        if not bulk.is_known and found:
+            bulk.worked(found[0])
+        return found if in_order is not None else _fresh(found)  # a slice is made of fresh dicts
 
     def _read_many(self, indices: Indices) -> list[Any]:
         if self._is_source:
@@ -154,8 +161,8 @@ class ObjectSource(Source):
             return list(self._obj.__getitems__(indices.tolist()))
         return [self._obj[i] for i in indices.tolist()]
 
-    def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Any]:
-        """The records, each read alone after a bulk read failed; if one fails, that error again."""
+    def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Any] | None:
+        """The records, each read alone after a bulk read has failed; None if one of them fails."""
         obj, found = self._obj, []
         try:
             for index in indices.tolist():
@@ -164,17 +171,18 @@ class ObjectSource(Source):
                 else:
                     found += obj.records(np.array([index]))
         except Exception:
-            is_named = len(indices) == 1 or not isinstance(error, LoaderxError)
-        else:
-            bulk.failed(error, found)
-            return found
-        if is_named:
-            raise error
-        raise _NotTogetherError from error  # then each is read alone, and the one at fault is named
+            return None
+        bulk.failed(error, found)
+        return found
 
 
 class _NotTogetherError(Exception):
     """Some records cannot be read together: the caller reads them one by one."""
+
+
+def _fresh(records: list[Any]) -> list[Any]:
+    """A `map` that writes into its record must not change what the next epoch reads."""
+    return [dict(record) if type(record) is dict else record for record in records]
 
 
 def _protected(value: Any) -> Any:
