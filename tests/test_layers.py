@@ -20,6 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"demo"},
+    {"testing"},
     {"loader"},
     {"jax"},
     {"engines", "dataset"},

@@ -150,12 +150,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
-        """Anything with ``__len__`` and ``__getitem__``: a list, a torch or HF dataset, ...
+        """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
-        Where the object has them, ``__getitems__(indices) -> list of records`` and
-        ``gather(indices) -> batch`` are used.  ``thread_safe`` says whether threads may read it at
-        once; by default only lists and arrays, and objects with ``thread_safe = True``, are
-        trusted; others are read one at a time, and a warning says so if threads wait for it.
+        That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
+        ``__getitems__(indices) -> list of records`` and ``gather(indices, lend) -> batch`` are used
+        (`Source.gather` says how; ``lend`` may be left out).  If one of these fails on records that
+        can be read one by one, a warning says so, once.
+
+        ``thread_safe`` says whether threads may read it at once; by default only lists and arrays,
+        and objects with ``thread_safe = True``, are trusted; others are read one at a time, and a
+        warning says so if threads wait for it.
         """
         if isinstance(source, Dataset):
             return source

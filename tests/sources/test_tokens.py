@@ -10,7 +10,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError
 from loaderx.sources import Tokens
 from oracle import assert_same
-from tests.sources.test_sources import N, SourceContract
+from tests.sources.test_sources import N, RowsContract
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def text(tmp_path):
     return path
 
 
-class TokensContract(SourceContract):
-    def test_spec(self, dataset):
+class TokensContract(RowsContract):
+    def test_specs_of_chains(self, dataset):
         assert repr(dataset.element_spec) == "{'tokens': uint16[4]}"
         assert repr(dataset.batch(5).element_spec) == "{'tokens': uint16[?,4]}"
 
@@ -68,7 +68,7 @@ class TestSeveralFiles(TokensContract):
         return {"tokens": np.arange(start, start + 4, dtype=np.uint16)}
 
 
-class TestTargets(SourceContract):
+class TestTargets(RowsContract):
     @pytest.fixture
     def dataset(self, text):
         return Dataset.from_source(Tokens(text, 4, targets=True))
@@ -77,7 +77,7 @@ class TestTargets(SourceContract):
         row = np.arange(i % N * 4, i % N * 4 + 5, dtype=np.uint16)
         return {"inputs": row[:-1], "targets": row[1:]}
 
-    def test_spec(self, dataset):
+    def test_specs_of_chains(self, dataset):
         assert repr(dataset.element_spec) == "{'inputs': uint16[4], 'targets': uint16[4]}"
 
     def test_inputs_and_targets_do_not_share_memory(self, dataset):
@@ -92,7 +92,7 @@ def test_single_rows_are_views_of_the_file(text):
     assert np.shares_memory(row["inputs"], row["targets"])
     assert not row["inputs"].flags.writeable
     assert rows[-1]["inputs"].tolist() == rows[N - 1]["inputs"].tolist()
-    with pytest.raises(IndexError, match="row 23 is out of range for 23 rows"):
+    with pytest.raises(IndexError, match="record 23 is out of range for 23 records"):
         rows[N]
 
 
