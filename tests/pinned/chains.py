@@ -12,7 +12,7 @@ import numpy as np
 
 from loaderx import Dataset
 from loaderx.sources import Tokens
-from pinned.inputs import (
+from tests.pinned.inputs import (
     Batching,
     Choosing,
     Copying,

@@ -18,12 +18,12 @@ from typing import Any
 
 HERE = Path(__file__).parent
 if __name__ == "__main__":
-    sys.path[0] = str(HERE.parent)  # as in the tests
+    sys.path[0] = str(HERE.parent.parent)  # as in the tests
 
 from loaderx import Dataset  # noqa: E402
-from pinned.chains import CHAINS  # noqa: E402
-from pinned.inputs import write_files  # noqa: E402
-from pinned.reading import (  # noqa: E402
+from tests.pinned.chains import CHAINS  # noqa: E402
+from tests.pinned.inputs import write_files  # noqa: E402
+from tests.pinned.reading import (  # noqa: E402
     FAR_STEP,
     ONE_HOST,
     SAVED_AFTER,

@@ -20,9 +20,9 @@ import pytest
 
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.base import Node
-from pinned.chains import CHAINS
-from pinned.inputs import write_files
-from pinned.reading import (
+from tests.pinned.chains import CHAINS
+from tests.pinned.inputs import write_files
+from tests.pinned.reading import (
     END,
     ONE_HOST,
     RAISES,
@@ -37,7 +37,7 @@ from pinned.reading import (
     places,
     quietly,
 )
-from pinned.record import ORDERS, STATES
+from tests.pinned.record import ORDERS, STATES
 
 PINS: dict[str, dict[str, str]] = json.loads(ORDERS.read_text())
 PINNED_STATES: dict[str, dict[str, Any]] = json.loads(STATES.read_text())
