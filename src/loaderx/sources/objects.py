@@ -47,6 +47,7 @@ class ObjectSource(Source):
         self._length = checked_length(obj)
         self._is_source = is_source(obj)
         self._spec = checked_spec(obj) if self._is_source else None
+        self._spec_leaves, self._spec_structure = flatten(self._spec)
         name = type(obj).__name__
         plain_label = f"from_source({name}, {self._length} records)"
         self._label = checked_label(obj, plain_label) if self._is_source else plain_label
@@ -109,7 +110,7 @@ class ObjectSource(Source):
 
     def _check_spec(self, leaves: list[Any], structure: Structure) -> None:
         name = type(self._obj).__name__
-        specs, expected = flatten(self._spec)
+        specs, expected = self._spec_leaves, self._spec_structure
         if structure is not expected:
             raise ArgumentError(
                 f"{name}.gather gave the leaves {structure.paths()}; its spec has "
