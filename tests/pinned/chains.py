@@ -285,6 +285,11 @@ def shuffle_1_025():
 
 
 @chain
+def shuffle_2_000_in_several_epochs():
+    return Dataset.range(2000).shuffle(1).repeat(3).shuffle(2).batch(500)
+
+
+@chain
 def shuffle_65_537():
     return Dataset.range(65_537).shuffle(2).batch(8192, drop_remainder=True).repeat()
 
@@ -761,6 +766,29 @@ def filter_many():
 def filter_many_lanes():
     chosen = Dataset.range(70_000).filter(is_even, batched=True).repeat()
     return chosen.batch(2048, lanes=4)
+
+
+@chain
+def filter_in_units_of_8_192():
+    return Dataset.range(9000).repeat().filter(is_even, batched=True).batch(64, lanes=2)
+
+
+@chain
+def filter_in_units_of_1_024():
+    return arrays(9000).filter(partial(in_part, 3)).repeat().batch(64, lanes=2)
+
+
+@chain
+def filter_in_units_of_256():
+    return objects(2100).filter(partial(in_part, 3)).repeat().batch(32, lanes=2)
+
+
+@chain
+def filter_in_units_of_8_mb():
+    large = Dataset.from_arrays(
+        x=np.arange(90, dtype=np.int64), y=np.zeros((90, 1 << 17), np.uint8)
+    )
+    return large.repeat().filter(partial(in_part, 3)).map(lambda r: r["x"]).batch(4, lanes=2)
 
 
 @chain

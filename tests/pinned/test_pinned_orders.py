@@ -87,7 +87,7 @@ def compare(read: Read, pinned: list[str], where: str, first: int = 0) -> None:
             element = read.elements[number - first :][:1]
             raise AssertionError(
                 f"{where}: element {number} is not as pinned: {found} instead of {pin}"
-                + (f". Elements {first} to {number - 1} are." if number > first else ".")
+                + (f" (the {number - first} before it are)." if number > first else ".")
                 + (f" It is {element[0]!r:.1000}" if element else "")
             )
     assert len(read.digests) == len(pinned), (
