@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
+from inside import dataset_of, node_of
 from loaderx import DataLoader, Dataset, StateError, chain
 from loaderx.stages.options import Bucketing, Packing
 from plain import grow, jitter, tag
@@ -138,7 +139,7 @@ def test_the_text_of_a_stage(dataset, expected):
 
 def test_every_kind_of_node_has_a_text():
     every = {getattr(chain, name) for name in chain.__all__} - {chain.Joined}
-    assert set().union(*(nodes(dataset._node) for dataset, _ in PINNED)) == every
+    assert set().union(*(nodes(node_of(dataset)) for dataset, _ in PINNED)) == every
 
 
 def test_the_defaults_are_those_that_users_know():
@@ -173,13 +174,13 @@ class LaterFiltered(chain.Filtered):
 def with_options(node, later, **more):
     """The node with an options class of a later version."""
     values = {name: getattr(node.options, name) for name in node.options._fields}
-    return Dataset._of(node.replace(options=later(**values, **more)))
+    return dataset_of(node.replace(options=later(**values, **more)))
 
 
 def as_later(node, later, **more):
     """The node as the class of a later version has it."""
     values = {name: getattr(node, name) for name in node._fields}
-    return Dataset._of(later(**values, **more))
+    return dataset_of(later(**values, **more))
 
 
 LATER = {
@@ -205,21 +206,21 @@ LATER = {
 @pytest.mark.parametrize("name", LATER)
 def test_a_new_option_leaves_saved_states_valid(name):
     today, later = LATER[name]
-    state = state_of(today if today._node.batched else today.batch(2))
-    assert texts(later(today._node)) == state["chain"]
-    accepts(later(today._node), state)
-    assert texts(later(today._node, fill="none")) == state["chain"]  # the default, written out
+    state = state_of(today if node_of(today).batched else today.batch(2))
+    assert texts(later(node_of(today))) == state["chain"]
+    accepts(later(node_of(today)), state)
+    assert texts(later(node_of(today), fill="none")) == state["chain"]  # the default, written out
 
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_new_option_that_is_used_makes_another_chain(name):
     today, later = LATER[name]
-    state = state_of(today if today._node.batched else today.batch(2))
+    state = state_of(today if node_of(today).batched else today.batch(2))
     with pytest.raises(StateError, match=rf"\({name}\): fill was not set and is 'zeros' now"):
-        accepts(later(today._node, fill="zeros"), state)
-    state = state_of(later(today._node, fill="zeros"))
+        accepts(later(node_of(today), fill="zeros"), state)
+    state = state_of(later(node_of(today), fill="zeros"))
     with pytest.raises(StateError, match=rf"\({name}\): fill was 'zeros' and is not set now"):
-        accepts(later(today._node), state)
+        accepts(later(node_of(today)), state)
 
 
 # Values that mean the same ----------------------------------------------------------------------

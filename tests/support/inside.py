@@ -17,6 +17,11 @@ def node_of(dataset: Dataset[Any]) -> Node:
     return dataset._node
 
 
+def dataset_of(node: Node) -> Dataset[Any]:
+    """The dataset with this last stage."""
+    return Dataset._of(node)
+
+
 def source_of(dataset: Dataset[Any]) -> Source:
     """The source of a dataset without further stages."""
     return node_of(dataset).source
