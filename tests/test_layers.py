@@ -20,6 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"demo"},
+    {"testing"},
     {"loader"},
     {"jax"},
     {"engines", "dataset"},
@@ -114,3 +115,15 @@ def test_everything_public_is_documented_and_typed(name, thing):
 
 def test_the_package_is_typed():
     assert (ROOT / "py.typed").exists()
+
+
+def test_who_has_no_stream_does_not_import_how_they_run():
+    script = (
+        "import sys, loaderx\n"
+        "loaderx.DataLoader(loaderx.Dataset.range(9).shuffle(window=3).batch(2))\n"
+        "print([m for m in sys.modules if m in ('loaderx.plan.streams', 'loaderx.stages.packing')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

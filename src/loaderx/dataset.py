@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx import chain
-from loaderx.chain import streams
+from loaderx.chain import streams, units
 from loaderx.chain.arguments import (
     check_bucketing,
     check_packing,
@@ -24,8 +24,8 @@ from loaderx.chain.arguments import (
 )
 from loaderx.chain.base import Node
 from loaderx.chain.describe import describe_chain
+from loaderx.chain.fingerprint import default_seed
 from loaderx.chain.leaks import warn_of_changing_parts
-from loaderx.chain.marks import default_seed
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -150,12 +150,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
-        """Anything with ``__len__`` and ``__getitem__``: a list, a torch or HF dataset, ...
+        """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
-        Where the object has them, ``__getitems__(indices) -> list of records`` and
-        ``gather(indices) -> batch`` are used.  ``thread_safe`` says whether threads may read it at
-        once; by default only lists and arrays, and objects with ``thread_safe = True``, are
-        trusted; others are read one at a time, and a warning says so if threads wait for it.
+        That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
+        ``__getitems__(indices) -> list of records`` and ``gather(indices, lend) -> batch`` are used
+        (`Source.gather` says how; ``lend`` may be left out).  If one of these fails on records that
+        can be read one by one, a warning says so, once.
+
+        ``thread_safe`` says whether threads may read it at once; by default only lists and arrays,
+        and objects with ``thread_safe = True``, are trusted; others are read one at a time, and a
+        warning says so if threads wait for it.
         """
         if isinstance(source, Dataset):
             return source
@@ -321,7 +325,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), batched))
+        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
     def flat_map(self, f: Any) -> Dataset[Any]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -351,7 +355,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
-            chain.Transformed(self._node, kind, transform, name, stacked=batched, own_seed=own)
+            chain.Transformed(
+                self._node, kind, transform, name, stacked=bool(batched), own_seed=own
+            )
         )
 
     def apply(self, transforms: Any) -> Dataset[Any]:
@@ -518,7 +524,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
-            streams.check_lanes(self._node, lanes)
+            units.check_lanes(self._node, lanes)
         return Dataset._of(
             chain.Batched(
                 self._node,

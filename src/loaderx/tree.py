@@ -34,6 +34,12 @@ class ArraySpec(Frozen):
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
 
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        """Is this the spec of an array with that dtype and shape?"""
+        if dtype != self.dtype or len(shape) != len(self.shape):
+            return False
+        return all(want in (None, have) for have, want in zip(shape, self.shape, strict=True))
+
     def __repr__(self) -> str:
         inner = ",".join("?" if size is None else str(size) for size in self.shape)
         return f"{self.dtype}[{inner}]"

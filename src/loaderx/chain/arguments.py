@@ -157,7 +157,7 @@ def check_packing(
         segment_ids,
         positions,
         bos,
-        whole_documents,
+        bool(whole_documents),
     )
 
 

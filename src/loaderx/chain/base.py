@@ -2,26 +2,21 @@
 
 A node knows what can be known without reading a record: its length (None: endless), whether its
 elements are records or batches, how many random stages and repeats stand below it.  It is checked
-when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved state (`mark`).
+when it is made, and says how it reads in a ``repr`` (`stage`) and in a saved state (`fingerprint`).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from loaderx.chain.encoding import stage_text
 from loaderx.errors import ArgumentError
 from loaderx.frozen import Frozen
 from loaderx.tree import Tree
 
 LIMIT = 1 << 62  # positions are int64, with room for arithmetic
-
-
-def digest(*parts: Any) -> str:
-    """Eight hex digits that stand for these values."""
-    return f"{zlib.crc32(repr(parts).encode()):08x}"
 
 
 class ShortBatches(NamedTuple):
@@ -62,9 +57,12 @@ class Node(Frozen):
         """The stage as a user would write it."""
         raise NotImplementedError
 
-    def mark(self, seed: int) -> str:
-        """The stage in a saved state: what changes the stream, and nothing else."""
-        return self.stage
+    def fingerprint(self, seed: int) -> str:
+        """The stage in a saved state: what changes the stream, and nothing else.
+
+        ``seed`` is for stages without one.
+        """
+        return stage_text(self.stage.partition("(")[0], {}, self)
 
     @cached_property
     def is_stream(self) -> bool:

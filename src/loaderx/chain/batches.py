@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import LIMIT, Node, ShortBatches, Single, digest
+from loaderx.chain.base import LIMIT, Node, ShortBatches, Single
+from loaderx.chain.encoding import stage_text
 from loaderx.chain.transforms import Transformed
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.stages.stacking import NO_PADDING, Padding
@@ -128,12 +129,15 @@ class Batched(Single):
         ]
         return f"batch({', '.join([str(self.size), *more])})"
 
-    def mark(self, seed: int) -> str:
-        ending = "drop" if self.drop_remainder else "pad" if self.pad_remainder else ""
-        details = (sorted(self.padding.lengths.items()), self.padding.value, self.mask_key)
-        padded = digest(details) if details != ([], 0, "mask") else ""
-        lanes = f"{self.size}/{self.lanes}" if self.lanes > 1 else str(self.size)
-        return f"batch({lanes}) {ending}{padded}".rstrip()
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            "batch",
+            {},
+            self,
+            self.padding,
+            without=("padding", "collate"),
+            renamed={"lengths": "pad_to", "value": "pad_value"},
+        )
 
 
 class Unbatched(Single):

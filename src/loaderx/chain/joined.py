@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length, digest
-from loaderx.chain.marks import default_seed, identity, marks
+from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length
+from loaderx.chain.encoding import Encoded, digest, encode, stage_text
+from loaderx.chain.fingerprint import default_seed, fingerprints, identity
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.tickets import Phase, Schedule, phases, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
@@ -56,9 +57,12 @@ class Joined(Node):
         same = all(repr(spec) == repr(first) for spec in others)
         return first if same else None
 
-    def inner_marks(self, seed: int) -> str:
-        found = [marks(node, default_seed(node, seed), whole=True) for node in self.components]
-        return " ".join(digest([identity(mark) for mark in each]) for each in found)
+    def digests(self, seed: int) -> list[Encoded]:
+        """The fingerprints of each dataset, as one digest."""
+        chains = [
+            fingerprints(node, default_seed(node, seed), whole=True) for node in self.components
+        ]
+        return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
 
 
 class Concatenated(Joined):
@@ -96,13 +100,13 @@ class Concatenated(Joined):
     def stage(self) -> str:
         return f"Dataset.concatenate({len(self.components)} datasets)"
 
-    def mark(self, seed: int) -> str:
-        return f"concatenate({self.inner_marks(seed)})"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("concatenate", {"datasets": self.digests(seed)}, self)
 
 
 class Mixed(Joined):
     tickets: tuple[int, ...]
-    stop: Literal["first_exhausted", "repeat", "all_exhausted"]
+    stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted"
 
     def __post_init__(self) -> None:
         self._check_components()
@@ -176,10 +180,8 @@ class Mixed(Joined):
         stop = "" if self.stop == "first_exhausted" else f", stop={self.stop!r}"
         return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
 
-    def mark(self, seed: int) -> str:
-        tickets = ":".join(map(str, self.tickets))
-        stop = {"first_exhausted": "", "repeat": " repeat", "all_exhausted": " all"}[self.stop]
-        return f"mix({tickets}{stop}) {self.inner_marks(seed)}"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("mix", {"datasets": self.digests(seed)}, self)
 
 
 class Zipped(Joined):
@@ -236,8 +238,9 @@ class Zipped(Joined):
     def stage(self) -> str:
         return f"Dataset.zip({len(self.components)} datasets)"
 
-    def mark(self, seed: int) -> str:
-        return f"zip({self.inner_marks(seed)})"
+    def fingerprint(self, seed: int) -> str:
+        named = {"datasets": self.digests(seed), "names": self.structure.paths()}
+        return stage_text("zip", named, self, without=("structure",))
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:

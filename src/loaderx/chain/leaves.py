@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from loaderx.chain.base import Leaf, checked_length, digest
+from loaderx.chain.base import Leaf, checked_length
+from loaderx.chain.encoding import array_text, stage_text
 from loaderx.sources import Source
 from loaderx.sources.iterables import IterableSource
-from loaderx.tree import Tree, flatten
+from loaderx.tree import LEAF, Tree, flatten
 
 
 class FromSource(Leaf):
@@ -25,11 +26,10 @@ class FromSource(Leaf):
     def stage(self) -> str:
         return f"Dataset.{self.source.label()}"
 
-    def mark(self, seed: int) -> str:
-        if self.spec is None:
-            return f"source[{self.length}]"
-        leaves, structure = flatten(self.spec)
-        return f"source[{self.length}] {digest(structure.paths(), leaves)}"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            "source", {"length": self.length, "spec": _spec(self.spec)}, self, without=("source",)
+        )
 
 
 class FromIterable(Leaf):
@@ -55,5 +55,18 @@ class FromIterable(Leaf):
     def stage(self) -> str:
         return f"Dataset.from_iterable({self.source.name})"
 
-    def mark(self, seed: int) -> str:
-        return "iterable"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("iterable", {}, self, without=("source",))
+
+
+def _spec(spec: Tree | None) -> object:
+    """What a state says about records: their leaves by name, in whatever order."""
+    if spec is None:
+        return None
+    leaves, structure = flatten(spec)
+    texts = [array_text(leaf.shape, leaf.dtype) for leaf in leaves]
+    pairs = sorted(zip(structure.paths(), texts, strict=True))
+    if structure is LEAF:
+        return texts[0]
+    named = dict(pairs)
+    return named if len(named) == len(pairs) else pairs  # {"a.b": x, "a": {"b": y}}

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length, digest
+from loaderx.chain.base import LIMIT, ShortBatches, Single, checked_length
+from loaderx.chain.encoding import Encoded, encode, stage_text
 from loaderx.errors import ArgumentError, ChainError
 
 
@@ -42,8 +43,8 @@ class Shuffled(Moved):
     def stage(self) -> str:
         return "shuffle()" if self.own_seed is None else f"shuffle(seed={self.own_seed})"
 
-    def mark(self, seed: int) -> str:
-        return f"shuffle({self.seed(seed)})"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
 
 
 class WindowShuffled(Moved):
@@ -70,8 +71,8 @@ class WindowShuffled(Moved):
         seed = "" if self.own_seed is None else f"seed={self.own_seed}, "
         return f"shuffle({seed}window={self.window})"
 
-    def mark(self, seed: int) -> str:
-        return f"shuffle({self.seed(seed)},{self.window})"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
 
 
 class Part(Moved):
@@ -90,8 +91,8 @@ class Part(Moved):
     def stage(self) -> str:
         return self.call
 
-    def mark(self, seed: int) -> str:
-        return f"split({self.start}+{self.count}) {self.seed}"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("split", {}, self, without=("call",))
 
 
 class Sliced(Moved):
@@ -153,6 +154,9 @@ class Sliced(Moved):
         stop = "" if self.count is None else self.start + self.count * self.step
         return f"[{self.start}:{stop}:{self.step}]"
 
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("slice", {}, self)
+
 
 class Picked(Moved):
     """The elements at given positions."""
@@ -189,8 +193,13 @@ class Picked(Moved):
     def stage(self) -> str:
         return f"[{len(self.table)} chosen]"
 
-    def mark(self, seed: int) -> str:
-        return f"pick[{len(self.table)}] {digest(self.table.tobytes())}"
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("pick", {"indices": self._indices}, self, without=("table",))
+
+    @cached_property
+    def _indices(self) -> Encoded:
+        """Kept, since a table may have millions of entries, and every epoch asks."""
+        return Encoded(encode(self.table))
 
 
 class Repeated(Moved):

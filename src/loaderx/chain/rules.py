@@ -6,6 +6,7 @@ from typing import Any
 
 from loaderx.chain.base import Single
 from loaderx.chain.batches import Unbatched
+from loaderx.chain.encoding import stage_text
 from loaderx.errors import ChainError
 
 
@@ -38,11 +39,17 @@ class Guarded(Single):
     def stage(self) -> str:
         return on_error_stage(self.policy, self.max_failures)
 
-    def mark(self, seed: int) -> str:
-        return f"{on_error_stage(self.policy, None)} {seed}"  # a limit changes no record
+    def fingerprint(self, seed: int) -> str:
+        values = {"policy": policy_name(self.policy)}
+        drawn = {} if self.policy == "skip" else {"seed": seed}  # for the choice of another record
+        # A limit changes no record.
+        return stage_text("on_error", {**values, **drawn}, self, without=("policy", "max_failures"))
 
 
 def on_error_stage(policy: Any, limit: int | None) -> str:
     """The stage as a user would write it."""
-    name = policy if isinstance(policy, str) else "function"
-    return f"on_error({name!r}{'' if limit is None else f', limit={limit}'})"
+    return f"on_error({policy_name(policy)!r}{'' if limit is None else f', limit={limit}'})"
+
+
+def policy_name(policy: Any) -> str:
+    return policy if isinstance(policy, str) else "function"

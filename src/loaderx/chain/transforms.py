@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from loaderx.chain.base import Node, Single
+from loaderx.chain.encoding import stage_text
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.transforms import RandomKeys, RandomMap, Transform
 from loaderx.tree import ArraySpec, Tree, flatten
@@ -44,11 +45,21 @@ class Transformed(Single):
         seeded = ", seed_globals=True" if isinstance(self.transform, SeededMap) else ""
         return f"{self.kind}({name}{seed}{stacked}{seeded})"
 
-    def mark(self, seed: int) -> str:
-        inside = [str(self.seed(seed))] if self.is_random else []
-        inside += ["batched"] if self.stacked else []
-        inside += ["seed_globals"] if isinstance(self.transform, SeededMap) else []
-        return f"{self.kind}{'(' + ','.join(inside) + ')' if inside else ''} {self.name}"
+    def fingerprint(self, seed: int) -> str:
+        # The name of a function may change; that of a leaf which is added is the stage's meaning.
+        is_leaf = isinstance(self.transform, RandomKeys)
+        named: dict[str, object] = {"name" if is_leaf else "function": self.name}
+        if self.is_random:
+            named["seed"] = self.seed(seed)
+        if isinstance(self.transform, SeededMap):
+            named["seed_globals"] = True
+        return stage_text(
+            self.kind,
+            named,
+            self,
+            without=("kind", "transform", "name", "own_seed"),
+            renamed={"stacked": "batched"},
+        )
 
 
 def _leading(node: Node) -> int | None:

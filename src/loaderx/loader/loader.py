@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from loaderx.chain import Batched, Repeated, Unbatched
 from loaderx.chain.base import Node
+from loaderx.chain.fingerprint import default_seed, fingerprints, without_outer_repeat
 from loaderx.chain.leaks import warn_of_changing_parts
-from loaderx.chain.marks import default_seed, marks, without_outer_repeat
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
 from loaderx.errors import (
@@ -193,8 +194,7 @@ class DataLoader(Generic[T]):
         if self._stream is not None:
             made = self._iterate_stream(self._stream)
         else:
-            chain = marks(self._node, default_seed(self._node, 0))
-            made = self._iterate(range(self._node.limit), chain)
+            made = self._iterate(range(self._node.limit), self._chain)
         made._ends = self._ends
         return made
 
@@ -215,8 +215,16 @@ class DataLoader(Generic[T]):
                 f"epoch({number}) is beyond the {self._all.limit // length} epochs whose steps "
                 "can be numbered."
             )
-        chain = marks(self._all, default_seed(self._all, 0))
-        return self._iterate(range(number * length, (number + 1) * length), chain)
+        steps = range(number * length, (number + 1) * length)
+        return self._iterate(steps, self._chain_of_epochs)
+
+    @cached_property
+    def _chain(self) -> list[str]:
+        return fingerprints(self._node, default_seed(self._node, 0))
+
+    @cached_property
+    def _chain_of_epochs(self) -> list[str]:
+        return fingerprints(self._all, default_seed(self._all, 0))
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
         placing = self._placing

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from loaderx.chain.base import Node
-from loaderx.chain.marks import identity
+from loaderx.chain.encoding import parse_stage
+from loaderx.chain.fingerprint import identity
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.plan.positions import shown
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _ORDER = f"order {ORDER_VERSION}"
 
 
@@ -69,6 +69,7 @@ def _parse(state: Any) -> tuple[int, list[str]]:
     if type(state["version"]) is not int or state["version"] != STATE_VERSION:
         raise StateError(
             f"the state has version {shown(state['version'])}, this loaderx reads {STATE_VERSION}."
+            f"{_about_version_1(state)}"
         )
     for name in ("step", "epoch", "record"):
         _number(state, name)
@@ -81,6 +82,18 @@ def _parse(state: Any) -> tuple[int, list[str]]:
             f"the state's chain must be a list of stages, in words; it is {shown(stages)}."
         )
     return _number(state, "step"), list(stages)
+
+
+def _about_version_1(state: dict[str, Any]) -> str:
+    if state["version"] is True or state["version"] != 1:
+        return ""
+    advice = "If the dataset is the same, use iterator.seek(state['step'])."
+    if "lanes" in state:
+        advice = "The stream must be read from its beginning."
+    return (
+        " Version 1 was saved by loaderx 0.1 before its first release, and cannot be read: it "
+        f"describes the dataset in another way. {advice}"
+    )
 
 
 def _number(state: dict[str, Any], name: str) -> int:
@@ -126,22 +139,47 @@ def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
     return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
 
-_SOURCE = re.compile(r"source\[(\d+)\](.*)")
-
-
 def _difference(saved: list[str], here: list[str]) -> str | None:
     for number, (old, new) in enumerate(zip(saved, here, strict=False)):
         if identity(old) != identity(new):
-            counts = [_SOURCE.fullmatch(mark) for mark in (old, new)]
-            if counts[0] and counts[1] and counts[0][2] == counts[1][2]:
-                had, has = counts[0][1], counts[1][1]
-                return f"the source had {had} records and has {has} now."
-            return f"stage {number} was {old!r} and is {new!r} now."
+            return _stage_difference(number, old, new)
     if len(saved) > len(here):
-        return f"it had a stage {saved[len(here)]!r} that is not here now."
+        return f"it had a stage {_cut(saved[len(here)])} that is not here now."
     if len(here) > len(saved):
-        return f"it had no stage {here[len(saved)]!r}."
+        return f"it had no stage {here[len(saved)]}."
     return None
+
+
+def _stage_difference(number: int, old: str, new: str) -> str:
+    before, now = parse_stage(old), parse_stage(new)
+    differ: list[str] = []
+    if before is not None and now is not None and before.kind == now.kind:
+        names = dict.fromkeys([*before.values, *now.values])
+        differ = [name for name in names if before.values.get(name) != now.values.get(name)]
+    if before is None or now is None or not differ:
+        return f"stage {number} was {_cut(old)} and is {new} now."
+    if now.kind == "source" and differ == ["length"] and len(before.values) == len(now.values):
+        had, has = before.values["length"], now.values["length"]
+        return f"the source had {_cut(had)} records and has {has} now."
+    said = [
+        _value_difference(name, before.values.get(name), now.values.get(name)) for name in differ
+    ]
+    return f"stage {number} ({now.kind}): {', '.join(said)}."
+
+
+def _value_difference(name: str, old: str | None, new: str | None) -> str:
+    if name == "datasets" and old is not None and new is not None:
+        digests = [text.strip("[]").split(", ") for text in (old, new)]
+        if len(digests[0]) == len(digests[1]) > 1:
+            others = [str(i) for i, (a, b) in enumerate(zip(*digests, strict=True)) if a != b]
+            return f"dataset {' and '.join(others)} was another one"
+    before, now = ("not set" if text is None else _cut(text) for text in (old, new))
+    return f"{_cut(name)} was {before} and is {now} now"
+
+
+def _cut(text: str) -> str:
+    """A text of a state, which may be damaged, for a message."""
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
@@ -157,7 +195,7 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
     """With other weights, a window above a mix holds other rows."""
-    kinds = [mark.partition("(")[0].partition(" ")[0] for mark in here]
+    kinds = [text.partition("(")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
     above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
@@ -170,14 +208,14 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
 
 
 def _mixes(chain: list[str]) -> list[str]:
-    return [mark for mark in chain if mark.startswith("mix(")]
+    return [text for text in chain if text.startswith("mix(")]
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
         if old != new:
             warn_user(
-                f"the state was saved with {old!r}, the chain has {new!r} now. If the function "
+                f"the state was saved with {_cut(old)}, the chain has {new} now. If the function "
                 "does something else, so will the stream from here on."
             )
 
@@ -234,7 +272,7 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
             "named that they count: it is damaged."
         )
     elif saved[-1] != here[-1]:
-        before, now = (mark.removeprefix("units ") for mark in (saved[-1], here[-1]))
+        before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
         raise StateError(
             f"the state counts in units of {before} records, and this chain in units of {now}: the "
             "same numbers would be other rows, so strict=False is of no use. Units are as long as "

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from loaderx import chain
 from loaderx.chain.base import LIMIT, Node
-from loaderx.chain.marks import default_seed, marks, without_outer_repeat
-from loaderx.chain.streams import check_no_buckets, stream_batch, unit_mark
+from loaderx.chain.fingerprint import default_seed, fingerprints, without_outer_repeat
+from loaderx.chain.streams import check_no_buckets, stream_batch
+from loaderx.chain.units import unit_fingerprint
 from loaderx.engines.base import Measured, Run, Session, Timing
 from loaderx.errors import (
     ArgumentError,
@@ -41,7 +42,7 @@ class StreamSetup:
         self.base, self.passes, self.steps = _how_long(node)
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
-        self.chain = [*marks(node, default_seed(node, 0)), unit_mark(node)]
+        self.chain = [*fingerprints(node, default_seed(node, 0)), unit_fingerprint(self.plan.input)]
         self.repeats_records = _repeats_records(self.base)
         self._shard = shard
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx import chain
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.plan.batches import Cut

@@ -15,7 +15,8 @@ from typing import Any
 from loaderx import chain
 from loaderx.chain import streams
 from loaderx.chain.base import Node
-from loaderx.chain.marks import default_seed
+from loaderx.chain.fingerprint import default_seed
+from loaderx.chain.units import StreamInput, stream_input_of
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.plan import chunks, cutting, lanes, ordered, units
@@ -42,14 +43,12 @@ class StreamPlan:
     def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
         self.node = node
         self.batch = streams.stream_batch(node)
-        self.bucket = next(
-            (below for below in node.below() if isinstance(below, chain.Bucketed)), None
-        )
+        self.bucket = streams.stream_bucket(node)
         self.lanes = 1 if self.batch is None else self.batch.lanes
         host, hosts = shard
         self.hosts = hosts
         self.own = range(self.lanes * host // hosts, self.lanes * (host + 1) // hosts)
-        self.masked = streams.only_masks(node)
+        self.input = stream_input_of(node)
         self.leaves: list[units.UnitPlan] = []
         self.meters: list[tuple[str, str]] = []
         self.warned: set[int] = set()  # meters of which a warning was given
@@ -82,7 +81,9 @@ class StreamPlan:
             elif isinstance(node, chain.Guarded):
                 above = [*above, chunks.Guard(node.stage, node.policy)]
             node = node.inputs[0]
-        return Builder(self, Compiler(self.seed)).records(records, above, passes, self.finish)
+        return Builder(self, Compiler(self.seed)).records(
+            records, self.input, above, passes, self.finish
+        )
 
     def unit_count(self, first: int, stop: int | None) -> int | None:
         """The units of passes ``first`` to ``stop`` on this host; None if that is not known."""
@@ -112,18 +113,21 @@ class Builder:
     def records(
         self,
         node: Node,
+        found_in: StreamInput,
         above: Sequence[chunks.UnitStage],
         passes: Passes,
         finish: units.Finish,
     ) -> Make:
+        """Readers of a stream of records; ``found_in`` is where its stages find theirs."""
         if not node.is_stream:
-            return self._leaf(node, above, passes, finish)
+            assert node is found_in.node
+            return self._leaf(found_in, above, passes, finish)
         match node:
             case chain.Seeded():
-                return self.records(node.input, above, passes, finish)
+                return self.records(node.input, found_in, above, passes, finish)
             case chain.Repeated():
                 inner = [*passes, (node.epochs, node.repeats)]
-                below = self.records(node.input, above, inner, finish)
+                below = self.records(node.input, found_in, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
                 patience = self.plan.patience
 
@@ -136,18 +140,20 @@ class Builder:
                 if guards := _first_guard(above):
                     pushed, rest = [], [*above]  # what fails above has been counted
                 last = finish if not rest else self.plan.loose
-                below = self.records(node.input, [*pushed, *guards], passes, last)
+                (inside,) = found_in.inputs
+                below = self.records(node.input, inside, [*pushed, *guards], passes, last)
                 begin, count = node.start, node.count
 
                 def sliced(reading: Reading, lane: int) -> lanes.Reader:
                     return lanes.SliceReader(below(reading, lane), begin, count)
 
-                return self._chunked(sliced, rest, passes, finish) if rest else sliced
+                return self._chunked(sliced, found_in, rest, passes, finish) if rest else sliced
             case chain.Mixed():
-                return self._mixed(node, above, passes, finish)
+                return self._mixed(node, found_in, above, passes, finish)
             case chain.FromIterable():
-                return self._iterable(node, above, passes, finish)
-        return self.records(node.inputs[0], [self._stage(node), *above], passes, finish)
+                return self._iterable(node, found_in, above, passes, finish)
+        below_it, stages = node.inputs[0], [self._stage(node), *above]
+        return self.records(below_it, found_in, stages, passes, finish)
 
     def _stage(self, node: Node) -> chunks.UnitStage:
         seed = self.compiler.seed
@@ -184,19 +190,19 @@ class Builder:
 
     def _leaf(
         self,
-        node: Node,
+        found_in: StreamInput,
         above: Sequence[chunks.UnitStage],
         passes: Passes,
         finish: units.Finish,
     ) -> Make:
-        plan = self.plan
+        plan, node = self.plan, found_in.node
+        assert found_in.rows is not None
         wish = next((stage.wants for stage in above if stage.wants is not None), finish.stacked)
-        windows = [stage.window for stage in above if stage.window is not None]
         leaf = units.UnitPlan(
             self.compiler.of_records(node, stacked=wish),
             above,
             finish,
-            rows=streams.unit_rows(node, windows, plan.lanes, masked=plan.masked),
+            rows=found_in.rows,
             length=node.length,
             longest=streams.once_through(node),
             limit=node.limit,
@@ -216,6 +222,7 @@ class Builder:
     def _mixed(
         self,
         node: chain.Mixed,
+        found_in: StreamInput,
         above: Sequence[chunks.UnitStage],
         passes: Passes,
         finish: units.Finish,
@@ -226,9 +233,11 @@ class Builder:
         inner = [*passes, (None, node.repeats)] if node.stop == "repeat" else passes
         parts = [
             Builder(self.plan, self.compiler.component(part)).records(
-                part, [chunks.Branch(number), *pushed], inner, last
+                part, inside, [chunks.Branch(number), *pushed], inner, last
             )
-            for number, part in enumerate(node.components)
+            for number, (part, inside) in enumerate(
+                zip(node.components, found_in.inputs, strict=True)
+            )
         ]
         schedule, stage, again = node.schedule, node.stage, node.stop == "repeat"
         patience = self.plan.patience
@@ -243,11 +252,12 @@ class Builder:
             ]
             return lanes.AgainMixReader(repeated, schedule)
 
-        return self._chunked(mixed, rest, passes, finish) if rest else mixed
+        return self._chunked(mixed, found_in, rest, passes, finish) if rest else mixed
 
     def _iterable(
         self,
         node: chain.FromIterable,
+        found_in: StreamInput,
         above: Sequence[chunks.UnitStage],
         passes: Passes,
         finish: units.Finish,
@@ -258,24 +268,23 @@ class Builder:
         def iterable(reading: Reading, lane: int) -> lanes.Reader:
             return ordered.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
 
-        return self._chunked(iterable, above, passes, finish)
+        return self._chunked(iterable, found_in, above, passes, finish)
 
     def _chunked(
         self,
         below: Make,
+        found_in: StreamInput,
         above: Sequence[chunks.UnitStage],
         passes: Passes,
         finish: units.Finish,
     ) -> Make:
-        windows = [stage.window for stage in above if stage.window is not None]
-        window = max(windows, default=None)
         ordinals = [ordinal for _, ordinal in passes]
         plan = self.plan
 
         def chunked(reading: Reading, lane: int) -> lanes.Reader:
             return ordered.ChunkReader(
-                below(reading, lane), above, finish, window, ordinals, plan.patience, plan.largest,
-                reading.notes,
+                below(reading, lane), above, finish, found_in.rows, ordinals, plan.patience,
+                plan.largest, reading.notes,
             )  # fmt: skip
 
         return chunked
@@ -290,10 +299,7 @@ def _largest_request(node: Node) -> int:
                 sizes.append(below.size)
             case chain.Sliced():
                 sizes.append(below.start)
-            case chain.WindowShuffled():
-                sizes.append(below.window)
-            case chain.PackedRecords() | chain.Bucketed():
-                sizes.append(below.options.window)
+        sizes.append(streams.window_of(below) or 0)
     return max(sizes)
 
 

@@ -1,14 +1,16 @@
 """Where records come from: arrays, files of arrays, and any object with a length and an index.
 
-A dataset reads through one small interface, `Source`.  `adapt` makes one of whatever a user has.
+A dataset reads through one small interface, `Source`, which is also the base class for sources of
+your own.  `adapt` makes one of whatever a user has.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
-from loaderx.sources.base import Source
+from loaderx.sources.base import ForWorkers, Indices, Source
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArraySource",
+    "ForWorkers",
+    "Indices",
+    "Lend",
     "ObjectSource",
     "RangeSource",
     "Source",

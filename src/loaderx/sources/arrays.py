@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
-from loaderx.sources.base import Indices
+from loaderx.sources.base import Indices, Source
+from loaderx.sources.bulk import INDEXING, BulkReads
 from loaderx.sources.frames import without_frames
 from loaderx.sources.mapping import remember
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten, is_array_like
@@ -21,7 +22,7 @@ _MOST_LISTED = 8  # arrays in a list that are taken as columns; a tuple may have
 _SHOWN = 5
 
 
-class ArraySource:
+class ArraySource(Source):
     """A tree of arrays with one leading length: record i is row i of every leaf."""
 
     def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
@@ -40,6 +41,7 @@ class ArraySource:
         self._length = int(lengths[0])
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
+        self._bulk: BulkReads | None = None  # made when a lazy leaf fails
 
     def __len__(self) -> int:
         return self._length
@@ -112,9 +114,25 @@ class ArraySource:
         return gather
 
     def _read_lazily(self, indices: Indices, out: list[Array]) -> None:
-        for leaf, target in zip(self._leaves, out, strict=True):
-            in_memory = isinstance(leaf, np.ndarray)
-            target[...] = leaf[indices] if in_memory else _read_lazy(leaf, indices)
+        for number, target in enumerate(out):
+            target[...] = self._rows(number, indices)
+
+    def _rows(self, number: int, indices: Indices) -> Array:
+        """Rows of a leaf that may be lazy."""
+        leaf = self._leaves[number]
+        if isinstance(leaf, np.ndarray):
+            return leaf[indices]
+        try:
+            return _read_lazy(leaf, indices)
+        except LoaderxError:
+            raise
+        except Exception as error:
+            # If a row cannot be read alone either, this raises that row's own error.
+            rows = [np.asarray(leaf[i : i + 1]) for i in indices.tolist()]
+            if self._bulk is None:
+                self._bulk = BulkReads(_named(self._structure.paths()[number]), INDEXING)
+            self._bulk.failed(error, [row[0] for row in rows])
+            return np.concatenate(rows)
 
     def records(self, indices: Indices) -> list[Any]:
         structure = self._structure
@@ -122,10 +140,7 @@ class ArraySource:
             where = indices.tolist()
             columns = [list(map(leaf.__getitem__, where)) for leaf in self._leaves]
         else:
-            columns = [
-                list(leaf[indices] if isinstance(leaf, np.ndarray) else _read_lazy(leaf, indices))
-                for leaf in self._leaves
-            ]
+            columns = [list(self._rows(number, indices)) for number in range(len(self._leaves))]
         if structure.is_flat_dict:
             # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
             first, *others = structure.keys

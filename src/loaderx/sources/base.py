@@ -2,50 +2,162 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.memory import Lend
-from loaderx.tree import Tree
+from loaderx.errors import ArgumentError, check_int
+from loaderx.memory import Layout, Lend, Pool
+from loaderx.tree import Tree, flatten
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
+READERS = ("gather", "records", "__getitem__")
+"""The methods that read.  A source has one of them at least; the others follow from it."""
 
-class Source(Protocol):
-    """Records by index.  Indices are always within ``0 ... len - 1``."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Source:
+    """Records by index: the base class of sources, in this package and outside.
+
+    A subclass writes ``__len__`` and one of these, whichever its data is read best by:
+
+    - `gather`, for records that can be stacked: many records in one call, no Python per record;
+    - `records`, for records that differ in shape: many records in one call, as a list;
+    - ``__getitem__``, one record.
+
+    All else has a default.  `Dataset.from_source` takes it as it is and refuses an incomplete one,
+    saying what to add.  ``docs/extending.md`` has a complete example, `loaderx.testing` the tests.
+
+    >>> class Squares(Source):
+    ...     def __len__(self):
+    ...         return 5
+    ...
+    ...     def gather(self, indices, lend):
+    ...         return {"square": indices**2}
+    >>> [int(record["square"]) for record in Squares()]
+    [0, 1, 4, 9, 16]
+    """
+
+    def __len__(self) -> int:
+        """The number of records; it must not change."""
+        raise NotImplementedError(f"{type(self).__name__} has no __len__.")
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        """The records at ``indices``, stacked: a tree of arrays with one row for each index.
+
+        Args:
+            indices: int64, each from 0 to ``len - 1``; in any order, and some may be equal. A file
+                that is read best in ascending order is asked for ``np.unique(indices)``.
+            lend: makes arrays for the result, which loaderx uses again for a later batch once
+                nobody holds them: see `buffers`. A source may do without and return new arrays,
+                and need not have this parameter.
+
+        Returns:
+            Arrays that the caller may keep and write to: never views of what the source holds.
+            Their dtypes and shapes are those of `spec`, where there is one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no gather.")
+
+    def records(self, indices: Indices) -> list[Any]:
+        """The records at ``indices`` as a list; ``indices`` is as in `gather`.
+
+        Their arrays are new, or read-only views of what the source holds: these are copied where a
+        record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
+        """
+        if overrides(self, "__getitem__"):
+            return [self[index] for index in indices.tolist()]
+        if not overrides(self, "gather"):
+            raise NotImplementedError(f"{type(self).__name__} has none of {', '.join(READERS)}.")
+        gather: Callable[..., Tree] = self.gather
+        lend = (Pool().lend,) if takes_lend(gather) else ()
+        leaves, structure = flatten(gather(indices, *lend))
+        return [structure.build(row) for row in zip(*leaves, strict=True)]
+
+    def __getitem__(self, index: int) -> Any:
+        """One record, as in `records`; an `IndexError` where there is none.
+
+        loaderx asks for 0 to ``len - 1``.  By default negative indices count from the end.
+        """
+        number, length = check_int("index", index), len(self)
+        if not -length <= number < length:
+            raise IndexError(f"record {number} is out of range for {length} records.")
+        return self.records(np.array([number % length]))[0]
 
     @property
     def spec(self) -> Tree | None:
-        """The spec of one record, where it is known without reading one."""
+        """A record with an `ArraySpec` in place of each leaf.
+
+        None (the default) where that is not known without reading a record.  None in the shape of a
+        leaf: that axis differs between records, which cannot be gathered then.  The spec is asked
+        for once, and belongs to the fingerprint in saved states.
+        """
+        return None
 
     @property
     def thread_safe(self) -> bool:
-        """May several threads read at once?"""
+        """May several threads read at once?  If not (the default), they take turns."""
+        return False
 
     @property
     def gathers(self) -> bool:
-        """Is there a `gather` that beats reading record by record?"""
-
-    def __len__(self) -> int: ...
+        """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
+        return overrides(self, "gather")
 
     def label(self) -> str:
-        """What the dataset's ``repr`` shows."""
+        """What the dataset's ``repr`` shows after ``Dataset.``, on one line."""
+        return f"from_source({type(self).__name__}, {len(self)} records)"
 
-    def gather(self, indices: Indices, lend: Lend) -> Tree:
-        """The records stacked, in arrays that the caller owns."""
+    def buffers(self, rows: int, lend: Lend) -> Tree:
+        """Arrays with the dtypes and shapes of `spec` for ``rows`` records, for `gather` to fill.
 
-    def records(self, indices: Indices) -> list[Any]:
-        """The records one by one; their arrays may be read-only views of the source."""
+        They are aligned and come from ``lend``; what is in them is left from before.
+        """
+        leaves, structure = flatten(self.spec)
+        if not leaves or any(None in leaf.shape for leaf in leaves):
+            raise ArgumentError(
+                f"buffers of {type(self).__name__} needs a spec without open axes, and it has "
+                f"{self.spec!r}."
+            )
+        shapes = [((rows, *leaf.shape), np.dtype(leaf.dtype)) for leaf in leaves]
+        return structure.build(lend(Layout.of(*shapes)))
 
 
 class ForWorkers:
     """What pickles by path, but goes to worker processes as arrays in shared memory.
 
-    A worker then sees the very rows that this process sees, whatever has become of the path.
+    A source is pickled to be sent to a worker, and most need nothing but that: large arrays in its
+    attributes are shared, mapped files are mapped again, and what was opened after the source was
+    made, and cannot be pickled, is left out.  This base class is for a source whose pickle holds
+    the paths of its files: a worker then sees the very rows that this process sees, whatever has
+    become of the path.
     """
 
     def for_workers(self) -> tuple[Any, ...]:
         """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""
         raise NotImplementedError
+
+
+def overrides(source: Source, name: str) -> bool:
+    """Does its class have a method or property of its own in place of the default?"""
+    return getattr(type(source), name) is not getattr(Source, name)
+
+
+def takes_lend(gather: Callable[..., Tree]) -> bool:
+    """Is it ``gather(indices, lend)``, or ``gather(indices)``?  A `TypeError` if neither."""
+    try:
+        parameters = list(inspect.signature(gather).parameters.values())
+    except ValueError:  # a builtin that does not tell
+        return False
+    positional = [one for one in parameters if one.kind in _POSITIONAL]
+    needed = [one for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
+    is_variadic = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    missing = any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
+    if missing or len(needed) > 2 or not (positional or is_variadic):
+        listed = ", ".join(str(one) for one in parameters)
+        raise TypeError(f"gather({listed})")
+    return len(needed) == 2 or [one.name for one in positional[1:2]] == ["lend"]

@@ -1,73 +1,82 @@
-"""Any object with a length and an index: a list, a torch or Hugging Face ``Dataset``, ..."""
+"""Any object with a length and an index: a list, a torch or Hugging Face ``Dataset``, ...
+
+Sources from outside the package are read through the same class, which checks what they return.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, LoaderxError
 from loaderx.given import Given
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
-from loaderx.sources.base import Indices, Source
+from loaderx.sources.base import Indices, Source, overrides
+from loaderx.sources.bulk import INDEXING, BulkReads
+from loaderx.sources.checks import (
+    check_readable,
+    check_rows,
+    checked_label,
+    checked_length,
+    checked_spec,
+    checked_thread_safe,
+    gather_takes_lend,
+    is_source,
+)
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
+from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
-from loaderx.tree import Tree, flatten, map_leaves
+from loaderx.tree import ArraySpec, Structure, Tree, flatten
 
 
-class ObjectSource:
-    """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist."""
+class ObjectSource(Source):
+    """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist.
+
+    Of a `Source` it uses ``gather`` and ``records``.  A bulk read that fails on records that can be
+    read one by one is replaced by that, with a warning (`bulk`).
+    """
 
     def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
-        missing = [name for name in ("__len__", "__getitem__") if not hasattr(obj, name)]
-        if missing:
-            hint = ""
-            if callable(obj) or hasattr(obj, "__iter__"):
-                hint = (
-                    " What can only be read from its beginning goes into "
-                    "Dataset.from_iterable(function), where the function gives a new iterator."
-                )
-            raise ArgumentTypeError(
-                f"a source needs __len__ and __getitem__; {type(obj).__name__} has no "
-                f"{' and no '.join(missing)}.{hint}"
-            )
-        if isinstance(obj, (str, bytes)):
-            raise ArgumentTypeError(
-                f"a source is needed, got the text {obj!r}. "
-                "For a file write Dataset.from_file(path)."
-            )
-        if isinstance(obj, Mapping):
-            raise ArgumentTypeError(
-                f"a {type(obj).__name__} is not indexed by record. "
-                "For a dict of arrays write Dataset.from_arrays(...)."
-            )
-        if type(obj) is tuple and _are_columns(obj):
-            raise ArgumentTypeError(
-                f"a tuple of {len(obj)} arrays would be {len(obj)} records. For the rows of all of "
-                "them write Dataset.from_arrays((x, y)); if each array is a record, give a list."
-            )
+        check_readable(obj)
         self._obj = obj
         self._plain = isinstance(obj, (list, tuple, range))
         self.given = None if self._plain else Given(obj)  # before `len`, which may open a file
-        self._length = len(obj)
-        if self._length == 0:
-            raise ArgumentError(f"the dataset is empty: {type(obj).__name__} of length 0.")
+        self._length = checked_length(obj)
+        self._is_source = is_source(obj)
+        self._spec = checked_spec(obj) if self._is_source else None
+        self._spec_leaves, self._spec_structure = flatten(self._spec)
+        name = type(obj).__name__
+        plain_label = f"from_source({name}, {self._length} records)"
+        self._label = checked_label(obj, plain_label) if self._is_source else plain_label
+        self._takes_lend = gather_takes_lend(obj)
         self._sliced = takes_slices(obj)
-        is_said = thread_safe is not None or self._plain or hasattr(obj, "thread_safe")
         if thread_safe is None:
-            thread_safe = self._plain or bool(getattr(obj, "thread_safe", False))
-        self._thread_safe = thread_safe
-        self.unsure = "" if is_said else type(obj).__name__  # may threads read it at once?
+            thread_safe = True if self._plain else checked_thread_safe(obj)
+        self._thread_safe = bool(thread_safe)
+        self.unsure = name if thread_safe is None else ""  # may threads read it at once?
+        self._gather = BulkReads(name, "gather")
+        self._many = self._bulk_read(name)
+
+    def _bulk_read(self, name: str) -> BulkReads | None:
+        """The way in which `records` reads many records at once; None if there is none."""
+        obj = self._obj
+        if isinstance(obj, Source) and not overrides(obj, "records"):
+            return None if overrides(obj, "__getitem__") else self._gather
+        if self._is_source:
+            return BulkReads(name, "records")
+        if self._sliced:
+            return BulkReads(name, INDEXING)
+        return BulkReads(name, "__getitems__") if hasattr(obj, "__getitems__") else None
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def spec(self) -> Tree | None:
-        return None
+        return self._spec
 
     @property
     def thread_safe(self) -> bool:
@@ -75,47 +84,106 @@ class ObjectSource:
 
     @property
     def gathers(self) -> bool:
-        return callable(getattr(self._obj, "gather", None))
+        return self._takes_lend is not None
 
     def label(self) -> str:
-        return f"from_source({type(self._obj).__name__}, {self._length} records)"
+        return self._label
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        batch = map_leaves(_owned, self._obj.gather(indices))
-        for leaf in flatten(batch)[0]:
-            if leaf.ndim == 0 or len(leaf) != len(indices):
+        obj = self._obj
+        try:
+            batch = obj.gather(indices, lend) if self._takes_lend else obj.gather(indices)
+        except Exception as error:
+            if not self._gather.has_failed:
+                self._read_alone(self._gather, indices, error)
+            # The plan reads the records one by one now, and either stacks them or names the one
+            # that fails.
+            raise _NotTogetherError from error
+        leaves, structure = flatten(batch)
+        owned = [_owned(leaf) for leaf in leaves]
+        check_rows(owned, len(indices), f"{type(obj).__name__}.gather")
+        if self._spec is not None:
+            self._check_spec(owned, structure)
+        if not self._gather.is_known and owned and len(indices):
+            self._gather.worked(structure.build([leaf[0] for leaf in owned]))
+        return structure.build(owned)
+
+    def _check_spec(self, leaves: list[Any], structure: Structure) -> None:
+        name = type(self._obj).__name__
+        specs, expected = self._spec_leaves, self._spec_structure
+        if structure is not expected:
+            raise ArgumentError(
+                f"{name}.gather gave the leaves {structure.paths()}; its spec has "
+                f"{expected.paths()}."
+            )
+        for number, (leaf, spec) in enumerate(zip(leaves, specs, strict=True)):
+            if not spec.fits(leaf.dtype, leaf.shape[1:]):
+                path = structure.paths()[number]
+                which = f'leaf "{path}"' if path else "records"
+                found = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise ArgumentError(
-                    f"{type(self._obj).__name__}.gather was asked for {len(indices)} records and "
-                    f"gave an array of shape {leaf.shape}."
+                    f"{name}.gather gave {which} as {found!r}; its spec says {spec!r}."
                 )
-        return batch
 
     def records(self, indices: Indices) -> list[Any]:
-        in_order = read_slice(self._obj, indices) if self._sliced else None
-        if in_order is not None:
-            return in_order  # fresh dicts already
-        where = indices.tolist()
-        many = getattr(self._obj, "__getitems__", None)
-        if many is not None:
-            found = list(many(where))
-            if len(found) != len(where):
-                raise ArgumentError(
-                    f"{type(self._obj).__name__}.__getitems__ was asked for {len(where)} records "
-                    f"and gave {len(found)}."
-                )
-        else:
-            obj = self._obj
-            found = [obj[i] for i in where]
-        # A `map` that writes into its record must not change what the next epoch reads.
+        obj = self._obj
+        if self._many is not None:
+            return self._read_together(self._many, indices)
+        found = [obj[i] for i in indices.tolist()]
         if self._plain:
             return [_protected(record) for record in found]
-        return [dict(record) if type(record) is dict else record for record in found]
+        return _fresh(found)
+
+    def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Any]:
+        try:
+            in_order = read_slice(self._obj, indices) if self._sliced else None
+            found = self._read_many(indices) if in_order is None else in_order
+        except Exception as error:
+            alone = self._read_alone(bulk, indices, error)
+            if alone is not None:
+                return _fresh(alone)
+            if len(indices) > 1 and isinstance(error, LoaderxError):
+                # The plan takes errors of loaderx's own for errors of the whole source.
+                raise _NotTogetherError from error
+            raise
+        if len(found) != len(indices):
+            raise ArgumentError(
+                f"{type(self._obj).__name__}.{bulk.method} was asked for {len(indices)} records "
+                f"and gave {len(found)}."
+            )
+        if not bulk.is_known and found:
+            bulk.worked(found[0])
+        return found if in_order is not None else _fresh(found)  # a slice is made of fresh dicts
+
+    def _read_many(self, indices: Indices) -> list[Any]:
+        if self._is_source:
+            return list(self._obj.records(indices))
+        if hasattr(self._obj, "__getitems__"):
+            return list(self._obj.__getitems__(indices.tolist()))
+        return [self._obj[i] for i in indices.tolist()]
+
+    def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Any] | None:
+        """The records, each read alone after a bulk read has failed; None if one of them fails."""
+        obj, found = self._obj, []
+        try:
+            for index in indices.tolist():
+                if hasattr(obj, "__getitem__"):
+                    found.append(obj[index])
+                else:
+                    found += obj.records(np.array([index]))
+        except Exception:
+            return None
+        bulk.failed(error, found)
+        return found
 
 
-def _are_columns(arrays: tuple[Any, ...]) -> bool:
-    """Do they look like the leaves of records: several arrays of one leading length?"""
-    shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
-    return len(shapes) > 1 and all(shapes) and len({shape[0] for shape in shapes}) == 1
+class _NotTogetherError(Exception):
+    """Some records cannot be read together: the caller reads them one by one."""
+
+
+def _fresh(records: list[Any]) -> list[Any]:
+    """A `map` that writes into its record must not change what the next epoch reads."""
+    return [dict(record) if type(record) is dict else record for record in records]
 
 
 def _protected(value: Any) -> Any:
@@ -139,10 +207,15 @@ def _owned(leaf: Any) -> Any:
     return array if array.flags.writeable else array.copy()
 
 
+_READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
+
+
 def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
     """The source for whatever the user has."""
-    if isinstance(obj, Tokens):
+    if isinstance(obj, _READ_AS_THEY_ARE):
         return obj
+    if isinstance(obj, Source):
+        return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
     if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row

@@ -8,13 +8,13 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, check_int
 from loaderx.memory import Layout, Lend
-from loaderx.sources.base import Indices
+from loaderx.sources.base import Indices, Source
 from loaderx.tree import ArraySpec, Tree
 
 _SPEC = ArraySpec((), np.dtype(np.int64))
 
 
-class RangeSource:
+class RangeSource(Source):
     """The numbers of a `range`, as int64."""
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:

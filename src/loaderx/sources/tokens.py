@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
 from loaderx.memory import Layout, Lend
-from loaderx.sources.base import ForWorkers, Indices
+from loaderx.sources.base import ForWorkers, Indices, Source
 from loaderx.sources.mapping import map_array, open_regular
 from loaderx.tree import Array, ArraySpec, Tree
 
 PathLike = str | os.PathLike[str]
 
 
-class Tokens(ForWorkers):
+class Tokens(Source, ForWorkers):
     """Rows of ``length`` tokens from flat binary files, or from ``.npy`` files of one axis.
 
     Args:
@@ -109,14 +109,6 @@ class Tokens(ForWorkers):
 
     def __len__(self) -> int:
         return int(self._ends[-1])
-
-    def __getitem__(self, index: int) -> dict[str, Array]:
-        """One row, as views of the file."""
-        number = check_int("index", index)
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {number} is out of range for {len(self)} rows.")
-        row: dict[str, Array] = self.records(np.array([number % len(self)]))[0]
-        return row
 
     @property
     def names(self) -> tuple[str, ...]:

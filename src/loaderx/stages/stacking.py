@@ -34,17 +34,20 @@ _PYTHON_NUMBERS = {bool, int, float, complex}
 _TEXT = {str, bytes}
 
 
+_NO_LENGTHS: Mapping[str, int] = {}
+
+
 class Padding(Frozen):
     """``pad_to``: leaves that are padded along their first axis, and with what."""
 
-    lengths: Mapping[str, int]
+    lengths: Mapping[str, int] = _NO_LENGTHS
     value: Any = 0
 
     def value_for(self, path: str) -> Any:
         return self.value.get(path, 0) if isinstance(self.value, Mapping) else self.value
 
 
-NO_PADDING = Padding({})
+NO_PADDING = Padding()
 
 
 def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:

@@ -1,0 +1,87 @@
+"""Reads of many records at once that fail where single reads do not.
+
+If a record cannot be read alone either, the data is at fault, and the error is that record's.  If
+all of them can be read alone, only the bulk read is at fault (it does not take repeated indices,
+say).  Then the records that were read alone are used, and a warning says so, once for each source.
+
+The next batch tries the bulk read again.  To give it up after a failure would make a batch depend
+on what was read before it, and on which worker has read that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from loaderx.errors import ArgumentError, LoaderxError, LoaderxWarning, one_line, warn_user
+from loaderx.tree import Tree, flatten, spec_of
+
+INDEXING = "indexing"
+"""A bulk read that is no method of the user's."""
+
+
+class BulkReads:
+    """Has a bulk read of a source failed, and what did its records look like before?"""
+
+    def __init__(self, owner: str, method: str) -> None:
+        self._owner, self.method = owner, method
+        self.has_failed = False
+        self._together: Tree | None = None  # specs of a record
+        self._alone: Tree | None = None
+        self.is_known = False  # what records of the bulk read look like
+
+    def worked(self, record: Any) -> None:
+        """Remembers what a record of the bulk read looks like."""
+        self._together = _spec(record)
+        self._compare()
+        self.is_known = True
+
+    def failed(self, error: Exception, records: list[Any]) -> None:
+        """Warns, once, that the bulk read failed on records that have now been read alone."""
+        if self.has_failed:
+            return
+        advice = "" if self.method == INDEXING else f" Correct {self.method}, or remove it."
+        _warn(
+            f"{self.method} of {self._owner} failed on {len(records)} records that can be read "
+            f"one by one: {one_line(error)}. They have been read one by one, which is slower, and "
+            f"so will be all others on which it fails.{advice}",
+            error,
+        )
+        self._alone = _spec(records[0])
+        self._compare()
+        self.has_failed = True  # not before: a warning that is an error must come again
+
+    def _compare(self) -> None:
+        if self._together is None or self._alone is None:
+            return
+        together, structure = flatten(self._together)
+        alone, other = flatten(self._alone)
+        if structure is not other:
+            _warn(
+                f"{self._owner} gives the leaves {structure.paths()} by {self.method}, and "
+                f"{other.paths()} where records are read one by one."
+            )
+            return
+        for path, one, two in zip(structure.paths(), together, alone, strict=True):
+            # Records that are not stacked may differ in shape.
+            is_like = len(one.shape) == len(two.shape) and self.method != "gather"
+            if one.dtype != two.dtype or not (is_like or one.shape == two.shape):
+                leaf = f'leaf "{path}" of {self._owner}' if path else f"a record of {self._owner}"
+                _warn(
+                    f"{leaf} is {one!r} by {self.method}, and {two!r} where records are read one "
+                    "by one. Batches have the one or the other: make both give the same."
+                )
+                return
+
+
+def _spec(record: Any) -> Tree | None:
+    with contextlib.suppress(LoaderxError):  # no array can be made of it
+        return spec_of(record)
+    return None
+
+
+def _warn(text: str, error: Exception | None = None) -> None:
+    try:
+        warn_user(text)
+    except LoaderxWarning as raised:  # warnings are errors: then so is this, and not a record's
+        raise ArgumentError(text) from error or raised

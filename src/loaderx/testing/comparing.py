@@ -1,0 +1,79 @@
+"""Trees that must be equal, and messages that say where they are not.
+
+The checks raise by themselves: pytest explains a bare ``assert`` in test files only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loaderx.errors import one_line
+from loaderx.tree import Array, Tree, as_array, flatten
+
+
+def check(is_true: bool, message: str) -> None:
+    """Raises an `AssertionError` with the message unless it is true."""
+    if not is_true:
+        raise AssertionError(message)
+
+
+def check_equal(found: Tree, expected: Tree, what: str) -> None:
+    """Two trees must have the same leaves, with the same dtypes, shapes and values."""
+    leaves, structure = flatten(found)
+    others, other = flatten(expected)
+    check(
+        structure is other,
+        f"{what} has the leaves {structure.paths()}, expected are {other.paths()}.",
+    )
+    for path, one, two in zip(structure.paths(), leaves, others, strict=True):
+        where = f'leaf "{path}" of {what}' if path else what
+        _check_leaf(as_array(one), as_array(two), where)
+
+
+def _check_leaf(found: Array, expected: Array, where: str) -> None:
+    have, want = (f"{one.dtype}{list(one.shape)}" for one in (found, expected))
+    check(have == want, f"{where} is {have}, expected is {want}.")
+    is_equal = np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc")
+    check(is_equal, f"{where} has other values than expected:\n{found}\nexpected:\n{expected}")
+
+
+def check_all_equal(found: Sequence[Tree], expected: Sequence[Tree], what: str) -> None:
+    """As `check_equal`, for several trees; ``what`` names one of them."""
+    check(
+        len(found) == len(expected),
+        f"there are {len(found)} of {what}, expected are {len(expected)}.",
+    )
+    for number, (one, two) in enumerate(zip(found, expected, strict=True)):
+        check_equal(one, two, f"{what} {number}")
+
+
+def check_raises(kind: type[Exception], read: Callable[[], Any], what: str) -> None:
+    """Calling ``read`` must raise an error of this kind."""
+    try:
+        found = read()
+    except kind:
+        return
+    except Exception as error:
+        raise AssertionError(
+            f"{what} must raise {kind.__name__}, and raised {one_line(error)}."
+        ) from error
+    raise AssertionError(f"{what} must raise {kind.__name__}, and gave {found!r}.")
+
+
+def stacked(records: Sequence[Tree]) -> Tree:
+    """Records as one batch, leaf by leaf."""
+    columns = zip(*[flatten(record)[0] for record in records], strict=True)
+    return flatten(records[0])[1].build([np.stack([*map(as_array, column)]) for column in columns])
+
+
+def can_be_stacked(records: Sequence[Tree]) -> bool:
+    """Have all records the same leaves, with the same dtypes and shapes?"""
+
+    def look(record: Tree) -> Any:
+        leaves, structure = flatten(record)
+        return structure, [(array.shape, array.dtype) for array in map(as_array, leaves)]
+
+    return all(look(record) == look(records[0]) for record in records)

@@ -1,0 +1,109 @@
+"""Functions and objects that are sent to workers, and what cannot be sent."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.parse
+
+import pytest
+
+from chains import arrays
+from loaderx import DataLoader, Dataset, LoaderxError
+from loaderx.engines import Processes
+from loaderx.engines.processes.ship import ShippingError
+from workers import run_script
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = threading.Lock()
+
+    def locked(record):
+        with lock:
+            return record
+
+    dataset = arrays(8).map(lambda r: r).map(locked).batch(2)
+    with pytest.raises(ShippingError) as caught:
+        next(iter(DataLoader(dataset, engine="processes")))
+    message = str(caught.value)
+    assert message.startswith("map(locked) cannot be sent to worker processes: TypeError: ")
+    assert "use engine='threads'" in message
+    assert isinstance(caught.value, LoaderxError)
+
+
+class Shy:
+    """Can be pickled, but not unpickled."""
+
+    def __reduce__(self):
+        return _refuse, ()
+
+    def __call__(self, record):
+        return record
+
+
+def _refuse():
+    raise ImportError("there is no such module in a worker")
+
+
+def test_a_worker_that_cannot_take_up_the_work_says_why():
+    with pytest.raises(ShippingError) as caught:
+        next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
+    assert str(caught.value) == (
+        "the dataset cannot be sent to worker processes: a worker failed to build it: "
+        "ImportError: there is no such module in a worker"
+    )
+    assert "in _refuse" in caught.value.__notes__[0]  # where, in the worker
+
+
+def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():
+    done = run_script(
+        """
+        import functools
+        from loaderx import DataLoader, Dataset
+
+        @functools.lru_cache(maxsize=7, typed=True)
+        def bpe(word):
+            return len(word) if len(word) < 2 else 1 + bpe(word[1:])  # itself, from its globals
+
+        bpe.table = [1, 2]
+
+        class Tokenizer:
+            def __init__(self):
+                self.made = 0
+
+            @functools.cache
+            def look_up(self, word):
+                return bpe(word)
+
+            @functools.cached_property
+            def offset(self):
+                self.made += 1
+                return 100
+
+            def __call__(self, record):
+                assert bpe.cache_parameters() == {"maxsize": 7, "typed": True}
+                assert (bpe.table, bpe.__name__) == ([1, 2], "bpe")
+                found = self.look_up(record["text"]) + self.offset + self.offset
+                return {"x": found, "made": self.made}
+
+        texts = Dataset.from_source([{"text": "a" * n} for n in range(1, 9)])
+        tokens = texts.map(Tokenizer()).batch(8)
+        with DataLoader(tokens, engine="processes", num_workers=1) as loader:
+            for batch in loader:
+                print(batch["x"].tolist(), batch["made"].tolist())
+        """
+    )
+    assert done.stdout.split("\n")[:1] == [
+        "[201, 202, 203, 204, 205, 206, 207, 208] [1, 1, 1, 1, 1, 1, 1, 1]"
+    ], done.stderr
+
+
+def test_a_cached_function_of_a_module_is_imported_there():
+    shared = urllib.parse.urlsplit
+
+    def same(x):
+        return shared is sys.modules["urllib.parse"].urlsplit
+
+    assert hasattr(shared, "cache_info")
+    with DataLoader(Dataset.range(2).map(same).batch(2), engine=Processes(1)) as loader:
+        assert next(iter(loader)).tolist() == [True, True]

@@ -1,0 +1,596 @@
+"""Engines: one contract, and whichever runs is never visible in the data."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chains import arrays, batched_chains, chains
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataLoader,
+    Dataset,
+    LoaderxError,
+    RecordError,
+)
+from loaderx.engines import Auto, Inline, Processes, Threads, auto, trials
+from oracle import assert_same
+from plain import jitter, wait_for
+from timed import TimedWorkshop
+from workers import worker_processes
+
+
+class EngineContract:
+    """What every engine must do; a new engine subclasses this and says how it is made."""
+
+    def engine(self):
+        raise NotImplementedError
+
+    def loader(self, dataset):
+        return DataLoader(dataset, engine=self.engine())
+
+    def test_the_stream_is_the_inline_stream(self):
+        dataset = arrays(50).shuffle(1).random_map(jitter).batch(4).repeat(3)
+        assert_same(self.loader(dataset), dataset)
+
+    def test_ready_is_false_while_somebody_else_makes_the_next(self, tmp_path):
+        gate = tmp_path / "gate"
+        iterator = iter(self.loader(arrays(12).map(partial(wait_for, gate, 2)).batch(2)))
+        assert next(iterator)["x"].tolist() == [0, 1]
+        run = iterator._run
+        assert run.ready() == (run.describe()[0] == "inline")
+        gate.touch()
+        until = time.monotonic() + 60
+        while not run.ready():
+            assert time.monotonic() < until
+        assert next(iterator)["x"].tolist() == [2, 3]
+        iterator.close()
+
+    def test_a_failure_comes_at_its_own_step(self):
+        def fail(record):
+            if record["x"] == 17:
+                raise ValueError("bad record")
+            return record
+
+        iterator = iter(self.loader(arrays(40).map(fail).batch(4)))
+        seen = []
+        with pytest.raises(RecordError) as caught:
+            for batch in iterator:
+                seen += batch["x"].tolist()
+        assert seen == list(range(16))
+        assert caught.value.index == 17
+        assert caught.value.stage == "map(fail)"
+        assert caught.value.step == 4
+        assert str(caught.value) == "step 4: map(fail) failed on record 17: ValueError: bad record"
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert "raise ValueError" in _traceback(caught.value.__cause__)
+
+    def test_after_a_failure_the_position_stays_and_can_be_moved(self):
+        def fail(record):
+            if record["x"] == 9:
+                raise ValueError
+            return record
+
+        iterator = iter(self.loader(arrays(16).map(fail).batch(4)))
+        next(iterator)
+        next(iterator)
+        for _ in range(2):
+            with pytest.raises(RecordError):
+                next(iterator)
+            assert iterator.step == 2
+        iterator.seek(3)
+        assert next(iterator)["x"].tolist() == [12, 13, 14, 15]
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+    def test_breaking_out_and_going_on(self):
+        dataset = arrays(60).shuffle(0).batch(5)
+        expected = list(dataset)
+        iterator = iter(self.loader(dataset))
+        taken = []
+        for batch in iterator:
+            taken.append(batch)
+            if len(taken) == 3:
+                break
+        taken += list(iterator)
+        assert_same(taken, expected)
+
+    def test_dropping_the_iterator_in_the_middle_leaves_nothing(self):
+        iterator = iter(self.loader(arrays(200).map(_slow).batch(2)))
+        for _ in range(12):
+            next(iterator)
+        del iterator
+        gc.collect()
+        assert _gone()
+
+    def test_a_function_that_knows_the_loader_does_not_keep_it_alive(self):
+        class Trainer:
+            def __init__(trainer, contract):
+                trainer.loader = contract.loader(arrays(400).map(trainer.augment).batch(2))
+                trainer.iterator = iter(trainer.loader)
+
+            def augment(trainer, record):
+                return record
+
+        trainer = Trainer(self)
+        for _ in range(5):
+            next(trainer.iterator)
+        del trainer
+        assert _gone()
+
+    def test_dropping_the_loader_keeps_a_running_iterator_alive(self):
+        loader = self.loader(arrays(40).batch(2))
+        iterator = iter(loader)
+        next(iterator)
+        del loader
+        gc.collect()
+        assert len(list(iterator)) == 19
+
+    def test_an_exception_in_the_training_step_leaves_nothing(self):
+        with pytest.raises(ZeroDivisionError), self.loader(arrays(50).batch(2)) as loader:
+            for step, _ in enumerate(loader):
+                if step == 5:
+                    1 / 0  # noqa: B018
+        assert _gone()
+
+    def test_close_is_idempotent_and_the_iterator_can_go_on(self):
+        loader = self.loader(arrays(20).batch(2))
+        iterator = iter(loader)
+        first = next(iterator)
+        loader.close()
+        loader.close()
+        iterator.close()
+        assert _gone()
+        assert_same([first, *iterator], arrays(20).batch(2))
+
+    def test_two_iterators_do_not_disturb_each_other(self):
+        loader = self.loader(arrays(30).batch(3))
+        one, other = iter(loader), iter(loader)
+        for a, b in zip(one, other, strict=True):
+            assert np.array_equal(a["x"], b["x"])
+
+    def test_the_end_is_the_end(self):
+        iterator = iter(self.loader(arrays(4).batch(2)))
+        assert len(list(iterator)) == 2
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(iterator)
+
+    def test_nothing_starts_before_the_first_next(self, tmp_path):
+        called = tmp_path / "called"
+        iterator = iter(self.loader(arrays(8).map(lambda r: called.touch() or r).batch(2)))
+        assert not called.exists()
+        assert not _crew()
+        next(iterator)
+        assert called.exists()
+
+    def test_held_batches_are_never_overwritten(self):
+        dataset = arrays(400).shuffle(2).batch(3)
+        held = list(self.loader(dataset))
+        assert_same(held, dataset)
+
+    def test_leaving_the_interpreter_in_the_middle(self):
+        script = (
+            "import loaderx as lx\n"
+            f"from loaderx.engines import *\n"
+            f"loader = lx.DataLoader(lx.Dataset.range(10**6).map(lambda x: x).batch(8),"
+            f" engine={self.engine()!r})\n"
+            "it = iter(loader)\n"
+            "for _ in range(20): next(it)\n"
+            "print('done')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+class TestInline(EngineContract):
+    def engine(self):
+        return Inline()
+
+
+class TestOneThread(EngineContract):
+    def engine(self):
+        return Threads(1)
+
+
+class TestThreads(EngineContract):
+    def engine(self):
+        return Threads(3, prefetch=1)
+
+
+class TestThreadsWithoutPrefetch(EngineContract):
+    def engine(self):
+        return Threads(2, prefetch=0)
+
+
+class TestOneProcess(EngineContract):
+    def engine(self):
+        return Processes(1)
+
+
+class TestProcesses(EngineContract):
+    def engine(self):
+        return Processes(3, prefetch=1)
+
+
+class TestProcessesWithoutPrefetch(EngineContract):
+    def engine(self):
+        return Processes(2, prefetch=0)
+
+
+class TestAuto(EngineContract):
+    def engine(self):
+        return Auto()
+
+
+def _slow(record):
+    time.sleep(0.001)
+    return record
+
+
+def _crew():
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("loaderx")] + worker_processes()
+
+
+def _gone():
+    """Threads of a dropped run are sent home, not waited for."""
+    deadline = time.monotonic() + 30
+    while _crew() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.001)
+    return not _crew()
+
+
+def _traceback(error):
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+@settings(max_examples=25)
+@given(chains(), st.sampled_from([1, 2, 7]))
+def test_threads_equal_inline_on_generated_chains(dataset, workers):
+    assert_same(DataLoader(dataset, engine="threads", num_workers=workers), dataset)
+
+
+@settings(max_examples=25)
+@given(batched_chains())
+def test_auto_equals_inline_on_generated_chains(dataset):
+    assert_same(DataLoader(dataset), dataset)
+
+
+class SlowSource:
+    """Reading sleeps, so threads help; every read is counted."""
+
+    thread_safe = True
+
+    def __init__(self, n, seconds):
+        self.n, self.seconds, self.threads = n, seconds, set()
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        self.threads.add(threading.current_thread().name)
+        time.sleep(self.seconds)
+        return {"x": i}
+
+
+def test_auto_moves_waiting_work_to_threads_without_changing_the_stream():
+    for _ in range(5):  # it measures: on a busy machine one trial may be lost
+        source = SlowSource(400, 0.002)
+        loader = DataLoader(Dataset.from_source(source).batch(4), num_workers=4)
+        stream = [batch["x"].tolist() for batch in loader]
+        assert stream == np.arange(400).reshape(100, 4).tolist()
+        assert any(name.startswith("loaderx") for name in source.threads)
+        if loader.stats().engine.startswith("threads("):
+            break
+    assert loader.stats().engine.startswith("threads(")
+    assert "inline every" in loader.stats().reason
+
+
+def test_auto_never_reads_an_unknown_source_in_threads():
+    source = SlowSource(400, 0.0005)
+    loader = DataLoader(Dataset.from_source(source, thread_safe=False).batch(2))
+    list(loader)
+    assert source.threads == {threading.current_thread().name}
+    assert not loader.stats().engine.startswith("threads")
+    loader.close()
+
+
+def test_auto_stays_inline_for_cheap_batches():
+    loader = DataLoader(arrays(4000).batch(2))
+    list(loader)
+    assert loader.stats().engine == "inline"
+    assert "less than handing it over would" in loader.stats().reason
+
+
+def test_auto_claims_no_measurement_that_it_has_not_made():
+    loader = DataLoader(Dataset.from_source(SlowSource(4, 0.001)).batch(2))
+    list(loader)
+    assert loader.stats().engine == "inline"
+    assert loader.stats().reason == "the stream ended before it was measured"
+
+
+@pytest.mark.parametrize(
+    ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
+)
+def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, found, monkeypatch):
+    """The consumer is slow until the first trial begins, which is not why it gets faster."""
+    workshop = TimedWorkshop(made_s, handed_s)
+    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    chooser = trials.Chooser(workshop, range(2000))
+    seen = []
+    for step in chooser.elements():
+        seen.append(step)
+        workshop.now += 3e-3 if workshop.tried else 6e-3
+    assert seen == list(range(2000))
+    assert workshop.tried >= 2
+    assert workshop.found == found
+
+
+@pytest.mark.parametrize(("by_processes_s", "wins"), [(0.01, True), (0.03, False)])
+@pytest.mark.parametrize("length", [7, 16, 100])
+def test_auto_goes_on_with_its_search_over_short_epochs(length, by_processes_s, wins, monkeypatch):
+    """Python that holds the GIL: threads win nothing, processes halve the time, or lose."""
+    workshop = TimedWorkshop(0.02, 0.02, by_processes_s)
+    workshop.max_workers = 2
+    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    monkeypatch.setattr(auto, "perf_counter", lambda: workshop.now)
+    for _ in range(30_000 // length):  # ten minutes
+        run = auto.AutoRun(workshop, range(length))
+        assert [run.next() for _ in range(length)] == list(range(length))
+        with pytest.raises(StopIteration):
+            run.next()
+        run.close()
+        if workshop.found:
+            break
+    if wins:
+        assert workshop.found == ("processes", 2)
+        assert workshop.now < 6
+    else:
+        assert workshop.found is None
+        assert 3 <= workshop.started <= 20  # after 5 s, 20 s, 80 s, ..., over a few epochs each
+
+
+def test_steps_under_way_are_bounded():
+    started, taken, most = [], 0, 0
+    lock = threading.Lock()
+
+    def note(record):
+        nonlocal most
+        with lock:
+            started.append(record["x"])
+            most = max(most, len(started) - taken)
+        return record
+
+    with DataLoader(arrays(60).map(note).batch(1), engine=Threads(2, prefetch=3)) as loader:
+        for _ in loader:
+            taken += 1
+    assert most <= 2 + 3 + 1
+
+
+def test_one_slow_step_does_not_idle_the_others():
+    """While step 0 waits, the rest of its window is made."""
+    gate, made = threading.Event(), []
+
+    def wait(record):
+        if record["x"] == 0:
+            assert gate.wait(30)
+        else:
+            made.append(int(record["x"]))
+            if len(made) == 3:
+                gate.set()
+        return record
+
+    iterator = iter(DataLoader(arrays(20).map(wait).batch(1), engine=Threads(2, prefetch=2)))
+    assert next(iterator)["x"].tolist() == [0]
+    assert made[:3] == [1, 2, 3]
+    iterator.close()
+
+
+def test_collecting_a_run_while_a_lock_is_held_does_not_deadlock():
+    """Finalisers wait for nobody: a worker may need the very lock that is held here."""
+    lock = threading.Lock()
+
+    def locked(record):
+        with lock:
+            return record
+
+    iterator = iter(DataLoader(arrays(400).map(locked).batch(1), engine=Threads(2)))
+    next(iterator)
+    box = [iterator]
+    box.append(box)
+    del iterator
+    with lock:
+        del box
+        gc.collect()
+    assert _gone()
+
+
+def test_a_script_ends_although_a_worker_is_stuck():
+    script = (
+        "import loaderx as lx, time\n"
+        "def stuck(x):\n    time.sleep(0 if x < 4 else 3600)\n    return x\n"
+        "it = iter(lx.DataLoader(lx.Dataset.range(100).map(stuck).batch(2), engine='threads'))\n"
+        "next(it)\n"
+        "print('done', flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_one_iterator_in_two_threads_gives_every_batch_once():
+    iterator = iter(DataLoader(arrays(400).batch(2), engine=Threads(2)))
+    seen = []
+    threads = [
+        threading.Thread(target=lambda: seen.extend(b["x"].tolist() for b in iterator))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(x for pair in seen for x in pair) == list(range(400))
+
+
+def test_closing_from_another_thread_wakes_the_consumer():
+    gate = threading.Event()
+
+    def wait(record):
+        gate.wait(30)
+        return record
+
+    loader = DataLoader(arrays(40).map(wait).batch(1), engine=Threads(2))
+    iterator = iter(loader)
+    ended = []
+
+    def consume():
+        try:
+            list(iterator)
+            ended.append("end")
+        except LoaderxError as error:
+            ended.append(str(error))
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    while not _crew():
+        time.sleep(0.001)
+    iterator._run.dismiss()
+    gate.set()
+    consumer.join(60)
+    assert ended
+
+
+def test_threads_read_an_unsafe_source_one_at_a_time():
+    class Seek:
+        def __len__(self):
+            return 200
+
+        def __getitem__(self, i):
+            self.position = i
+            time.sleep(0.0001)
+            return np.int64(self.position)
+
+    dataset = Dataset.from_source(Seek(), thread_safe=False).batch(5)
+    stream = [b.tolist() for b in DataLoader(dataset, engine=Threads(4))]
+    assert stream == np.arange(200).reshape(-1, 5).tolist()
+
+
+def test_collecting_a_run_inside_its_own_worker_does_not_deadlock():
+    box = []
+
+    def drop(record):
+        if record["x"] == 5:
+            box.clear()
+            gc.collect()
+        return record
+
+    loader = DataLoader(arrays(30).map(drop).batch(1), engine=Threads(2))
+    box.append(iter(loader))
+    next(box[0])
+    deadline = time.monotonic() + 30
+    while _crew() and time.monotonic() < deadline:
+        if box:
+            try:
+                next(box[0])
+            except (StopIteration, IndexError):
+                break
+        time.sleep(0.001)
+    del loader
+    gc.collect()
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_threads():
+    dataset = Dataset.range(400).batch(4)
+    with DataLoader(dataset, engine=Threads(2)) as loader:
+        iterator = iter(loader)
+        first = next(iterator).tolist()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python and JAX warn of forks
+            child = os.fork()
+        if child == 0:  # must not return into the test runner
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)
+            try:
+                next(iterator)
+            except LoaderxError as error:
+                os._exit(0 if "this one was forked" in str(error) and told(loader) == first else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert next(iterator).tolist() == [4, 5, 6, 7]
+
+
+def told(loader):
+    return next(iter(loader)).tolist()
+
+
+def test_ctrl_c_ends_a_waiting_loader():
+    script = (
+        "import loaderx as lx, time, sys\n"
+        "def slow(x):\n    time.sleep(0.2)\n    return x\n"
+        "loader = lx.DataLoader(lx.Dataset.range(10**6).map(slow).batch(2), engine='threads')\n"
+        "try:\n"
+        "    for batch in loader:\n"
+        "        print('batch', flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped', flush=True)\n"
+    )
+    import signal
+
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "batch\n"
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert out.endswith("stopped\n")
+    assert child.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            {"engine": "process"},
+            ArgumentError,
+            "`engine` must be one of 'auto', 'inline', 'threads', 'processes'",
+        ),
+        ({"engine": 3}, ArgumentTypeError, "`engine` must be one of .* got 3"),
+        ({"num_workers": -1}, ArgumentError, "`num_workers` must be at least 0, got -1"),
+        ({"num_workers": 1.5}, ArgumentTypeError, "`num_workers` must be an integer"),
+        ({"prefetch": -2}, ArgumentError, "`prefetch` must be at least 0"),
+        ({"engine": Inline(), "num_workers": 2}, ArgumentError, "to the engine object instead"),
+    ],
+)
+def test_bad_engine_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        DataLoader(arrays(4).batch(2), **arguments)
+
+
+def test_bad_threads():
+    with pytest.raises(ArgumentError, match="`num_workers` must be at least 1, got 0"):
+        Threads(0)
+
+
+def test_num_workers_0_is_inline():
+    loader = DataLoader(arrays(4).batch(2), engine="threads", num_workers=0)
+    list(loader)
+    assert loader.stats().engine == "inline"

@@ -1,0 +1,1 @@
+"""Pinned streams: what every chain gave when it was recorded, it gives still."""

@@ -1,0 +1,269 @@
+"""A second implementation of the address algebra, as slow and plain as can be.
+
+It follows the table in docs/design.md one row at a time, with none of the plan's operators,
+blocks, cuts, gathers or buffers.  Whatever it says, the plan must say too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from inside import node_of
+from loaderx import chain
+from loaderx.chain.base import Node
+from loaderx.chain.fingerprint import default_seed
+from loaderx.order.permutation import permute
+from loaderx.order.tickets import schedule
+from loaderx.rng import (
+    BRANCH,
+    EPOCH,
+    ORDER,
+    PART,
+    ROW,
+    STAGE,
+    BatchGenerator,
+    fold_int,
+    key_words,
+    record_generators,
+)
+from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap
+from loaderx.tree import as_array, flatten, map_leaves
+
+Row = tuple[Any, int]  # a record, and its key
+
+
+def elements(dataset: Any) -> list[Any]:
+    """All elements of a finite dataset."""
+    node = node_of(dataset)
+    seed = default_seed(node, 0)
+    make = _batch if node.batched else record_at
+    return [make(node, 0, p, seed)[0] for p in range(node.length)]
+
+
+def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
+    """The address of an element in the node's input, for stages that only move elements."""
+    match node:
+        case chain.Seeded():
+            return epoch, p
+        case chain.Repeated():
+            rounds, inside = divmod(p, node.input.length)
+            return child_epoch(epoch, rounds, node.repeats), inside
+        case chain.Shuffled():
+            stage = fold_int(node.seed(seed), node.random_stages, ORDER)
+            return epoch, permuted(p, node.length, fold_int(epoch, stage, ORDER))
+        case chain.WindowShuffled():
+            window, inside = divmod(p, node.window)
+            first = window * node.window
+            rest = node.window if node.length is None else min(node.window, node.length - first)
+            stage = fold_int(node.seed(seed), node.random_stages, ORDER)
+            key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
+            return epoch, first + permuted(inside, rest, key)
+        case chain.Part():
+            if node.seed is None:
+                return epoch, node.start + p
+            stage = fold_int(node.seed, 0, PART)
+            return epoch, permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
+        case chain.Sliced():
+            return epoch, node.start + p * node.step
+        case chain.Picked():
+            seen = int((node.table[:p] == node.table[p]).sum())
+            return child_epoch(epoch, seen, node.repeats), int(node.table[p])
+    return None
+
+
+def child_epoch(epoch: int, rounds: int, ordinal: int) -> int:
+    return epoch if rounds == 0 else fold_int(epoch, rounds, EPOCH + (ordinal << 8))
+
+
+def permuted(p: int, length: int, key: int) -> int:
+    return int(permute(np.array([p]), length, np.array([key], np.uint64))[0])
+
+
+def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
+    """Component, epoch and position for concatenate and mix."""
+    if isinstance(node, chain.Concatenated):
+        for number, part in enumerate(node.components):
+            if part.length is None or p < part.length:
+                return number, epoch, p
+            p -= part.length
+    if node.stop == "all_exhausted":
+        return _route_to_the_end(node, epoch, p)
+    counts = [0] * len(node.components)
+    period = sum(node.tickets)
+    for position in range(p + 1):  # no table: count who came before
+        component = int(node.schedule.component[position % period])
+        if position < p:
+            counts[component] += 1
+    inside = counts[component]
+    if node.stop == "repeat" and node.components[component].length is not None:
+        rounds, inside = divmod(inside, node.components[component].length)
+        epoch = child_epoch(epoch, rounds, node.repeats)
+    return component, epoch, inside
+
+
+def _route_to_the_end(node: chain.Mixed, epoch: int, p: int) -> tuple[int, int, int]:
+    """One record after the other; whoever is due and has none leaves, and a new period begins."""
+    counts = [0] * len(node.components)
+    left, slot = list(range(len(counts))), 0
+    while True:
+        shared = math.gcd(*(node.tickets[c] for c in left))
+        period = schedule(tuple(node.tickets[c] // shared for c in left)).component
+        component = left[period[slot % len(period)]]
+        if counts[component] == node.components[component].length:
+            left = [c for c in left if counts[c] < node.components[c].length]
+            slot = 0
+            continue
+        if sum(counts) == p:
+            return component, epoch, counts[component]
+        counts[component] += 1
+        slot += 1
+
+
+def _keyed(node: chain.Transformed, key: int, seed: int) -> int:
+    return fold_int(key, fold_int(node.seed(seed), node.random_stages, STAGE), STAGE)
+
+
+def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
+    moved = _move(node, epoch, p, seed)
+    if moved is not None:
+        return record_at(node.input, *moved, seed)
+    match node:
+        case chain.FromSource():
+            value = node.source.records(np.array([p]))[0]
+            return value, fold_int(epoch, p, ROW)
+        case chain.Guarded():
+            return record_at(node.input, epoch, p, seed)
+        case chain.Transformed():
+            value, key = record_at(node.input, epoch, p, seed)
+            return transformed(node, value, key, p, seed), key
+        case chain.Unbatched():
+            return _unbatched(node.input, epoch, p, seed)
+        case chain.Zipped():
+            rows = [record_at(part, epoch, p, default_seed(part, seed)) for part in node.components]
+            key = rows[0][1]
+            for _, other in rows[1:]:
+                key = fold_int(key, other, BRANCH)
+            return node.structure.build([value for value, _ in rows]), key
+        case chain.Concatenated() | chain.Mixed():
+            component, inner, inside = route(node, epoch, p)
+            part = node.components[component]
+            value, key = record_at(part, inner, inside, default_seed(part, seed))
+            return value, fold_int(key, component, BRANCH)
+    raise AssertionError(type(node))
+
+
+def transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
+    transform = node.transform
+    if node.stacked:
+        batch, _ = on_batch(node, stack([value]), [key], p, seed)
+        return map_leaves(lambda leaf: leaf[0], batch)
+    drawn = np.array([_keyed(node, key, seed)], np.uint64) if node.is_random else None
+    match transform:
+        case Map():
+            return transform.function.call(value)
+        case RandomMap():
+            return transform.function.call(value, next(record_generators(drawn)))
+        case MapWithIndex():
+            return transform.function.call(p, value)
+        case RandomKeys():
+            return {**value, transform.name: key_words(drawn, 1).view(np.uint32)[0]}
+    raise AssertionError(type(transform))
+
+
+def on_batch(node: Any, batch: Any, keys: list[int], p: int, seed: int) -> tuple[Any, list[int]]:
+    transform = node.transform
+    match transform:
+        case Map():
+            return transform.function.call(batch), keys
+        case MapWithIndex():
+            return transform.function.call(p, batch), keys
+    drawn = np.array([_keyed(node, key, seed) for key in keys], np.uint64)
+    if isinstance(transform, RandomMap):
+        return transform.function.call(batch, BatchGenerator(drawn)), keys
+    return {**batch, transform.name: key_words(drawn, 1).view(np.uint32)}, keys
+
+
+def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
+    moved = _move(node, epoch, k, seed)
+    if moved is not None:
+        return _batch(node.input, *moved, seed)
+    match node:
+        case chain.Guarded():
+            return _batch(node.input, epoch, k, seed)
+        case chain.Transformed():
+            batch, keys = _batch(node.input, epoch, k, seed)
+            return on_batch(node, batch, keys, k, seed)
+        case chain.Batched():
+            return _cut(node, epoch, k, seed)
+        case chain.Zipped():
+            parts = [_batch(part, epoch, k, default_seed(part, seed)) for part in node.components]
+            keys = parts[0][1]
+            for _, others in parts[1:]:
+                keys = [fold_int(a, b, BRANCH) for a, b in zip(keys, others)]
+            return node.structure.build([batch for batch, _ in parts]), keys
+        case chain.Concatenated() | chain.Mixed():
+            component, inner, inside = route(node, epoch, k)
+            part = node.components[component]
+            batch, keys = _batch(part, inner, inside, default_seed(part, seed))
+            return batch, [fold_int(key, component, BRANCH) for key in keys]
+    raise AssertionError(type(node))
+
+
+def _cut(node: chain.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
+    total = node.input.length
+    wanted = range(k * node.size, (k + 1) * node.size)
+    real = [p for p in wanted if total is None or p < total]
+    rows = [record_at(node.input, epoch, p, seed) for p in real]
+    keys = [key for _, key in rows]
+    batch = stack([value for value, _ in rows])
+    if node.pad_remainder:
+        missing = node.size - len(real)
+        batch = map_leaves(
+            lambda leaf: np.concatenate([leaf, np.zeros((missing, *leaf.shape[1:]), leaf.dtype)]),
+            batch,
+        )
+        batch = {**batch, node.mask_key: np.arange(node.size) < len(real)}
+        keys += [record_at(node.input, epoch, total - 1, seed)[1]] * missing
+    return batch, keys
+
+
+def _unbatched(node: Node, epoch: int, p: int, seed: int) -> Row:
+    k = 0
+    while True:
+        batch, keys = _batch(node, epoch, k, seed)
+        count = len(flatten(batch)[0][0])
+        padded = next((n for n in node.below() if isinstance(n, chain.Batched)), None)
+        if padded.pad_remainder:
+            count = int(batch[padded.mask_key].sum())
+        if p < count:
+            return map_leaves(lambda leaf, row=p: leaf[row], batch), keys[p]
+        p -= count
+        k += 1
+
+
+def stack(records: list[Any]) -> Any:
+    """np.stack, leaf by leaf."""
+    columns = [[as_array(leaf) for leaf in flatten(record)[0]] for record in records]
+    structure = flatten(records[0])[1]
+    return structure.build([np.stack(column) for column in zip(*columns)])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal trees, dtypes and bytes."""
+    a, structure = flatten(one)
+    b, other_structure = flatten(other)
+    if structure is not other_structure:
+        return False
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(a, b)]
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in pairs)
+
+
+def assert_same(ours: Any, expected: Any) -> None:
+    """Equal streams, element by element."""
+    ours, expected = list(ours), list(expected)
+    assert len(ours) == len(expected)
+    for number, (one, other) in enumerate(zip(ours, expected)):
+        assert same(one, other), f"element {number}: {one!r} is not {other!r}"

@@ -1,0 +1,388 @@
+"""A second implementation of streams, record at a time, in plain Python.
+
+It follows docs/design.md with none of the plan's units, feeds, readers or pieces.  Whatever it
+says, the plan must say too, for every engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import oracle
+from inside import node_of
+from loaderx import chain
+from loaderx.chain.base import Node
+from loaderx.chain.fingerprint import default_seed
+from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
+from loaderx.tree import flatten, map_leaves
+
+Row = tuple[Any, int]  # a record, and its key
+Placed = tuple[int, Any, int]  # with its place in the unit before it
+
+
+def elements(dataset: Any) -> Iterator[Any]:
+    """The elements of a stream, one after the other."""
+    node = node_of(dataset)
+    seed = default_seed(node, 0)
+    if node.batched:
+        for batch, _ in _batches(node, 0, seed):
+            yield batch
+    else:
+        for record, _ in _lane(node, 0, 0, 1, seed, _only_masks(node)):
+            yield record
+
+
+def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+    match node:
+        case chain.Batched():
+            yield from _cut(node, epoch, seed)
+        case chain.Repeated():
+            for q in itertools.count() if node.epochs is None else range(node.epochs):
+                yield from _batches(node.input, oracle.child_epoch(epoch, q, node.repeats), seed)
+        case chain.Sliced():
+            stop = None if node.count is None else node.start + node.count
+            yield from itertools.islice(_batches(node.input, epoch, seed), node.start, stop)
+        case chain.Transformed():
+            for number, (batch, keys) in enumerate(_batches(node.input, epoch, seed)):
+                yield oracle.on_batch(node, batch, keys, number, seed)
+        case _:
+            yield from _batches(node.inputs[0], epoch, seed)
+
+
+def _cut(node: chain.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+    masked = _only_masks(node.input)
+    lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
+    while True:
+        rows: list[Row] = []
+        for lane in lanes:
+            rows += itertools.islice(lane, node.size // node.lanes)
+        if not rows or (node.drop_remainder and len(rows) < node.size):
+            return
+        batch, keys = oracle.stack([value for value, _ in rows]), [key for _, key in rows]
+        if node.pad_remainder:
+            missing = node.size - len(rows)
+            batch = map_leaves(
+                lambda leaf: np.concatenate(
+                    [leaf, np.zeros((missing, *leaf.shape[1:]), leaf.dtype)]  # noqa: B023
+                ),
+                batch,
+            )
+            batch = {**batch, node.mask_key: np.arange(node.size) < len(rows)}
+            keys += [keys[-1]] * missing
+        yield batch, keys
+
+
+def _lane(
+    node: Node, epoch: int, lane: int, lanes: int, seed: int, masked: bool = False
+) -> Iterator[Row]:
+    """The rows of one lane; ``masked``: of a stream that only masks."""
+    node, above = _found_below(node)
+    for e, inner in _passes(above, epoch):
+        yield from _one_pass(node, inner, above, e, lane, lanes, seed, masked)
+
+
+def _found_below(node: Node) -> tuple[Node, list[Node]]:
+    """Where the stages up to this node find their records, and these stages, the lowest first."""
+    above: list[Node] = []
+    while node.is_stream and not isinstance(node, (chain.Mixed, chain.FromIterable, chain.Sliced)):
+        if not isinstance(node, chain.Seeded):
+            above.insert(0, node)
+        node = node.inputs[0]
+    return node, above
+
+
+def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
+    """Epoch keys of all passes of the repeats above, outermost first."""
+    repeats = [node for node in reversed(above) if isinstance(node, chain.Repeated)]
+
+    def nested(number: int, key: int) -> Iterator[int]:
+        if number == len(repeats):
+            yield key
+            return
+        node = repeats[number]
+        for q in itertools.count() if node.epochs is None else range(node.epochs):
+            yield from nested(number + 1, oracle.child_epoch(key, q, node.repeats))
+
+    for key in nested(0, epoch):
+        yield key, key
+
+
+def _one_pass(
+    node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int,
+    masked: bool,
+) -> Iterator[Row]:  # fmt: skip
+    above = [stage for stage in above if not isinstance(stage, chain.Repeated)]
+    windows = [w for w in map(_window, above) if w is not None]
+    if not node.is_stream:
+        size = _unit_size(node, windows, lanes, masked)
+        for number in itertools.count():
+            first = (lane + number * lanes) * size
+            if node.length is not None and first >= node.length:
+                return
+            stop = first + size if node.length is None else min(first + size, node.length)
+            rows: list[Placed] = [
+                (p - first, *oracle.record_at(node, epoch, p, seed)) for p in range(first, stop)
+            ]
+            yield from _through(above, rows, epoch, first, seed)
+        return
+    source = _ordered(node, epoch, lane, lanes, seed)
+    size = max(windows, default=1)
+    for number in itertools.count():
+        taken = list(itertools.islice(source, size))
+        if not taken:
+            return
+        placed = [(place, value, key) for place, (value, key) in enumerate(taken)]
+        yield from _through(above, placed, epoch, number * size, seed)
+
+
+def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
+    match node:
+        case chain.Sliced():
+            stop = None if node.count is None else node.start + node.count
+            inner = _lane(node.input, epoch, lane, lanes, seed)
+            yield from itertools.islice(inner, node.start, stop)
+        case chain.FromIterable():
+            for number, record in enumerate(node.source.make(lane, lanes)):
+                yield record, fold_int(epoch, number, ROW)
+        case chain.Mixed():
+            yield from _mixed(node, epoch, lane, lanes, seed)
+
+
+def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
+    def component(number: int, q: int) -> Iterator[Row]:
+        part = node.components[number]
+        key = oracle.child_epoch(epoch, q, node.repeats) if node.stop == "repeat" else epoch
+        return _lane(part, key, lane, lanes, default_seed(part, seed))
+
+    rounds = [0] * len(node.components)
+    ended = [False] * len(node.components)
+    readers = [component(number, 0) for number in range(len(rounds))]
+    period = len(node.schedule.component)
+    for position in itertools.count():
+        c = int(node.schedule.component[position % period])
+        row = next(readers[c], None)
+        if row is None:
+            ended[c] = True
+            if node.stop == "first_exhausted" or all(ended):
+                return
+            rounds[c] += 1
+            readers[c] = component(c, rounds[c])
+            row = next(readers[c])
+        value, key = row
+        yield value, fold_int(key, c, BRANCH)
+
+
+# Units: the rules of docs/design.md, "Streams" ----------------------------------------------------
+
+
+def units(node: Node) -> list[tuple[str, int]]:
+    """Units of datasets ("unit") and windows over ordered rows ("window"), from the top down."""
+    cut = next(
+        (n for n in node.below() if isinstance(n, (chain.Batched, chain.Bucketed)) and n.is_stream),
+        None,
+    )
+    lanes = cut.lanes if isinstance(cut, chain.Batched) else 1
+    records = cut.input if isinstance(cut, chain.Batched) else cut or node
+    return _units(records, lanes, _only_masks(records))
+
+
+def _units(node: Node, lanes: int, masked: bool) -> list[tuple[str, int]]:
+    node, above = _found_below(node)
+    windows = [w for w in map(_window, above) if w is not None]
+    if not node.is_stream:
+        return [("unit", _unit_size(node, windows, lanes, masked))]
+    found = [("window", max(windows))] if windows else []
+    for below in node.inputs:
+        found += _units(below, lanes, False)
+    return found
+
+
+def _unit_size(node: Node, windows: list[int], lanes: int, masked: bool) -> int:
+    if windows:
+        return max(windows)
+    size = 256
+    if node.spec is not None:
+        record = 0
+        for leaf in flatten(node.spec)[0]:
+            entries = 1
+            for axis in leaf.shape:
+                entries *= axis or 1
+            record += entries * leaf.dtype.itemsize
+        size = min(8192 if masked else 1024, max(16, 8 * 2**20 // max(1, record)))
+    if node.length is not None:
+        size = min(size, max(1, node.length // (4 * lanes)))
+    power = 1
+    while 2 * power <= size:
+        power *= 2
+    return power
+
+
+def _only_masks(node: Node) -> bool:
+    """Does a stream of records nothing but leave records out, asking for many at once?"""
+    stages = []
+    while node.is_stream and node.inputs:
+        stages.append(node)
+        node = node.inputs[0]
+    stages = [stage for stage in stages if not isinstance(stage, (chain.Repeated, chain.Seeded))]
+    filters = [isinstance(stage, chain.Filtered) and stage.stacked for stage in stages]
+    return bool(filters) and all(filters) and not node.is_stream
+
+
+def _window(node: Node) -> int | None:
+    if isinstance(node, chain.WindowShuffled):
+        return node.window
+    if isinstance(node, (chain.PackedRecords, chain.Bucketed)):
+        return node.options.window
+    return None
+
+
+def _through(
+    above: list[Node], rows: list[Placed], epoch: int, first: int, seed: int
+) -> Iterator[Row]:
+    for node in above:
+        rows = list(_stage(node, rows, epoch, first, seed))
+    for _, value, key in rows:
+        yield value, key
+
+
+def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) -> Iterator[Placed]:
+    match node:
+        case chain.Transformed():
+            for place, value, key in rows:
+                yield place, oracle.transformed(node, value, key, 0, seed), key
+        case chain.Filtered():
+            for place, value, key in rows:
+                argument = oracle.stack([value]) if node.stacked else value
+                if np.all(node.function.call(argument)):
+                    yield place, value, key
+        case chain.FlatMapped():
+            for place, value, key in rows:
+                for number, made in enumerate(node.function.call(value)):
+                    yield place, made, fold_int(key, number, CHILD)
+        case chain.WindowShuffled():
+            stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
+            for number, group in _windows(rows, node.window, first):
+                key = fold_int(stage, number, ORDER)
+                for i, (place, _, _) in enumerate(group):
+                    moved = group[oracle.permuted(i, len(group), key)]
+                    yield place, moved[1], moved[2]
+        case chain.PackedRecords():
+            for _, group in _windows(rows, node.options.window, first):
+                for value, key in packed([(v, k) for _, v, k in group], node.options):
+                    yield group[0][0], value, key
+        case chain.Guarded() | chain.Skipping():
+            yield from rows
+
+
+def _windows(rows: list[Placed], window: int, first: int) -> Iterator[tuple[int, list[Placed]]]:
+    for number, group in itertools.groupby(rows, lambda row: (row[0] + first) // window):
+        yield number, list(group)
+
+
+def packed(rows: list[Row], options: Any) -> Iterator[Row]:
+    """The rows of a window, for records whose leaves are all packed, or kept per segment."""
+    segments = list(_segments(rows, options))  # (row, begin per leaf, end per leaf)
+    if not segments:
+        return
+    for members in _bins(segments, options):
+        yield _packed_row([segments[m] for m in members], rows, options)
+
+
+def _segments(rows: list[Row], options: Any) -> Iterator[Any]:
+    room = {path: n - options.heads for path, n in options.lengths.items()}
+    if options.strategy == "concat" and not options.whole_documents:
+        (limit,) = set(room.values())
+        free, held = limit, 0
+        for number, (value, _) in enumerate(rows):
+            begin, total = 0, len(value[next(iter(room))])
+            while begin < total:
+                if free == 0 or held == options.max_segments:
+                    free, held = limit, 0
+                end = min(total, begin + free)
+                yield number, dict.fromkeys(room, begin), dict.fromkeys(room, end)
+                free, held, begin = free - (end - begin), held + 1, end
+        return
+    for number, (value, _) in enumerate(rows):
+        sizes = {path: len(value[path]) for path in room}
+        if not any(sizes.values()):
+            continue
+        if any(sizes[path] > room[path] for path in room):
+            assert options.overflow != "error"
+            if options.overflow == "drop":
+                continue
+            if options.overflow == "truncate":
+                sizes = {path: min(sizes[path], room[path]) for path in room}
+        pieces = max(-(-sizes[path] // room[path]) for path in room)
+        for piece in range(pieces):
+            begin = {p: min(piece * room[p], sizes[p]) for p in room}
+            end = {p: min((piece + 1) * room[p], sizes[p]) for p in room}
+            yield number, begin, end
+
+
+def _bins(segments: list[Any], options: Any) -> list[list[int]]:
+    paths = list(options.lengths)
+    limits = {path: n - options.heads for path, n in options.lengths.items()}
+    most = options.max_segments or len(segments) + 1
+    sizes = [{p: end[p] - begin[p] for p in paths} for _, begin, end in segments]
+    bins: list[list[int]] = []
+    touched: list[int] = []
+    order = list(range(len(segments)))
+    if options.strategy == "best_fit":
+        order.sort(key=lambda s: -max(sizes[s][p] / limits[p] for p in paths))
+    for clock, s in enumerate(order):
+        room = [{p: limits[p] - sum(sizes[m][p] for m in b) for p in paths} for b in bins]
+        fits = [
+            b for b in range(len(bins))
+            if len(bins[b]) < most and all(room[b][p] >= sizes[s][p] for p in paths)
+        ]  # fmt: skip
+        if options.strategy == "concat":
+            cut = not options.whole_documents
+            fits = [b for b in fits if b == len(bins) - 1]
+            if cut and fits and sum(sizes[m][paths[0]] for m in bins[-1]) == limits[paths[0]]:
+                fits = []
+        if not fits:
+            bins.append([])
+            touched.append(clock)
+            chosen = len(bins) - 1
+        elif options.strategy == "best_fit" and len(paths) == 1:
+            chosen = min(fits, key=lambda b: (room[b][paths[0]], -touched[b]))
+        elif options.strategy == "best_fit":
+            chosen = min(fits, key=lambda b: (sum(room[b][p] / limits[p] for p in paths), b))
+        else:
+            chosen = fits[0]
+        bins[chosen].append(s)
+        touched[chosen] = clock
+    return sorted((sorted(b) for b in bins), key=lambda b: b[0])
+
+
+def _packed_row(members: list[Any], rows: list[Row], options: Any) -> Row:
+    first, begin, _ = members[0]
+    path = next(iter(options.lengths))
+    key = fold_int(rows[first][1], begin[path], PIECE)
+    out: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for path, leaf in rows[first][0].items():
+        values = [rows[number][0][path] for number, _, _ in members]
+        if path not in options.lengths:
+            pad = np.full_like(np.asarray(values[0]), options.padding(path))
+            full = values + [pad] * (options.max_segments - len(values))
+            out[path] = np.stack([np.asarray(v) for v in full])
+            continue
+        tokens: list[Any] = [options.first_token(path)] * options.heads
+        ids, positions = [1] * options.heads, [0] * options.heads
+        for number, (value, (_, b, e)) in enumerate(zip(values, members), 1):
+            start = len(positions) if number == 1 else 0
+            tokens += list(value[b[path] : e[path]])
+            ids += [number] * (e[path] - b[path])
+            positions += range(start, start + e[path] - b[path])
+        missing = options.lengths[path] - len(tokens)
+        out[path] = np.array(tokens + [options.padding(path)] * missing, np.asarray(leaf).dtype)
+        if options.segment_ids:
+            extra[options.segment_ids.format(path)] = np.array(ids + [0] * missing, np.int32)
+        if options.positions:
+            extra[options.positions.format(path)] = np.array(positions + [0] * missing, np.int32)
+    return {**out, **extra}, key

@@ -1,0 +1,71 @@
+"""Worker processes and threads of this process, as the system sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+
+def loader_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("loaderx")}
+
+
+def worker_processes() -> list[str]:
+    """Worker processes of this one, dying and dead ones that nobody waited for included."""
+    found = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            for pid in children.read_text().split():
+                with contextlib.suppress(OSError):
+                    command = Path(f"/proc/{pid}/cmdline").read_text()
+                    if "processes/start.py" in command or not command:  # whoever dies has none
+                        found.append(f"process {pid}")
+    return found
+
+
+def wait_until_no_worker_is_left() -> list[str]:
+    """The worker processes that are left after a while: one that was killed takes its time."""
+    until = time.monotonic() + 60
+    while worker_processes() and time.monotonic() < until:
+        time.sleep(0.001)
+    return worker_processes()
+
+
+def pids():
+    """Worker processes of this one, by number."""
+    return sorted(int(one.split()[1]) for one in worker_processes())
+
+
+def run_script(text, *, how="-c", timeout=60):
+    """A newcomer's script, without a main guard."""
+    text = textwrap.dedent(text)
+    command = [sys.executable, "-c", text] if how == "-c" else [sys.executable, "-"]
+    given = None if how == "-c" else text
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def own_pss(pid):
+    """The memory of a worker (PSS, kB) without the data and the slots that all of them share."""
+    maps = re.split(
+        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M
+    )
+    own = (one for one in maps if "memfd:loaderx" not in one.partition("\n")[0])
+    return sum(int(kb) for one in own for kb in re.findall(r"^Pss:\s+(\d+) kB", one, flags=re.M))
+
+
+def once(path):
+    """Is this the first time that anybody asks?"""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
