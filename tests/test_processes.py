@@ -35,9 +35,9 @@ from loaderx import (
     RecordError,
 )
 from loaderx.engines import Processes
-from loaderx.engines.processes import crew as crew_module
-from loaderx.engines.processes import run as run_module
-from loaderx.engines.processes.ship import Shipment, ShippingError
+from loaderx.engines.processes import stuck as stuck_module
+from loaderx.engines.processes.pickling import PicklingError, SharedPayload
+from loaderx.engines.processes.slot_pool import HELD_SLOTS
 from loaderx.loader.work import PlanWork
 from oracle import assert_same
 from plain import hold, jitter
@@ -196,17 +196,15 @@ def test_large_arrays_are_shared_once():
     x = np.arange(6_000_000.0).reshape(-1, 3)
     one = Dataset.from_arrays(x=x)
     both = Dataset.concatenate([one.map(lambda r: r), Dataset.from_arrays(x=x)]).batch(2)
-    shipment = Shipment(work_of(both))
-    assert shipment.nbytes == x.nbytes
+    assert SharedPayload(work_of(both)).nbytes == x.nbytes
 
 
 def test_memory_of_a_worker_above_the_shared_data():
     x = np.ones((100_000, 250))  # 200 MB
     with DataLoader(Dataset.from_arrays(x=x).batch(1000), engine=Processes(2)) as loader:
         assert sum(int(batch["x"].sum()) for batch in loader) == x.size
-        (crew,) = loader._workshop._idle
         until = time.monotonic() + 60
-        while not crew.is_ready:  # one of them may have done it all
+        while not loader._session.prepare(2):  # one of them may have done it all
             assert time.monotonic() < until
         for pid in pids():
             assert 5_000 < own_pss(pid) < 60_000
@@ -216,14 +214,14 @@ def test_mapped_files_are_opened_again(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.arange(1_000_000).reshape(-1, 10))
     dataset = Dataset.from_file(path).batch(100)
-    assert Shipment(work_of(dataset)).nbytes == 0
+    assert SharedPayload(work_of(dataset)).nbytes == 0
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
         (pid,) = pids()
         assert str(path) in Path(f"/proc/{pid}/maps").read_text()
     mapped = np.load(path, mmap_mode="r")[7::3, ::-1]
     views = Dataset.from_arrays(x=mapped).batch(100)
-    assert Shipment(work_of(views)).nbytes == 0
+    assert SharedPayload(work_of(views)).nbytes == 0
     with DataLoader(views, engine=Processes(1)) as loader:
         assert_same(loader, views)
 
@@ -301,7 +299,7 @@ def test_writable_maps_can_be_written_in_a_worker(tmp_path):
 def test_every_kind_of_array_is_shared(make):
     x = make(np.arange(100_000))
     dataset = Dataset.from_arrays(x=x).batch(len(x) // 5)
-    assert Shipment(work_of(dataset)).nbytes >= x.nbytes
+    assert SharedPayload(work_of(dataset)).nbytes >= x.nbytes
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
@@ -310,7 +308,7 @@ def test_windows_over_an_array_are_not_written_out():
     x = np.arange(500_000.0)
     windows = np.lib.stride_tricks.sliding_window_view(x, 200)
     dataset = Dataset.from_arrays(x=windows).take(600).batch(200)
-    assert Shipment(work_of(dataset)).nbytes == x.nbytes
+    assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
@@ -318,7 +316,7 @@ def test_windows_over_an_array_are_not_written_out():
 def test_arrays_with_gaps_are_shared_too():
     x = np.arange(400_000).reshape(-1, 40)[:, ::5]
     dataset = Dataset.from_arrays(x=x).batch(100)
-    assert Shipment(work_of(dataset)).nbytes == x.nbytes
+    assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
@@ -354,7 +352,7 @@ def test_what_cannot_be_sent_is_named():
             return record
 
     dataset = arrays(8).map(lambda r: r).map(locked).batch(2)
-    with pytest.raises(ShippingError) as caught:
+    with pytest.raises(PicklingError) as caught:
         next(iter(DataLoader(dataset, engine="processes")))
     message = str(caught.value)
     assert message.startswith("map(locked) cannot be sent to worker processes: TypeError: ")
@@ -382,7 +380,7 @@ def _refuse():
 
 
 def test_a_worker_that_cannot_take_up_the_work_says_why():
-    with pytest.raises(ShippingError) as caught:
+    with pytest.raises(PicklingError) as caught:
         next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
     assert str(caught.value) == (
         "the dataset cannot be sent to worker processes: a worker failed to build it: "
@@ -392,11 +390,11 @@ def test_a_worker_that_cannot_take_up_the_work_says_why():
 
 
 def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
-    from loaderx.engines.processes import ship
+    from loaderx.engines.processes import pickling
 
-    monkeypatch.setattr(ship, "_free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(pickling, "_free_memory", lambda: 1_000_000)
     dataset = Dataset.from_arrays(x=np.zeros((1000, 1000))).batch(2)
-    with pytest.raises(ShippingError, match=r"0\.01 GB in memory.*Dataset\.from_file"):
+    with pytest.raises(PicklingError, match=r"0\.01 GB in memory.*Dataset\.from_file"):
         next(iter(DataLoader(dataset, engine=Processes(1))))
 
 
@@ -491,10 +489,9 @@ def test_a_starved_ring_copies_and_goes_on():
     dataset = arrays(600).shuffle(3).batch(2)
     with DataLoader(dataset, engine=Processes(1, prefetch=0)) as loader:
         held = list(loader)
-        (crew,) = loader._workshop._idle
-        slots = len(crew._staff._slots)
+        slots = slots_of(loader).count
     assert_same(held, dataset)
-    assert slots == 1 + crew_module.HELD_SLOTS
+    assert slots == 1 + HELD_SLOTS
 
 
 def test_a_function_may_keep_the_arrays_it_is_given():
@@ -538,8 +535,7 @@ def test_one_slow_step_does_not_idle_the_others(tmp_path):
 
 
 def slots_of(loader):
-    (crew,) = loader._workshop._idle
-    return len(crew._staff._slots)
+    return loader._session._pool._processes.slots
 
 
 @pytest.mark.parametrize(
@@ -553,7 +549,7 @@ def test_functions_that_make_new_arrays_use_no_more_slots(function):
     dataset = arrays(40_000).batch(1000).map(function)
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
-        assert slots_of(loader) == 1 + 2 + crew_module.HELD_SLOTS
+        assert slots_of(loader).numbered <= 1 + 2 + HELD_SLOTS
 
 
 def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
@@ -568,28 +564,29 @@ def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
     with DataLoader(dataset, engine=Processes(1, prefetch=1)) as loader:
         for batch in loader:
             assert len(set(batch[:, 0].tolist())) == 4
-        made = loader._workshop._idle[0]._staff._made_slots
-    assert made <= 1 + 1 + crew_module.HELD_SLOTS + 1
+        numbered = slots_of(loader).numbered
+    assert numbered <= 1 + 1 + HELD_SLOTS + 1
 
 
-def test_the_board_stays_locked_while_mappings_come_and_go():
+def test_the_claims_stay_locked_while_mappings_come_and_go():
     with DataLoader(arrays(40).batch(4), engine=Processes(1)) as loader:
         assert len(list(loader)) == 10
-        (crew,) = loader._workshop._idle
-        board, slot = crew._staff.board, crew._spare[0]
-        assert board.try_lock(1.0)
-        slot.read(0, 1 << 20)
-        slot.read(0, 1 << 22)
+        processes = loader._session._pool._processes
+        claims, slot = processes.claims, processes.slots.take(1)
+        assert claims.try_lock(1.0)
+        slot.read_bytes(0, 1 << 20)
+        slot.read_bytes(0, 1 << 22)
         child = (
             "import fcntl, sys\n"
             "try: fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB, 1)\n"
             "except OSError: sys.exit(7)\n"
         )
-        descriptor = crew._staff._lock
+        descriptor = processes._lock
         done = subprocess.run(
             [sys.executable, "-c", child, str(descriptor)], pass_fds=[descriptor], check=False
         )
-        board.unlock()
+        claims.unlock()
+        processes.slots.put_back(slot)
     assert done.returncode == 7
 
 
@@ -692,16 +689,18 @@ def test_workers_stay_for_the_next_epoch_and_for_moves():
     assert pids() == []
 
 
-def test_two_iterators_at_once_have_workers_of_their_own_and_one_crew_stays():
+def test_two_iterators_at_once_share_the_workers():
     dataset = arrays(60).batch(4)
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         one, two = iter(loader), iter(loader)
-        pairs = list(zip(one, two, strict=True))
+        workers = set()
+        pairs = []
+        for pair in zip(one, two, strict=True):
+            workers.update(pids())
+            pairs.append(pair)
+        assert len(workers) == 2
         assert_same([a for a, _ in pairs], dataset)
         assert_same([b for _, b in pairs], dataset)
-        del one, two
-        gc.collect()
-        assert len(pids()) == 1
 
 
 def test_a_forked_child_leaves_the_workers_alone():
@@ -980,7 +979,7 @@ def test_closing_does_not_wait_for_a_stuck_worker():
 
 
 def test_a_start_that_takes_long_is_reported(monkeypatch):
-    monkeypatch.setattr(run_module, "START_PATIENCE_S", 0.2)
+    monkeypatch.setattr(stuck_module, "START_PATIENCE_S", 0.2)
 
     class Slow:
         def __call__(self, record):
@@ -1101,8 +1100,7 @@ def test_a_deadly_step_gives_its_slot_back():
             warnings.simplefilter("ignore", LoaderxWarning)
             with pytest.raises(RecordError, match="died of this step"):
                 next(iterator)
-        (crew,) = loader._workshop._idle
-        assert len(crew._spare) == 1 + crew_module.HELD_SLOTS
+        assert slots_of(loader).spare == slots_of(loader).count
     loader.close()
 
 
