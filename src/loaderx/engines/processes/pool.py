@@ -1,4 +1,4 @@
-"""Worker processes that make the tasks of a loader, and what happens when one of them dies.
+"""Worker processes that make the tasks of a loader, for any number of threads.
 
 Nothing here runs by itself: there is no thread.  Tasks lie ready in a pipe, so the workers go on
 while the consumer trains, and everything that has to be noticed is noticed when a consumer submits
@@ -18,33 +18,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeVar
 
 from loaderx.engines.base import Measured, Task, Work, closed_error, forked_error
-from loaderx.engines.processes import exceptions, protocol
+from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
-from loaderx.engines.processes.limits import tight_limits
-from loaderx.engines.processes.pickling import PicklingError, SharedPayload
-from loaderx.engines.processes.protocol import Report
-from loaderx.engines.processes.shared_slots import Slot
+from loaderx.engines.processes.pickling import SharedPayload
+from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.stuck import StuckCheck
-from loaderx.engines.processes.worker_processes import WorkerProcess, WorkerProcesses, exit_reason
+from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
-from loaderx.memory import COUNTS_REFERENCES, Pool
+from loaderx.errors import LoaderxError, RecordError, warn_user
 
-MOST_DEATHS = 3  # of workers with the same task, or while they start
 CHECK_S = 0.25  # how often whoever waits looks after the workers, and whether it was cancelled
 GRACE_S = 0.5  # for a worker to end by itself
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for consumers in other threads
-LOCK_PATIENCE_S = 5.0
 
 T = TypeVar("T")
 
@@ -68,20 +62,11 @@ class WorkerPool:
         self._grace_s = 0.0
         self.failure: Exception | None = None  # that `done` met, for `result` to raise
         self.warnings: deque[str] = deque()  # to be given outside of pool code
-        self._worker_warnings: set[str] = set()
         self._names = TaskNames(work)
-        self._reset_attributes = payload.reset_attributes
         self._inside: set[int] = set()  # threads that are in pool code
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # of the jobs and the processes
         self._polling = threading.Lock()  # whoever has it polls, and looks after the workers
         self._awaited: dict[int, Job] = {}  # by the thread that waits for it
-        self._cancelled: deque[Job] = deque()
-        self._queue: deque[Job] = deque()  # not sent yet
-        self._sent: dict[int, Job] = {}  # sent, not reported yet
-        self._under_way = 0  # jobs that were submitted, and whose results were not taken
-        self._numbers = 0
-        self._bad_starts = 0
-        self._memory = Pool()
         self._checked = time.monotonic()
         self._check_s = CHECK_S if timeout_s is None else min(CHECK_S, timeout_s / 4)
         with SignalsDeferred():  # whatever is made here must be known to who gives it back
@@ -89,8 +74,9 @@ class WorkerPool:
             # Dropping a pool ends its workers.  At exit `_release_all` does that.
             weakref.finalize(self, processes.release).atexit = False
             self.window = min(window, processes.capacity)
+            self._jobs = JobTable(processes, self._names, payload.reset_attributes, self.warnings)
             self._stuck = StuckCheck(
-                processes, self._names, self._sent, self.warnings, timeout_s, replace_stuck
+                processes, self._names, self._jobs.sent, self.warnings, timeout_s, replace_stuck
             )
             self._started = 0
             try:
@@ -177,87 +163,19 @@ class WorkerPool:
     # Jobs.
 
     def submit(self, task: Task) -> PendingJob:
-        words = protocol.pack_words(task)
-        return self._enter(self._submit, task, words)
+        return self._enter(self._submit, task, pack_words(task))
 
     def _submit(self, task: Task, words: bytes) -> PendingJob:
         with self._lock:
-            self._drop_cancelled()
-            self._numbers += 1
-            self._under_way += 1
-            job = Job(self._numbers, task, words)
-            self._queue.append(job)
-            self._send_queued()
-            return PendingJob(self, job)
-
-    def _send_queued(self) -> None:
-        """Sends as many jobs as the pipes hold, and as there are slots for."""
-        while self._queue and len(self._sent) < self._processes.capacity:
-            slot = self._processes.slots.take(self._under_way)
-            if slot is None:
-                return
-            self._send(self._queue.popleft(), slot)
-
-    def _send_first(self, job: Job) -> None:
-        """Sends a job that somebody waits for before the others, in a slot of its own if need be.
-
-        All slots may hold what the user has, or results that are asked for only after this one.
-        """
-        if job.slot is None and not job.is_closed and len(self._sent) < self._processes.capacity:
-            slot = self._processes.slots.take(self._under_way, must=True)
-            assert slot is not None
-            self._queue.remove(job)
-            self._send(job, slot)
-
-    def _send(self, job: Job, slot: Slot) -> None:
-        job.slot, job.sent_at = slot, time.monotonic()
-        self._sent[job.number] = job
-        self._write(job)
-
-    def _write(self, job: Job) -> None:
-        assert job.slot is not None
-        message = protocol.pack_task(job.number, job.slot.number, job.task, job.words)
-        os.write(self._processes.tasks_in, message)
-
-    def _close_job(self, job: Job) -> None:
-        """Nobody is going to ask for the result of a job, or somebody has got it."""
-        job.is_closed = True
-        self._under_way -= 1
-        slot, job.slot = job.slot, None
-        if slot is not None:
-            self._processes.slots.put_back(slot)
+            self._jobs.drop_cancelled()
+            return PendingJob(self, self._jobs.add(task, words))
 
     def cancel(self, job: Job) -> None:
         """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
         if not (job.is_cancelled or job.is_closed):
             job.is_cancelled = True
-            self._cancelled.append(job)
+            self._jobs.cancelled.append(job)
             job.wake_up()
-
-    def _drop_cancelled(self) -> None:
-        is_sent = False
-        while self._cancelled:
-            job = self._cancelled.popleft()
-            if job.is_closed:
-                continue
-            if job.number in self._sent:
-                is_sent = True
-                continue
-            if job.slot is None:
-                self._queue.remove(job)
-            self._close_job(job)
-        if is_sent:
-            self._recall_cancelled()
-
-    def _recall_cancelled(self) -> None:
-        """Takes jobs that no worker has begun out of the pipe.  Those under way are left to end."""
-        with self._claims_locked():
-            for job in self._read_tasks():
-                if job.is_cancelled:
-                    del self._sent[job.number]
-                    self._close_job(job)
-                else:
-                    self._write(job)
 
     def done(self, job: Job) -> bool:
         """Looks whether a job is done, without waiting."""
@@ -303,7 +221,7 @@ class WorkerPool:
                 del error  # else it would hold this frame, and the frame the error
         assert job.layout is not None
         if job.others:
-            others = iter(job.others)
+            others, job.others = iter(job.others), []
             for number, place in enumerate(job.layout.places):
                 if place is None:
                     leaves[number] = next(others)
@@ -317,20 +235,7 @@ class WorkerPool:
         if not job.is_done:
             self._wait(job)
         with self._lock:
-            leaves: list[Any] = []
-            if not job.is_done or job.is_closed:
-                return leaves
-            if job.layout is not None:
-                assert job.slot is not None
-                slots = self._processes.slots
-                # When there is no slot to go on with, this one is made free at once.
-                if not COUNTS_REFERENCES or (job.layout.in_slot and slots.is_exhausted()):
-                    leaves = job.slot.copies(job.layout, self._memory)
-                else:
-                    leaves = job.slot.leaves(job.layout)
-            self._close_job(job)
-            self._send_queued()
-            return leaves
+            return self._jobs.take(job) if job.is_done and not job.is_closed else []
 
     def _wait(self, job: Job) -> None:
         thread = get_ident()
@@ -338,7 +243,7 @@ class WorkerPool:
         try:
             self._awaited[thread] = job
             with self._lock:
-                self._send_first(job)
+                self._jobs.send_first(job)
             while not (job.is_done or job.is_cancelled or self.is_closing or self.warnings):
                 if self._polling.acquire(blocking=False):
                     try:
@@ -361,6 +266,7 @@ class WorkerPool:
                 self._poll(0.0)
             finally:
                 self._polling.release()
+                self._wake_all()  # somebody may have tried to poll meanwhile
 
     def _poll(self, timeout_s: float) -> None:
         """Waits for something to happen and deals with it.  Only for who has `_polling`."""
@@ -369,169 +275,25 @@ class WorkerPool:
         now = time.monotonic()
         is_check_due = timeout_s > 0 and now - self._checked >= self._check_s
         with self._lock:
-            self._drop_cancelled()
+            self._jobs.drop_cancelled()
             dead = []
             for descriptor, _ in events:
                 if descriptor == processes.reports_out:
-                    self._read_reports()
+                    self._jobs.read_reports()
                 else:
                     dead.append(processes.by_lifeline[descriptor])
             if is_check_due:  # a fork of the worker may hold its end of the lifeline
                 dead += [worker for worker in processes.ended() if worker not in dead]
             for worker in dead:
-                self._replace(worker)
-            self._send_queued()
-            if self._queue:
+                self._jobs.replace(worker)
+            self._jobs.send_queued()
+            if self._jobs.has_queue:
                 for job in list(self._awaited.values()):
-                    self._send_first(job)
+                    self._jobs.send_first(job)
         if is_check_due:
             self._checked = now
             for job in list(self._awaited.values()):
                 self._stuck.check(job)
-
-    def _read_reports(self) -> None:
-        most = 64 * protocol.REPORT_BYTES
-        while True:
-            try:
-                data = os.read(self._processes.reports_out, most)
-            except BlockingIOError:
-                return
-            for report in protocol.unpack_reports(data):
-                self._read_report(report)
-            if len(data) < most:
-                return
-
-    def _read_report(self, report: Report) -> None:
-        worker = self._processes.workers[report.worker]
-        self._bad_starts = 0
-        if report.kind == protocol.READY:
-            worker.is_ready, worker.start_s = True, report.tail_bytes * 1e-6
-            return
-        if report.kind == protocol.NOT_STARTED:
-            raise self._start_error(worker)
-        job = self._sent.pop(report.job, None)
-        if job is None:
-            return
-        slot = job.slot
-        assert slot is not None
-        slot.is_kept = bool(report.flags & protocol.KEPT)
-        tail = b""
-        if report.flags & protocol.TAIL:
-            tail = slot.read_bytes(report.tail_start, report.tail_bytes)
-        if report.kind == protocol.FAILED:
-            job.error = exceptions.unpack(tail, worker.name, step_of(job.task))
-            exceptions.note_reset_attributes(job.error, self._reset_attributes)
-        else:
-            self._read_done(job, worker, report.layout, tail)
-        if job.is_cancelled:
-            self._close_job(job)
-        else:
-            job.finish()
-
-    def _start_error(self, worker: WorkerProcess) -> PicklingError:
-        said, _, trace = self._processes.claims.read_text(worker.number).rstrip().partition("\n")
-        error = PicklingError(
-            f"the dataset cannot be sent to worker processes: a worker failed to build it: {said}"
-        )
-        error.add_note(f"\nIn {worker.name}:\n{trace}")
-        return error
-
-    def _read_done(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:
-        try:
-            if tail:
-                described, others, job.measured, warning = pickle.loads(tail)
-                if warning and warning not in self._worker_warnings:  # each worker finds it
-                    self._worker_warnings.add(warning)
-                    self.warnings.append(warning)
-                if described:
-                    worker.layouts[layout] = pickle.loads(described)
-                    worker.layouts.pop(layout - protocol.LAYOUTS_KEPT, None)
-                job.others = pickle.loads(others) if others else []
-            job.layout = worker.layouts[layout]
-        except Exception as error:
-            job.error = LoaderxError(
-                f"{self._names.name(job.task)}: what {worker.name} made could not be read: "
-                f"{one_line(error)}"
-            )
-
-    # Deaths.
-
-    def _replace(self, worker: WorkerProcess) -> None:
-        """A worker has died: another takes its place, and what it held is made again."""
-        assert worker.process is not None
-        how = exit_reason(worker.process.wait())
-        has_started, claims = worker.is_ready, self._processes.claims
-        with self._claims_locked():
-            # Reports are read under the lock: whoever has taken another task since has reported.
-            self._read_reports()
-            held, _ = claims.claimed(worker.number)
-            claims.claim(worker.number, 0)
-            waiting = self._read_tasks()
-            found = {job.number for job in waiting}
-            found |= {claims.claimed(one.number)[0] for one in self._processes.workers}
-            lost = [job for number, job in self._sent.items() if number not in found]
-            for job in lost:
-                self._send_again(job, how, is_culprit=job.number == held)
-            for job in waiting:
-                self._write(job)
-        if not has_started:
-            self._bad_starts += 1
-            if self._bad_starts >= MOST_DEATHS:
-                raise LoaderxError(
-                    f"worker processes die while they start ({how}). What they said is on the "
-                    f"standard error of this process.{tight_limits()} Does this machine let a "
-                    "process start Python, and has it memory left?"
-                )
-        self._processes.start(worker)
-        culprit = next((job for job in lost if job.number == held), None)
-        if culprit is None:
-            self.warnings.append(
-                f"worker {worker.number} died ({how}) and has been replaced: the stream stays the "
-                "same."
-            )
-        elif not (culprit.is_done or culprit.is_closed):  # else it is told in another way
-            self.warnings.append(
-                f"worker {worker.number} died ({how}) while it made "
-                f"{self._names.name(culprit.task)}. It has been replaced, and the "
-                f"{self._names.noun(culprit.task)} is made again: the stream stays the same."
-            )
-
-    def _send_again(self, job: Job, how: str, is_culprit: bool) -> None:
-        if is_culprit:
-            job.deaths += 1
-            job.fate = job.fate or how
-        if job.is_cancelled:
-            del self._sent[job.number]
-            self._close_job(job)
-        elif job.deaths >= MOST_DEATHS:
-            del self._sent[job.number]
-            job.finish()
-        else:
-            self._write(job)
-
-    def _read_tasks(self) -> list[Job]:
-        """Takes all tasks out of the pipe.  Only under the lock of the claims."""
-        found: list[Job] = []
-        while True:
-            try:
-                data = os.read(self._processes.tasks_out, 64 * protocol.TASK_BYTES)
-            except BlockingIOError:
-                return found
-            found += [self._sent[number] for number in protocol.unpack_jobs(data)]
-
-    @contextlib.contextmanager
-    def _claims_locked(self) -> Iterator[None]:
-        """No worker takes a task meanwhile."""
-        claims = self._processes.claims
-        if not claims.try_lock(LOCK_PATIENCE_S):
-            raise LoaderxError(
-                "a worker process has been stopped (by a debugger, or SIGSTOP) while it took a "
-                "task. The loader can be iterated anew."
-            )
-        try:
-            yield
-        finally:
-            claims.unlock()
 
 
 def reentered_error() -> LoaderxError:
