@@ -201,22 +201,22 @@ def test_ctrl_c_while_threads_start(number, monkeypatch):
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_while_worker_processes_are_ended(times, monkeypatch):
     """As often as they are waited for: all is given back, and then the interrupt is raised."""
-    from loaderx.engines.processes.staff import Staff
+    from loaderx.engines.processes.worker_processes import WorkerProcesses
 
     gc.collect()
     before = descriptors()
     loader = DataLoader(chain("by index"), engine=Processes(2))
     iterator = iter(loader)
     next(iterator)
-    wait, waits = Staff._wait, []
+    wait, waits = WorkerProcesses._wait, []
 
-    def interrupted(staff: Staff, patience_s: float) -> None:
+    def interrupted(processes: WorkerProcesses, patience_s: float) -> None:
         waits.append(patience_s)
         if len(waits) <= times:
             signal.raise_signal(signal.SIGINT)
-        wait(staff, patience_s)
+        wait(processes, patience_s)
 
-    monkeypatch.setattr(Staff, "_wait", interrupted)
+    monkeypatch.setattr(WorkerProcesses, "_wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loader.close()
     assert len(waits) == 2

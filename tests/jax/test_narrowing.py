@@ -23,9 +23,9 @@ def test_narrowing_travels_to_worker_processes_without_jax():
     import cloudpickle
 
     class Recording:
-        def workshop(self, work: Any) -> Any:
+        def session(self, work: Any) -> Any:
             self.work = work
-            return lx.engines.Inline().workshop(work)
+            return lx.engines.Inline().session(work)
 
     engine = Recording()
     iter(DataLoader(Dataset.range(8).batch(4), sharding=jax.devices()[0], engine=engine))

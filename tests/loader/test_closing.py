@@ -178,19 +178,19 @@ def test_closing_from_another_thread_while_a_function_waits(kind, engine, tmp_pa
 @pytest.mark.parametrize("kind", ["by index", "a stream"])
 def test_closing_processes_in_a_signal_handler_inside_next(kind, monkeypatch):
     """At every wait of the consumer, for as long as each of them lasts."""
-    from loaderx.engines.processes.crew import Crew
+    from loaderx.engines.processes.pool import WorkerPool
 
     dataset = chain(kind, lambda x: x)
     loader = DataLoader(dataset, engine=Processes(1, prefetch=1))
-    attend, waits = Crew.attend, []
+    poll, waits = WorkerPool._poll, []
 
-    def interrupted(crew: Crew, timeout_s: float) -> bool:
+    def interrupted(pool: WorkerPool, timeout_s: float) -> None:
         waits.append(timeout_s)
         if len(waits) in (1, 3, 8):
             signal.raise_signal(signal.SIGUSR1)
-        return attend(crew, timeout_s)
+        poll(pool, timeout_s)
 
-    monkeypatch.setattr(Crew, "attend", interrupted)
+    monkeypatch.setattr(WorkerPool, "_poll", interrupted)
     with handling(lambda *_: loader.close()):
         seen = consume(iter(loader))
     assert len(waits) > 8
@@ -219,9 +219,9 @@ def test_many_closes_from_another_thread(kind, engine):
 
 
 def test_a_closed_run_of_threads_is_no_end():
-    workshop = Threads(1).workshop(_Numbers())
-    run = workshop.open(range(4))
-    assert run.next() == 0
+    session = Threads(1).session(_Numbers())
+    run = session.run(range(4))
+    assert run.next() == (0,)
     run.close()
     with pytest.raises(LoaderxError, match="the loader was closed while this batch was waited for"):
         run.next()
@@ -231,14 +231,14 @@ class _Numbers:
     thread_safe = True
     unsure = ""
 
-    def __call__(self, step: int, lend: Any) -> int:
-        return step
+    def __call__(self, task: Task, lend: Any) -> Task:
+        return task
 
 
 @pytest.mark.parametrize("kind", ["by index", "a stream"])
 def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     """The processes of a run that is still under way are not kept when it ends."""
-    from loaderx.engines.processes.crew import Crew
+    from loaderx.engines.processes.pool import WorkerPool
     from workers import wait_until_no_worker_is_left, worker_processes
 
     dataset = chain(kind, lambda x: x)
@@ -246,14 +246,14 @@ def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     iterator = iter(loader)
     next(iterator)
     assert worker_processes()
-    attend = Crew.attend
+    poll = WorkerPool._poll
 
-    def closing(crew: Crew, timeout_s: float) -> bool:
+    def closing(pool: WorkerPool, timeout_s: float) -> None:
         loader.close()  # what a signal handler would do
-        return attend(crew, timeout_s)
+        poll(pool, timeout_s)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Crew, "attend", closing)
+        patch.setattr(WorkerPool, "_poll", closing)
         with contextlib.suppress(LoaderxError):
             for _ in range(LENGTH):
                 next(iterator)

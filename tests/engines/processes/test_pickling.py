@@ -11,7 +11,7 @@ import pytest
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxError
 from loaderx.engines import Processes
-from loaderx.engines.processes.ship import ShippingError
+from loaderx.engines.processes.pickling import PicklingError
 from workers import run_script
 
 
@@ -23,7 +23,7 @@ def test_what_cannot_be_sent_is_named():
             return record
 
     dataset = arrays(8).map(lambda r: r).map(locked).batch(2)
-    with pytest.raises(ShippingError) as caught:
+    with pytest.raises(PicklingError) as caught:
         next(iter(DataLoader(dataset, engine="processes")))
     message = str(caught.value)
     assert message.startswith("map(locked) cannot be sent to worker processes: TypeError: ")
@@ -46,7 +46,7 @@ def _refuse():
 
 
 def test_a_worker_that_cannot_take_up_the_work_says_why():
-    with pytest.raises(ShippingError) as caught:
+    with pytest.raises(PicklingError) as caught:
         next(iter(DataLoader(arrays(8).map(Shy()).batch(2), engine=Processes(2))))
     assert str(caught.value) == (
         "the dataset cannot be sent to worker processes: a worker failed to build it: "

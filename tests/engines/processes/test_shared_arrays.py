@@ -15,7 +15,7 @@ from chains import arrays
 from inside import work_of
 from loaderx import DataLoader, Dataset, LoaderxError, LoaderxWarning, RecordError
 from loaderx.engines import Processes
-from loaderx.engines.processes.ship import Shipment, ShippingError
+from loaderx.engines.processes.pickling import PicklingError, SharedPayload
 from oracle import assert_same
 from workers import own_pss, pids
 
@@ -24,17 +24,16 @@ def test_large_arrays_are_shared_once():
     x = np.arange(6_000_000.0).reshape(-1, 3)
     one = Dataset.from_arrays(x=x)
     both = Dataset.concatenate([one.map(lambda r: r), Dataset.from_arrays(x=x)]).batch(2)
-    shipment = Shipment(work_of(both))
-    assert shipment.nbytes == x.nbytes
+    assert SharedPayload(work_of(both)).nbytes == x.nbytes
 
 
 def test_memory_of_a_worker_above_the_shared_data():
     x = np.ones((100_000, 250))  # 200 MB
     with DataLoader(Dataset.from_arrays(x=x).batch(1000), engine=Processes(2)) as loader:
         assert sum(int(batch["x"].sum()) for batch in loader) == x.size
-        (crew,) = loader._workshop._idle
+
         until = time.monotonic() + 60
-        while not crew.is_ready:  # one of them may have done it all
+        while not loader._session.prepare(2):  # one of them may have done it all
             assert time.monotonic() < until
         for pid in pids():
             assert 5_000 < own_pss(pid) < 60_000
@@ -44,14 +43,14 @@ def test_mapped_files_are_opened_again(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.arange(1_000_000).reshape(-1, 10))
     dataset = Dataset.from_file(path).batch(100)
-    assert Shipment(work_of(dataset)).nbytes == 0
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    assert SharedPayload(work_of(dataset)).nbytes == 0
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         assert_same(loader, dataset)
         (pid,) = pids()
         assert str(path) in Path(f"/proc/{pid}/maps").read_text()
     mapped = np.load(path, mmap_mode="r")[7::3, ::-1]
     views = Dataset.from_arrays(x=mapped).batch(100)
-    assert Shipment(work_of(views)).nbytes == 0
+    assert SharedPayload(work_of(views)).nbytes == 0
     with DataLoader(views, engine=Processes(1)) as loader:
         assert_same(loader, views)
 
@@ -129,8 +128,8 @@ def test_writable_maps_can_be_written_in_a_worker(tmp_path):
 def test_every_kind_of_array_is_shared(make):
     x = make(np.arange(100_000))
     dataset = Dataset.from_arrays(x=x).batch(len(x) // 5)
-    assert Shipment(work_of(dataset)).nbytes >= x.nbytes
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    assert SharedPayload(work_of(dataset)).nbytes >= x.nbytes
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         assert_same(loader, dataset)
 
 
@@ -138,16 +137,16 @@ def test_windows_over_an_array_are_not_written_out():
     x = np.arange(500_000.0)
     windows = np.lib.stride_tricks.sliding_window_view(x, 200)
     dataset = Dataset.from_arrays(x=windows).take(600).batch(200)
-    assert Shipment(work_of(dataset)).nbytes == x.nbytes
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         assert_same(loader, dataset)
 
 
 def test_arrays_with_gaps_are_shared_too():
     x = np.arange(400_000).reshape(-1, 40)[:, ::5]
     dataset = Dataset.from_arrays(x=x).batch(100)
-    assert Shipment(work_of(dataset)).nbytes == x.nbytes
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         assert_same(loader, dataset)
 
 
@@ -175,9 +174,9 @@ def test_scratch_arrays_can_be_written_in_a_worker_and_sources_cannot():
 
 
 def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
-    from loaderx.engines.processes import ship
+    from loaderx.engines.processes import pickling
 
-    monkeypatch.setattr(ship, "_free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(pickling, "_free_memory", lambda: 1_000_000)
     dataset = Dataset.from_arrays(x=np.zeros((1000, 1000))).batch(2)
-    with pytest.raises(ShippingError, match=r"0\.01 GB in memory.*Dataset\.from_file"):
+    with pytest.raises(PicklingError, match=r"0\.01 GB in memory.*Dataset\.from_file"):
         next(iter(DataLoader(dataset, engine=Processes(1))))

@@ -16,7 +16,7 @@ import pytest
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Processes
-from loaderx.engines.processes import crew as crew_module
+from loaderx.engines.processes.slot_pool import HELD_SLOTS
 from oracle import assert_same
 from workers import pids
 
@@ -81,10 +81,9 @@ def test_a_starved_ring_copies_and_goes_on():
     dataset = arrays(600).shuffle(3).batch(2)
     with DataLoader(dataset, engine=Processes(1, prefetch=0)) as loader:
         held = list(loader)
-        (crew,) = loader._workshop._idle
-        slots = len(crew._staff._slots)
+        slots = slots_of(loader).count
     assert_same(held, dataset)
-    assert slots == 1 + crew_module.HELD_SLOTS
+    assert slots == 1 + HELD_SLOTS
 
 
 def test_a_function_may_keep_the_arrays_it_is_given():
@@ -110,8 +109,7 @@ def test_no_name_appears_in_shared_memory():
 
 
 def slots_of(loader):
-    (crew,) = loader._workshop._idle
-    return len(crew._staff._slots)
+    return loader._session._pool._processes.slots
 
 
 @pytest.mark.parametrize(
@@ -123,9 +121,9 @@ def slots_of(loader):
 )
 def test_functions_that_make_new_arrays_use_no_more_slots(function):
     dataset = arrays(40_000).batch(1000).map(function)
-    with DataLoader(dataset, engine=Processes(1)) as loader:
+    with DataLoader(dataset, engine=Processes(2)) as loader:
         assert_same(loader, dataset)
-        assert slots_of(loader) == 1 + 2 + crew_module.HELD_SLOTS
+        assert slots_of(loader).numbered <= 1 + 2 + HELD_SLOTS
 
 
 def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
@@ -140,28 +138,29 @@ def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
     with DataLoader(dataset, engine=Processes(1, prefetch=1)) as loader:
         for batch in loader:
             assert len(set(batch[:, 0].tolist())) == 4
-        made = loader._workshop._idle[0]._staff._made_slots
-    assert made <= 1 + 1 + crew_module.HELD_SLOTS + 1
+        numbered = slots_of(loader).numbered
+    assert numbered <= 1 + 1 + HELD_SLOTS + 1
 
 
-def test_the_board_stays_locked_while_mappings_come_and_go():
+def test_the_claims_stay_locked_while_mappings_come_and_go():
     with DataLoader(arrays(40).batch(4), engine=Processes(1)) as loader:
         assert len(list(loader)) == 10
-        (crew,) = loader._workshop._idle
-        board, slot = crew._staff.board, crew._spare[0]
-        assert board.try_lock(1.0)
-        slot.read(0, 1 << 20)
-        slot.read(0, 1 << 22)
+        processes = processes_of(loader)
+        claims, slot = processes.claims, processes.slots.take(1)
+        assert claims.try_lock(1.0)
+        slot.read_bytes(0, 1 << 20)
+        slot.read_bytes(0, 1 << 22)
         child = (
             "import fcntl, sys\n"
             "try: fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB, 1)\n"
             "except OSError: sys.exit(7)\n"
         )
-        descriptor = crew._staff._lock
+        descriptor = processes._lock
         done = subprocess.run(
             [sys.executable, "-c", child, str(descriptor)], pass_fds=[descriptor], check=False
         )
-        board.unlock()
+        claims.unlock()
+        processes.slots.put_back(slot)
     assert done.returncode == 7
 
 
@@ -179,6 +178,5 @@ def test_a_deadly_step_gives_its_slot_back():
             warnings.simplefilter("ignore", LoaderxWarning)
             with pytest.raises(RecordError, match="died of this step"):
                 next(iterator)
-        (crew,) = loader._workshop._idle
-        assert len(crew._spare) == 1 + crew_module.HELD_SLOTS
+        assert slots_of(loader).spare == slots_of(loader).count
     loader.close()

@@ -14,7 +14,7 @@ import pytest
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning
 from loaderx.engines import Processes
-from loaderx.engines.processes import run as run_module
+from loaderx.engines.processes import stuck as stuck_module
 from workers import run_script
 
 
@@ -111,7 +111,7 @@ def _slowly():
 
 
 def test_a_start_that_takes_long_is_reported(monkeypatch):
-    monkeypatch.setattr(run_module, "START_PATIENCE_S", 0.2)
+    monkeypatch.setattr(stuck_module, "START_PATIENCE_S", 0.2)
 
     class Slow:
         def __call__(self, record):

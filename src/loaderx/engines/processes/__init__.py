@@ -1,8 +1,9 @@
 """Worker processes, for Python that holds the GIL.
 
-`wire` is how consumer and workers talk, `ship` how the work gets to them, `slots` how batches come
-back without being copied, `worker` what a worker does, `staff` the processes, `crew` what they are
-given to do and what happens when one dies, `run` the stream in order.
+`session` starts a pool of workers for a loader, `pool` gives them jobs and replaces those that die,
+`worker_processes` starts and ends the processes.  `protocol` is how consumer and workers talk,
+`pickling` how the work gets to them, `shared_slots` how elements come back without being copied,
+`exceptions` how errors do.  `worker` is what runs in a worker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
-    from loaderx.engines.processes.run import ProcessesWorkshop
+    from loaderx.engines.processes.session import ProcessesSession
 
 MOST_WORKERS = 1024
 
@@ -62,13 +63,13 @@ class Processes(Frozen):
                 f"worker processes cannot run here: {missing}. Use engine='threads'."
             )
 
-    def workshop(self, work: Work) -> ProcessesWorkshop:
-        from loaderx.engines.processes.run import ProcessesWorkshop  # late: brings cloudpickle
+    def session(self, work: Work) -> ProcessesSession:
+        from loaderx.engines.processes.session import ProcessesSession  # late: brings cloudpickle
 
         warn_if_in_order(work, "engine='processes'")
         workers = cores() if self.num_workers is None else self.num_workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
-        return ProcessesWorkshop(work, workers, prefetch, self.timeout_s, self.replace_stuck)
+        return ProcessesSession(work, workers, prefetch, self.timeout_s, self.replace_stuck)
 
 
 def why_not() -> str:

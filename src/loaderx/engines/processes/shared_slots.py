@@ -1,12 +1,12 @@
-"""Shared slots: the worker makes a batch in one, the consumer reads it there.
+"""Shared slots: the worker makes an element in one, the consumer reads it there.
 
-A slot is a stretch of the shared file.  The worker lends it out piece by piece (`Bench`), says
-where each leaf of the finished element lies (its *form*), and the consumer builds the same arrays
-over its own mapping of the slot (`Slot`).  As in `loaderx.memory`, a slot is free when the
+A slot is a stretch of the shared file.  The worker lends it out piece by piece (`SlotWriter`), says
+where each leaf of the finished element lies (its `ElementLayout`), and the consumer builds the same
+arrays over its own mapping of the slot (`Slot`).  As in `loaderx.memory`, a slot is free when the
 reference count of the root array of that mapping is back at its idle value.
 
-Elements of one form follow each other by the thousand, so a form is described once and then named
-by its number.
+Elements of one layout follow each other by the thousand, so a layout is described once and then
+named by its number.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.engines.processes.wire import SLOTS_AT, STRIDE, map_file
+from loaderx.engines.processes.protocol import SLOT_BYTES, SLOTS_AT, map_file
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
 from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
 from loaderx.tree import LEAF, Array, Structure, flatten
 
-_GROUND = 1 << 16
+_MAP_STEP = 1 << 16
 _MOST_LAYOUTS = 1024
 
-Place = tuple[int, tuple[int, ...], np.dtype[Any], tuple[int, ...] | None]
+LeafPlace = tuple[int, tuple[int, ...], np.dtype[Any], tuple[int, ...] | None]
 """Where a leaf begins in its slot, its shape, its dtype, and its strides unless in C order."""
 
 
-class Form(Frozen):
+class ElementLayout(Frozen):
     """An element without its data.  A leaf without a place comes pickled."""
 
     structure: Structure
-    places: tuple[Place | None, ...]
+    places: tuple[LeafPlace | None, ...]
 
     @property
     def nbytes(self) -> int:
@@ -49,7 +49,7 @@ class Form(Frozen):
         return any(place is not None for place in self.places)
 
 
-def _end(place: Place) -> int:
+def _end(place: LeafPlace) -> int:
     start, shape, dtype, strides = place
     if 0 in shape:
         return start
@@ -65,15 +65,15 @@ def _end(place: Place) -> int:
 class Slot:
     """The consumer's side of a slot."""
 
-    __slots__ = ("_form", "_idle", "_map", "_root", "_views", "descriptor", "is_retired", "start")
+    __slots__ = ("_descriptor", "_idle", "_layout", "_map", "_root", "_views", "is_kept", "number")
 
     def __init__(self, descriptor: int, number: int) -> None:
-        self.descriptor = descriptor
-        self.start = SLOTS_AT + number * STRIDE
-        self.is_retired = False  # a worker still looks at it
+        self._descriptor = descriptor
+        self.number = number
+        self.is_kept = False  # a function in a worker holds an array of it
         self._map: mmap.mmap | None = None
         self._root: Array | None = None
-        self._form: Form | None = None
+        self._layout: ElementLayout | None = None
         self._views: list[Array | None] = []
         self._idle = 0
 
@@ -83,59 +83,63 @@ class Slot:
             return True
         return getrefcount(self._root) == self._idle
 
-    def read(self, start: int, length: int) -> bytes:
+    def read_bytes(self, start: int, length: int) -> bytes:
         """Bytes that a worker left in the slot."""
-        self._cover(start + length)
+        self._map_at_least(start + length)
         assert self._map is not None
         return self._map[start : start + length]
 
-    def leaves(self, form: Form) -> list[Array | None]:
+    def leaves(self, layout: ElementLayout) -> list[Array | None]:
         """The leaves that lie in the slot; whoever holds one holds the slot."""
-        if form is not self._form:
-            self._arrange(form)
+        if layout is not self._layout:
+            self._arrange(layout)
         return [None if view is None else view.view() for view in self._views]
 
-    def copies(self, form: Form, pool: Pool) -> list[Array | None]:
+    def copies(self, layout: ElementLayout, pool: Pool) -> list[Array | None]:
         """The same in memory of their own: the slot is free again at once."""
-        self._cover(form.nbytes)
+        self._map_at_least(layout.nbytes)
         assert self._root is not None
         block: Any
-        (block,) = pool.lend(Layout.of(((form.nbytes,), np.dtype(np.uint8))))
-        block[...] = self._root[: form.nbytes]  # as one piece: leaves may share memory
-        return _views(form, block)
+        (block,) = pool.lend(Layout.of(((layout.nbytes,), np.dtype(np.uint8))))
+        block[...] = self._root[: layout.nbytes]  # as one piece: leaves may share memory
+        return _views(layout, block)
 
-    def _arrange(self, form: Form) -> None:
-        self._cover(form.nbytes)
-        self._form = form
-        self._views = _views(form, self._root)
+    def _arrange(self, layout: ElementLayout) -> None:
+        self._map_at_least(layout.nbytes)
+        self._layout = layout
+        self._views = _views(layout, self._root)
         self._idle = getrefcount(self._root)
 
-    def _cover(self, nbytes: int) -> None:
+    def _map_at_least(self, nbytes: int) -> None:
         """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
         if self._map is not None and len(self._map) >= nbytes:
             return
-        self._views, self._form = [], None
-        size = _room(nbytes, 0 if self._map is None else len(self._map))
-        self._map = map_file(self.descriptor, size, offset=self.start)
+        self._views, self._layout = [], None
+        size = _map_size(nbytes, 0 if self._map is None else len(self._map))
+        self._map = map_file(self._descriptor, size, offset=_start_of(self.number))
         self._root = np.frombuffer(self._map, np.uint8)
         self._idle = getrefcount(self._root)
 
-    def give_back(self) -> None:
+    def free_memory(self) -> None:
         """Returns the memory of a free slot to the system, where that is possible."""
         if self._map is not None and self.is_free and hasattr(mmap, "MADV_REMOVE"):
             with contextlib.suppress(OSError):
                 self._map.madvise(mmap.MADV_REMOVE)
-        self._views, self._form, self._root, self._map = [], None, None, None
+        self._views, self._layout, self._root, self._map = [], None, None, None
 
 
-def _views(form: Form, root: Any) -> list[Array | None]:
+def _start_of(number: int) -> int:
+    return SLOTS_AT + number * SLOT_BYTES
+
+
+def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
     return [
         None if place is None else np.ndarray(place[1], place[2], root, place[0], place[3])
-        for place in form.places
+        for place in layout.places
     ]
 
 
-class Bench:
+class SlotWriter:
     """The worker's side: lends pieces of the slot that a task brings.
 
     Buffers that do not end up in the element (a batch that a function turned into another one) are
@@ -151,17 +155,17 @@ class Bench:
         self._mapping: _Mapping
         self._lent: list[tuple[Layout, int, int]] = []
         self._used = 0
-        self._start = 0
-        self._size = _GROUND  # of the last slot, which the next will need as well
+        self._number = 0
+        self._size = _MAP_STEP  # of the last slot, which the next will need as well
 
-    def lay_out(self, start: int) -> None:
-        """Takes up the slot that begins there."""
-        self._start = start
+    def begin(self, number: int) -> None:
+        """From here on this slot is lent and written."""
+        self._number = number
         self._used = 0
         self._lent = []
-        if start not in self._maps:
-            self._maps[start] = _Mapping(self._descriptor, start, self._size)
-        self._mapping = self._maps[start]
+        if number not in self._maps:
+            self._maps[number] = _Mapping(self._descriptor, number, self._size)
+        self._mapping = self._maps[number]
 
     def lend(self, layout: Layout) -> list[Array]:
         """Arrays for a layout: in the slot, unless such arrays did not stay in the element."""
@@ -169,33 +173,33 @@ class Bench:
             return layout.with_objects(self.lend)
         if not self._lends or layout in self._private:
             return self._own.lend(layout)
-        first = self._take(layout.nbytes)
+        first = self._reserve(layout.nbytes)
         self._lent.append((layout, first, first + layout.nbytes))
         root: Any = self._mapping.root
         return [
             np.ndarray(shape, dtype, root, first + offset) for shape, dtype, offset in layout.leaves
         ]
 
-    def _take(self, nbytes: int) -> int:
-        """So many bytes of the slot."""
+    def _reserve(self, nbytes: int) -> int:
+        """Where the next so many bytes of the slot begin; maps more of it if need be."""
         first = self._used
         end = first + -(-nbytes // ALIGNMENT) * ALIGNMENT
-        if end > STRIDE:
+        if end > SLOT_BYTES:
             raise LoaderxError(
                 f"a batch takes {end / 1e9:.1f} GB; worker processes can make batches of up to "
-                f"{STRIDE / 1e9:.0f} GB. Use smaller batches, or another engine."
+                f"{SLOT_BYTES / 1e9:.0f} GB. Use smaller batches, or another engine."
             )
         if end > self._mapping.size:
-            self._size = _room(end, self._mapping.size)
-            wider = _Mapping(self._descriptor, self._start, self._size, self._mapping)
-            self._mapping = self._maps[self._start] = wider
+            self._size = _map_size(end, self._mapping.size)
+            larger = _Mapping(self._descriptor, self._number, self._size, self._mapping)
+            self._mapping = self._maps[self._number] = larger
         self._used = end
         return first
 
-    def place(self, element: Any) -> tuple[Form, list[Any]]:
-        """Puts an element into the slot: its form, and the leaves that cannot lie there."""
+    def write(self, element: Any) -> tuple[ElementLayout, list[Any]]:
+        """Puts an element into the slot: its layout, and the leaves that cannot lie there."""
         leaves, structure = flatten(element) if _is_plain(element) else ([element], LEAF)
-        places: list[Place | None] = []
+        places: list[LeafPlace | None] = []
         others: list[Any] = []
         stayed: set[int] = set()
         for leaf in leaves:
@@ -203,9 +207,9 @@ class Bench:
                 places.append(None)
                 others.append(leaf)
                 continue
-            where = self._where(leaf)
+            where = self._offset_of(leaf)
             if where is None:
-                first = self._take(leaf.nbytes)
+                first = self._reserve(leaf.nbytes)
                 root: Any = self._mapping.root
                 np.ndarray(leaf.shape, leaf.dtype, root, first)[...] = leaf
                 places.append((first, leaf.shape, leaf.dtype, None))
@@ -213,10 +217,10 @@ class Bench:
                 strides = None if leaf.flags.c_contiguous else leaf.strides
                 places.append((where, leaf.shape, leaf.dtype, strides))
                 stayed.add(where)
-        self._learn(stayed)
-        return Form(structure, tuple(places)), others
+        self._note_unused_layouts(stayed)
+        return ElementLayout(structure, tuple(places)), others
 
-    def _learn(self, stayed: set[int]) -> None:
+    def _note_unused_layouts(self, stayed: set[int]) -> None:
         """Layouts of which nothing stayed in the element need no slot the next time."""
         useful = {
             layout
@@ -229,9 +233,9 @@ class Bench:
                     self._private.clear()
                 self._private.add(layout)
 
-    def _where(self, leaf: Array) -> int | None:
+    def _offset_of(self, leaf: Array) -> int | None:
         """The offset of a leaf in the slot; None if it lies elsewhere, or its rows overlap."""
-        if not leaf.size or _reach(leaf) < leaf.nbytes:
+        if not leaf.size or _extent(leaf) < leaf.nbytes:
             return None
         address = leaf.__array_interface__["data"][0]
         mapping: _Mapping | None = self._mapping
@@ -239,75 +243,75 @@ class Bench:
             offset = int(address - mapping.address)
             if 0 <= offset < mapping.size:
                 return offset
-            mapping = mapping.narrower
+            mapping = mapping.smaller
         return None
 
     def clear(self) -> None:
-        """Forgets what has been put into the slot."""
+        """Discards what has been put into the slot."""
         self._used = 0
         self._lent = []
 
-    def write_tail(self, data: bytes) -> int:
+    def write_bytes(self, data: bytes) -> int:
         """Puts bytes behind the leaves, and says where."""
-        start = self._take(len(data))
+        start = self._reserve(len(data))
         self._mapping.map[start : start + len(data)] = data
         return start
 
-    def is_kept(self) -> bool:
+    def keeps_slot(self) -> bool:
         """Does somebody in this process still look at the slot?
 
         Then it must not be used again, and from now on what is lent is not in a slot.
         """
         mapping = self._mapping
-        mapping.forget_narrower()
+        mapping.drop_unused()
         for generation in (0, 2):
             if not mapping.is_held():
                 return False
             gc.collect(generation)
-            mapping.forget_narrower()
+            mapping.drop_unused()
         if not mapping.is_held():
             return False
         self._lends = False
-        del self._maps[self._start]
+        del self._maps[self._number]
         return True
 
 
 class _Mapping:
-    """A worker's mapping of a slot, and those that became too narrow within this step."""
+    """A worker's mapping of a slot, and those that became too small within this task."""
 
-    __slots__ = ("address", "idle", "map", "narrower", "root", "size")
+    __slots__ = ("address", "idle", "map", "root", "size", "smaller")
 
     def __init__(
-        self, descriptor: int, start: int, size: int, narrower: _Mapping | None = None
+        self, descriptor: int, number: int, size: int, smaller: _Mapping | None = None
     ) -> None:
-        self.map = map_file(descriptor, size, offset=start)
+        self.map = map_file(descriptor, size, offset=_start_of(number))
         self.size = size
         self.root = np.frombuffer(self.map, np.uint8)
         self.address = self.root.ctypes.data
-        self.narrower = narrower
+        self.smaller = smaller
         self.idle = getrefcount(self.root)
 
     def is_held(self) -> bool:
-        return getrefcount(self.root) != self.idle or self.narrower is not None
+        return getrefcount(self.root) != self.idle or self.smaller is not None
 
-    def forget_narrower(self) -> None:
-        if self.narrower is not None:
-            self.narrower.forget_narrower()
-            if not self.narrower.is_held():
-                self.narrower = None
+    def drop_unused(self) -> None:
+        if self.smaller is not None:
+            self.smaller.drop_unused()
+            if not self.smaller.is_held():
+                self.smaller = None
 
 
-def _room(needed: int, have: int) -> int:
+def _map_size(needed: int, have: int) -> int:
     """How much to map: a quarter more than before, so that growing slots grow seldom."""
-    size = max(needed, have + have // 4, _GROUND)
-    return min(-(-size // _GROUND) * _GROUND, STRIDE)
+    size = max(needed, have + have // 4, _MAP_STEP)
+    return min(-(-size // _MAP_STEP) * _MAP_STEP, SLOT_BYTES)
 
 
-def _reach(array: Array) -> int:
+def _extent(array: Array) -> int:
     """The bytes from an array's lowest to its highest."""
     steps = zip(array.shape, array.strides, strict=True)
-    reach: int = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
-    return reach
+    extent: int = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
+    return extent
 
 
 def _is_plain(tree: Any) -> bool:

@@ -3,9 +3,9 @@
 Two pipes and a shared file.  *Tasks* go through one pipe that all workers read, so whoever is free
 takes the next one; *reports* come back through one pipe that all workers write.  Both are small
 records of fixed size, which the kernel writes in one piece.  All else lies in the shared file: the
-batches in slots, and at its beginning the *board*.
+elements in slots, and at its beginning the `ClaimTable`.
 
-The board says which task each worker holds.  A worker takes a task and writes it on the board under
+The claim table says which task each worker holds.  A worker takes a task and writes its claim under
 a file lock, which the kernel opens when its owner dies.  So whoever holds the lock knows of each
 task whether it is still in the pipe, with a living worker, or lost; no death falls in between.  The
 lock is on a file of its own: closing any descriptor of a file, as unmapping it may do, opens the
@@ -23,24 +23,72 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from loaderx.engines.base import Task
 from loaderx.engines.processes.limits import above_standard, explained
 
-TASK = struct.Struct("<QqQ")  # task, step, where its slot begins
-REPORT = struct.Struct("<QIIIIQQ")  # task, worker, kind, form, flags, tail start, tail length
+_HEAD = struct.Struct("<QII")  # job number, slot number, how many numbers the task has
+_WORDS = struct.Struct("<4Q")  # the numbers of the task
+TASK_BYTES = _HEAD.size + _WORDS.size
 
-DONE, FAILED, READY, UNFIT = range(4)  # kinds of report; UNFIT: the worker could not start
-TAIL, KEPT = 1, 2  # flags: something lies behind the leaves; somebody kept an array of the slot
+LAYOUTS_KEPT = 64
+"""Element layouts that both sides remember: the newest ones."""
 
-_CLAIM = struct.Struct("<QQ")  # task, when it was taken (ns)
-_NOTES_AT = 1 << 16
-_NOTE_BYTES = 1 << 16
+# Kinds of report.  NOT_STARTED: the worker could not build the work.
+DONE, FAILED, READY, NOT_STARTED = range(4)
+# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot.
+TAIL, KEPT = 1, 2
+
+_CLAIM = struct.Struct("<QQ")  # job number, when it was taken (ns)
+_TEXTS_AT = 1 << 16
+_TEXT_BYTES = 1 << 16
 SLOTS_AT = 1 << 32
-STRIDE = 1 << 34
+SLOT_BYTES = 1 << 34
 """Slots begin 16 GB apart in a sparse file: each can grow, and no byte is used before it is."""
 
-FORMS_KEPT = 64
-"""Forms that both sides remember: the newest ones."""
+
+def pack_words(task: Task) -> bytes:
+    """The numbers of a task."""
+    return _WORDS.pack(*task, *(0,) * (4 - len(task)))
+
+
+def pack_task(job: int, slot: int, task: Task, words: bytes) -> bytes:
+    return _HEAD.pack(job, slot, len(task)) + words
+
+
+def unpack_task(data: bytes) -> tuple[int, int, Task]:
+    """The number of a job, that of its slot, and the task."""
+    job, slot, count = _HEAD.unpack_from(data)
+    return job, slot, _WORDS.unpack_from(data, _HEAD.size)[:count]
+
+
+def unpack_jobs(data: bytes) -> list[int]:
+    """The numbers of the jobs in a row of tasks."""
+    return [_HEAD.unpack_from(data, at)[0] for at in range(0, len(data), TASK_BYTES)]
+
+
+class Report(NamedTuple):
+    """What a worker says about a job; number 0 if it is about the worker itself."""
+
+    job: int
+    worker: int
+    kind: int
+    layout: int = 0  # the number of the element's layout
+    flags: int = 0
+    tail_start: int = 0
+    tail_bytes: int = 0
+
+    def pack(self) -> bytes:
+        return _REPORT.pack(*self)
+
+
+_REPORT = struct.Struct("<QIIIIQQ")
+REPORT_BYTES = _REPORT.size
+
+
+def unpack_reports(data: bytes) -> Iterator[Report]:
+    return map(Report._make, _REPORT.iter_unpack(data))
 
 
 def shared_file(name: str) -> int:
@@ -61,23 +109,26 @@ def map_file(descriptor: int, size: int, **how: int) -> mmap.mmap:
             return mmap.mmap(descriptor, size, **how)
 
 
-def pipe_holds(descriptor: int, size: int) -> int:
+def pipe_capacity(descriptor: int, size: int) -> int:
     """How many records of a size a pipe holds."""
     if hasattr(fcntl, "F_GETPIPE_SZ"):
         return int(fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)) // size
     return 4096 // size  # the least that any system gives
 
 
-class Board:
-    """The first pages of the shared file."""
+class ClaimTable:
+    """Which job each worker holds, and a text from each that could not start.
+
+    The first pages of the shared file.
+    """
 
     def __init__(self, descriptor: int, lock: int, workers: int) -> None:
         self._lock = lock
-        self._map = map_file(descriptor, _NOTES_AT + workers * _NOTE_BYTES)
+        self._map = map_file(descriptor, _TEXTS_AT + workers * _TEXT_BYTES)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody takes a task meanwhile."""
+        """No other process takes a task meanwhile."""
         fcntl.lockf(self._lock, fcntl.LOCK_EX, 1)
         try:
             yield
@@ -100,26 +151,27 @@ class Board:
     def unlock(self) -> None:
         fcntl.lockf(self._lock, fcntl.LOCK_UN, 1)
 
-    def claim(self, worker: int, task: int) -> None:
-        """Says that a worker holds a task; 0 is none."""
-        _CLAIM.pack_into(self._map, worker * _CLAIM.size, task, time.monotonic_ns())
+    def claim(self, worker: int, job: int) -> None:
+        """Says that a worker holds a job; 0 is none."""
+        _CLAIM.pack_into(self._map, worker * _CLAIM.size, job, time.monotonic_ns())
 
     def claimed(self, worker: int) -> tuple[int, float]:
-        """The task that a worker took last, and how many seconds ago."""
+        """The job that a worker took last, and how many seconds ago."""
         claim = _CLAIM.unpack_from(self._map, worker * _CLAIM.size)
         while claim != (again := _CLAIM.unpack_from(self._map, worker * _CLAIM.size)):
             claim = again  # it was being written
-        task, since = claim
-        return task, (time.monotonic_ns() - since) / 1e9
+        job, since = claim
+        return job, (time.monotonic_ns() - since) / 1e9
 
-    def write_note(self, worker: int, text: str) -> None:
-        note = text.encode(errors="replace")[: _NOTE_BYTES - 8]
-        start = _NOTES_AT + worker * _NOTE_BYTES
-        struct.pack_into("<Q", self._map, start, len(note))
-        self._map[start + 8 : start + 8 + len(note)] = note
+    def write_text(self, worker: int, text: str) -> None:
+        """Leaves a text of a worker's for the consumer; the end of a long one is cut off."""
+        data = text.encode(errors="replace")[: _TEXT_BYTES - 8]
+        start = _TEXTS_AT + worker * _TEXT_BYTES
+        struct.pack_into("<Q", self._map, start, len(data))
+        self._map[start + 8 : start + 8 + len(data)] = data
 
-    def read_note(self, worker: int) -> str:
-        start = _NOTES_AT + worker * _NOTE_BYTES
+    def read_text(self, worker: int) -> str:
+        start = _TEXTS_AT + worker * _TEXT_BYTES
         (length,) = struct.unpack_from("<Q", self._map, start)
         return bytes(self._map[start + 8 : start + 8 + length]).decode(errors="replace")
 

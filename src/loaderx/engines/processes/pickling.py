@@ -31,34 +31,34 @@ import numpy as np
 from loaderx.engines.base import Work
 from loaderx.engines.processes import unsendable
 from loaderx.engines.processes.limits import explained
-from loaderx.engines.processes.wire import map_file, shared_file
+from loaderx.engines.processes.mapped_files import (
+    ByteRange,
+    bounds,
+    build_array,
+    check_length,
+    reduce_mapped,
+)
+from loaderx.engines.processes.protocol import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import FileError, LoaderxError, one_line, warn_user
+from loaderx.errors import LoaderxError, one_line, warn_user
 from loaderx.given import Given
 from loaderx.sources.base import ForWorkers
-from loaderx.sources.mapping import (
-    Identity,
-    changed,
-    map_array,
-    mapped_base,
-    open_regular,
-    remembered,
-)
+from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
 
-OUT_OF_BAND = 1 << 14  # bytes from which an array is shared
+SHARED_BYTES = 1 << 14  # bytes from which an array is shared
 _HEAD = struct.Struct("<QQQ")  # lengths of the boot record, the pickle and the table of buffers
 _BUFFER = struct.Struct("<QQQ")  # start, length, may it be written?
 _PAGE = mmap.ALLOCATIONGRANULARITY
-_PIECE = 1 << 28
+_WRITE_BYTES = 1 << 28
 _CachedFunction: Any = type(functools.cache(len))
 
 
-class ShippingError(LoaderxError, TypeError):
+class PicklingError(LoaderxError, TypeError):
     """Something in the dataset cannot be sent to another process."""
 
 
-class SetBack(NamedTuple):
+class ResetAttribute(NamedTuple):
     """An attribute that was sent as it was before the first use of its object."""
 
     owner: str
@@ -67,21 +67,21 @@ class SetBack(NamedTuple):
     text: str
 
 
-class Shipment:
+class SharedPayload:
     """The pickled work in a shared file, from which any number of workers can start."""
 
     def __init__(self, work: Work, free_share: float = 1.0) -> None:
         buffers: list[pickle.PickleBuffer] = []
         replaced: list[str] = []
-        self.set_back: list[SetBack] = []
-        self.pickled = _dump(work, buffers, replaced, self.set_back)
+        self.reset_attributes: list[ResetAttribute] = []
+        self.pickled = _pickled_work(work, buffers, replaced, self.reset_attributes)
         if replaced:
             paths = ", ".join(dict.fromkeys(replaced))
             warn_user(
                 f"no longer the files that were mapped: {paths}. Worker processes get the rows of "
                 "the old files, as this process sees them, from a copy in memory."
             )
-        raws, self._order = _distinct(buffers)
+        raws, self._order = _without_duplicates(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
         _check_memory(self.nbytes, free_share)
         with explained("the dataset cannot be shared with worker processes"):
@@ -94,11 +94,11 @@ class Shipment:
     def _write(self, raws: list[memoryview]) -> None:
         boot = marshal.dumps(([str(place) for place in sys.path], list(map(str, sys.argv))))
         table_at = _HEAD.size + len(boot) + len(self.pickled)
-        start = _up(table_at + _BUFFER.size * len(self._order))
+        start = _page_end(table_at + _BUFFER.size * len(self._order))
         places = []
         for raw in raws:
             places.append((start, raw.nbytes, not raw.readonly))
-            start = _up(start + raw.nbytes)
+            start = _page_end(start + raw.nbytes)
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
         os.ftruncate(self.descriptor, start)
         head = _HEAD.pack(len(boot), len(self.pickled), len(table))
@@ -107,7 +107,7 @@ class Shipment:
             _write_at(self.descriptor, raw, place)
 
 
-def unpack(descriptor: int) -> Any:
+def load_work(descriptor: int) -> Any:
     """The work, in a worker."""
     boot, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     size = os.fstat(descriptor).st_size
@@ -130,8 +130,8 @@ def dumps(value: Any) -> bytes:
     return pickled
 
 
-def _dump(
-    work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str], set_back: list[SetBack]
+def _pickled_work(
+    work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str], reset: list[ResetAttribute]
 ) -> bytes:
     try:
         return _pickled(work, buffers, replaced)
@@ -142,12 +142,12 @@ def _dump(
         replaced.clear()
         given = _given(work)
         with contextlib.suppress(Exception):
-            return _pickled(work, buffers, replaced, given, set_back)
+            return _pickled(work, buffers, replaced, given, reset)
         buffers.clear()
-        raise _refusal(work, given, error) from error
+        raise _error_for(work, given, error) from error
 
 
-def _refusal(work: Work, given: Sequence[Given], error: Exception) -> ShippingError:
+def _error_for(work: Work, given: Sequence[Given], error: Exception) -> PicklingError:
     """Says what cannot be sent, and what to do about it."""
 
     def can_be_sent(value: Any) -> bool:
@@ -161,7 +161,7 @@ def _refusal(work: Work, given: Sequence[Given], error: Exception) -> ShippingEr
     is_source = hasattr(part, "records")
     what = unsendable.advice(part, can_be_sent, given, is_source=is_source)
     other = " Or use engine='threads'." if work.thread_safe else ""
-    return ShippingError(
+    return PicklingError(
         f"{name} cannot be sent to worker processes: {one_line(error)}. {what}{other}"
     )
 
@@ -181,10 +181,10 @@ def _pickled(
     buffers: list[pickle.PickleBuffer],
     replaced: list[str],
     given: Sequence[Given] = (),
-    set_back: list[SetBack] | None = None,
+    reset: list[ResetAttribute] | None = None,
 ) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        if buffer.raw().nbytes < OUT_OF_BAND:
+        if buffer.raw().nbytes < SHARED_BYTES:
             return True  # in the pickle
         buffers.append(buffer)
         return False
@@ -193,7 +193,7 @@ def _pickled(
     pickler = _Pickler(out, protocol=5, buffer_callback=keep)
     pickler.replaced = replaced
     pickler.given = given
-    pickler.set_back = [] if set_back is None else set_back
+    pickler.reset_attributes = [] if reset is None else reset
     pickler.dump(value)
     return out.getvalue()
 
@@ -210,14 +210,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     replaced: list[str]
     """Paths of mapped files that show other files by now."""
     given: Sequence[Given] = ()
-    set_back: list[SetBack]
+    reset_attributes: list[ResetAttribute]
 
     def reducer_override(self, value: Any) -> Any:
         for given in self.given:
             state = given.state(value, _can_be_pickled)
             if state is not None:
-                self.set_back += _changes(value, state)
-                return _with_state(value, state)
+                self.reset_attributes += _reset_attributes(value, state)
+                return _reduce_with_state(value, state)
         if type(value) in (np.ndarray, np.memmap):
             reduced = self._reduce_array(value) if value.nbytes else None
             if reduced is not None:
@@ -237,27 +237,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """None for what NumPy does as we want."""
         base = None if array.base is None else mapped_base(array)
         if base is not None:
-            _check_length(base, array)
-        if array.nbytes < OUT_OF_BAND or array.dtype.hasobject:
+            check_length(base, array)
+        if array.nbytes < SHARED_BYTES or array.dtype.hasobject:
             return None
         if base is not None and base.filename is not None and base.mode != "c":
-            reduced = _reduce_mapped(array, base)
+            reduced = reduce_mapped(array, base)
             if reduced is not None:
                 return reduced
             self.replaced.append(os.path.abspath(base.filename))
         return None if _is_flat_bytes(array) else _reduce_array(array)
 
 
-def _changes(value: Any, state: dict[str, Any]) -> Iterator[SetBack]:
+def _reset_attributes(value: Any, state: dict[str, Any]) -> Iterator[ResetAttribute]:
     for name, held in vars(value).items():
         if name not in state:
-            yield SetBack(type(value).__name__, name, "", "not set")
+            yield ResetAttribute(type(value).__name__, name, "", "not set")
         elif state[name] is not held:
             kind = type(state[name]).__name__
-            yield SetBack(type(value).__name__, name, kind, repr(state[name]))
+            yield ResetAttribute(type(value).__name__, name, kind, repr(state[name]))
 
 
-def _with_state(value: Any, state: dict[str, Any]) -> Any:
+def _reduce_with_state(value: Any, state: dict[str, Any]) -> Any:
     """An object as pickle would reduce it, with other attributes."""
     make, arguments, found, *items = value.__reduce_ex__(5)
     slots = found[1] if isinstance(found, tuple) else None
@@ -296,138 +296,16 @@ def _is_flat_bytes(array: Array) -> bool:
     return array.dtype == np.uint8 and array.ndim == 1 and array.flags.c_contiguous
 
 
-class _Stretch:
-    """Memory from an array's lowest byte to its highest, without a copy."""
-
-    def __init__(self, array: Array, low: int, length: int) -> None:
-        self._array = array  # it owns the memory
-        self.__array_interface__ = {
-            "data": (low, not array.flags.writeable),
-            "shape": (length,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
 def _reduce_array(array: Array) -> Any:
-    """Any array as a stretch of bytes: whatever its dtype, also with gaps or overlapping rows."""
-    address, low, high = _bounds(array)
+    """Any array as a range of bytes: whatever its dtype, also with gaps or overlapping rows."""
+    address, low, high = bounds(array)
     if high - low > 2 * array.nbytes:  # mostly gaps
         _check_memory(array.nbytes, 1.0)
         whole = np.ascontiguousarray(array)
         whole.flags.writeable = array.flags.writeable
         return _reduce_array(whole)
-    stretch = np.asarray(_Stretch(array, low, high - low))
-    return _build_array, (stretch, address - low, array.shape, array.strides, array.dtype)
-
-
-def _build_array(
-    stretch: Array,
-    inside: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> Array:
-    return np.ndarray(shape, dtype, stretch, inside, strides)
-
-
-def _reduce_mapped(array: Array, base: Any) -> Any:
-    """An array on a mapped file: its path and place.  None if the path shows another file now."""
-    path = os.path.abspath(base.filename)
-    address, low, high = _bounds(array)
-    start = _place(base, low)
-    identity = _checked_identity(base, path, start, _Stretch(array, low, high - low))
-    if identity is None:
-        return None
-    return _open_mapped, (
-        path, identity, base.mode == "r", start, high - low, address - low, array.shape,
-        array.strides, array.dtype, array.flags.writeable,
-    )  # fmt: skip
-
-
-def _place(base: Any, address: int) -> int:
-    """Where in its file an address of a mapped array lies."""
-    return int(base.offset) + address - int(np.asarray(base).ctypes.data)
-
-
-def _check_length(base: Any, array: Array) -> None:
-    """What a file no longer has kills whoever looks at it (SIGBUS)."""
-    try:
-        size = base.base.size()  # of the mapped file itself, whatever its path shows now
-    except (OSError, ValueError):
-        return
-    if size < _place(base, _bounds(array)[2]):
-        known, _ = remembered(base)
-        before = "" if known is None else f"from {known.size} "
-        raise changed(base.filename or "a mapped file", f"has shrunk {before}to {size} bytes")
-
-
-def _checked_identity(base: Any, path: str, start: int, stretch: _Stretch) -> Identity | None:
-    """The identity by which workers check the file; None if the path shows another file now."""
-    known, is_exact = remembered(base)
-    now = Identity.at(path)
-    if known is not None and known.is_same_file(now):
-        # Who writes through a map of their own sees it everywhere: the pages are the same ones.
-        change = known.change(now) if base.mode == "r" else None
-        if change:
-            raise changed(path, change)
-        if is_exact:
-            return known
-    elif known is not None:
-        now = None
-    if now is not None and _says_the_same(path, start, np.asarray(stretch)):
-        return now
-    return None
-
-
-def _bounds(array: Array) -> tuple[int, int, int]:
-    """The addresses of an array's first element, its lowest byte, and the end of its highest."""
-    address: int = array.__array_interface__["data"][0]
-    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    low = address + sum(step for step in reach if step < 0)
-    return address, low, address + sum(step for step in reach if step > 0) + array.itemsize
-
-
-def _says_the_same(path: str, start: int, seen: Array) -> bool:
-    """Does the file say what the array says, at both ends and at places in between?
-
-    That is all that can be known of a file that was mapped before loaderx saw it.
-    """
-    length = len(seen)
-    try:
-        with open_regular(path) as file:
-            for offset in {*range(0, length, max(4096, length // 64)), max(0, length - 4096)}:
-                file.seek(start + offset)
-                piece = file.read(min(4096, length - offset))
-                if piece != seen[offset : offset + 4096].tobytes():
-                    return False
-    except (OSError, FileError):
-        return False
-    return True
-
-
-def _open_mapped(
-    path: str,
-    identity: Identity,
-    is_frozen: bool,
-    start: int,
-    length: int,
-    inside: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: np.dtype[Any],
-    writable: bool,
-) -> Array:
-    with open_regular(path, "r+b" if writable else "rb") as file:
-        now = Identity.of(file)
-        # What others may write to keeps its place, and is as long as it must be.
-        if is_frozen or not identity.is_same_file(now) or now.size < start + length:
-            change = identity.change(now)
-            if change:
-                raise changed(path, change)
-        byte = np.dtype(np.uint8)
-        whole = map_array(file, byte, (length,), start, mode="r+" if writable else "r")
-    return _build_array(whole, inside, shape, strides, dtype)
+    byte_range = np.asarray(ByteRange(array, low, high - low))
+    return build_array, (byte_range, address - low, array.shape, array.strides, array.dtype)
 
 
 def _open_h5py(path: str, name: str) -> Any:
@@ -436,7 +314,7 @@ def _open_h5py(path: str, name: str) -> Any:
     return h5py.File(path, "r")[name]
 
 
-def _distinct(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], list[int]]:
+def _without_duplicates(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], list[int]]:
     """The buffers without duplicates, and for each buffer which of them it is."""
     raws: list[memoryview] = []
     order: list[int] = []
@@ -454,10 +332,10 @@ def _distinct(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], lis
 def _write_at(descriptor: int, data: memoryview, start: int) -> None:
     done = 0
     while done < data.nbytes:
-        done += os.pwrite(descriptor, data[done : done + _PIECE], start + done)
+        done += os.pwrite(descriptor, data[done : done + _WRITE_BYTES], start + done)
 
 
-def _up(place: int) -> int:
+def _page_end(place: int) -> int:
     return -(-place // _PAGE) * _PAGE
 
 
@@ -465,7 +343,7 @@ def _check_memory(needed: int, free_share: float) -> None:
     """Sharing data takes one more copy of it: better told now than by the kernel later."""
     free = _free_memory()
     if free is not None and needed > free * free_share:
-        raise ShippingError(
+        raise PicklingError(
             f"the dataset holds {needed / 1e9:.2f} GB in memory, and sharing it with worker "
             f"processes takes one more copy, for which {free * free_share / 1e9:.2f} GB may be "
             "used. Save it with np.save and open it with Dataset.from_file: then nothing is copied."

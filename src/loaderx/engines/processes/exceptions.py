@@ -16,7 +16,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from loaderx.engines.processes.ship import SetBack, dumps
+from loaderx.engines.processes.pickling import ResetAttribute, dumps
 from loaderx.engines.processes.unsendable import getstate
 from loaderx.errors import (
     LoaderxError,
@@ -37,7 +37,7 @@ def pack(error: BaseException) -> bytes:
     one: BaseException | None = error
     while one is not None and len(chain) < 8:
         stack = traceback.StackSummary.extract(
-            traceback.walk_tb(_shown(one, is_cause=one is not error)), lookup_lines=False
+            traceback.walk_tb(_shown_traceback(one, is_cause=one is not error)), lookup_lines=False
         )
         frames = [(f.filename, f.lineno, f.name, *_columns(f)) for f in stack]
         chain.append((_pickled(one), one_line(one), frames))
@@ -45,7 +45,7 @@ def pack(error: BaseException) -> bytes:
     return dumps(chain)
 
 
-def _shown(error: BaseException, *, is_cause: bool) -> TracebackType | None:
+def _shown_traceback(error: BaseException, *, is_cause: bool) -> TracebackType | None:
     """The frames of an exception that tell the user something."""
     if shows_all_frames():
         return error.__traceback__
@@ -55,7 +55,7 @@ def _shown(error: BaseException, *, is_cause: bool) -> TracebackType | None:
     return shown
 
 
-def unpack(packed: bytes, worker: str, step: int) -> BaseException:
+def unpack(packed: bytes, worker: str, step: int | None) -> BaseException:
     """The exception, to be raised in the consumer."""
     try:
         return _unpack(packed, worker)
@@ -65,10 +65,10 @@ def unpack(packed: bytes, worker: str, step: int) -> BaseException:
         return RecordError(said, step=step)
 
 
-def note_what_is_missing(error: BaseException, set_back: Iterable[SetBack]) -> None:
+def note_reset_attributes(error: BaseException, reset: Iterable[ResetAttribute]) -> None:
     """Adds a note to an error that seems to come from an attribute that could not be sent."""
     said = one_line(error.__cause__ or error)
-    for owner, name, kind, text in set_back:
+    for owner, name, kind, text in reset:
         if f"'{name}'" in said or f"'{kind}'" in said:
             with contextlib.suppress(Exception):  # it may refuse notes
                 error.add_note(
@@ -95,11 +95,11 @@ def shown_stacks(text: str) -> str:
     """What `faulthandler` says of a worker's threads, from the user's frames on."""
     if shows_all_frames():
         return text
-    stacks = [_shown_stack(stack.splitlines()) for stack in text.split("\n\n")]
+    stacks = [_without_own_frames(stack.splitlines()) for stack in text.split("\n\n")]
     return "\n\n".join(filter(None, stacks)) or text  # no user's frame: this is a fault of ours
 
 
-def _shown_stack(lines: list[str]) -> str:
+def _without_own_frames(lines: list[str]) -> str:
     """The most recent call stands first, so loaderx's own are last; empty if all are."""
     if any(_WATCH.search(line) and _is_own(line) for line in lines):
         return ""
@@ -108,7 +108,9 @@ def _shown_stack(lines: list[str]) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""  # the first names the thread
 
 
-_WATCH = re.compile(r" in _look$")  # the thread that looks whether the consumer is there
+_WATCH = re.compile(
+    r" in _exit_with_consumer$"
+)  # the thread that looks whether the consumer is there
 _FILE = re.compile(r'^  File "(.*)", line \d+ in ')
 
 
@@ -143,7 +145,7 @@ def _frame(
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """The exception alone; None if it does not survive the journey."""
+    """The exception alone; None if it cannot be pickled and read again."""
     try:
         pickled = dumps(error)
         return pickled if type(pickle.loads(pickled)) is type(error) else None

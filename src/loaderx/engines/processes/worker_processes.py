@@ -1,4 +1,4 @@
-"""The worker processes themselves: launched, stopped, and what they share with the consumer."""
+"""The worker processes themselves, and what they share with the consumer: pipes and a file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import weakref
 from pathlib import Path
 
 from loaderx.engines.base import cores
-from loaderx.engines.processes import wire
+from loaderx.engines.processes import protocol
 from loaderx.engines.processes.limits import above_standard, explained
-from loaderx.engines.processes.ship import Shipment
-from loaderx.engines.processes.slots import Form, Slot
+from loaderx.engines.processes.pickling import SharedPayload
+from loaderx.engines.processes.shared_slots import ElementLayout
+from loaderx.engines.processes.slot_pool import SlotPool
 from loaderx.engines.signals import SignalsDeferred
 
-_START = Path(__file__).with_name("start.py")
+_MAIN = Path(__file__).with_name("worker_main.py")
 _THREAD_LIMITS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -34,17 +35,18 @@ _STACK_PATIENCE_S = 1.0
 _KILL_PATIENCE_S = 10.0
 
 
-class Worker:
+class WorkerProcess:
     """A worker process as the consumer sees it.  Its number stays when it is replaced."""
 
-    __slots__ = ("forms", "is_ready", "lifeline", "number", "process", "start_s")
+    __slots__ = ("is_ready", "layouts", "lifeline", "number", "process", "start_s", "started_at")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: subprocess.Popen[bytes] | None = None
         self.lifeline: socket.socket | None = None
-        self.forms: dict[int, Form] = {}
+        self.layouts: dict[int, ElementLayout] = {}
         self.is_ready = False
+        self.started_at = 0.0
         self.start_s = 0.0  # CPU seconds that it took to start
 
     @property
@@ -57,43 +59,44 @@ class Worker:
         return self.process.pid
 
 
-class Staff:
-    """Processes, pipes and shared memory of a crew.  Knows nothing of what they work on."""
+class WorkerProcesses:
+    """Processes, pipes and shared memory.  Knows nothing of the tasks."""
 
-    def __init__(self, shipment: Shipment, workers: int) -> None:
+    def __init__(self, payload: SharedPayload, workers: int, window: int) -> None:
         self.owner = os.getpid()
-        self._shipment: Shipment | None = shipment
-        self._slots: list[Slot] = []
-        self._made_slots = 0
-        self.are_gone = False
-        self._is_releasing = False
+        self._payload: SharedPayload | None = payload
+        self._to_release = [True]  # whoever pops it releases
+        self.are_released = False
         self._descriptors: list[int] = []
-        self.workers = [Worker(number) for number in range(workers)]
-        self.by_lifeline: dict[int, Worker] = {}
+        self.workers = [WorkerProcess(number) for number in range(workers)]
+        self.by_lifeline: dict[int, WorkerProcess] = {}
         try:
             with explained("worker processes need pipes and shared memory"):
-                self._set_up(workers)
+                self._open_shared(workers)
         except BaseException:
-            self._close_all()
+            self._close_descriptors()
             raise
+        # Half of what the pipes hold, since a pipe may be fragmented; and each worker reports once
+        # without a task, when it has started.
         held = min(
-            wire.pipe_holds(self.tasks_in, wire.TASK.size),
-            wire.pipe_holds(self.reports_out, wire.REPORT.size),
+            protocol.pipe_capacity(self.tasks_in, protocol.TASK_BYTES),
+            protocol.pipe_capacity(self.reports_out, protocol.REPORT_BYTES),
         )
-        self.capacity = max(1, held // 2 - workers)  # tasks that can be under way
+        self.capacity = max(1, held // 2 - workers)  # tasks that can be in the pipes
+        self.slots = SlotPool(self._file, min(window, self.capacity), self.capacity)
         self.waiting = select.poll()
         self.waiting.register(self.reports_out, select.POLLIN)
-        _staffs.add(self)
+        _living.add(self)
 
-    def _set_up(self, workers: int) -> None:
+    def _open_shared(self, workers: int) -> None:
         self.tasks_out, self.tasks_in = self._pipe()
         self.reports_out, self._reports_in = self._pipe()
         self._stacks_out, self._stacks_in = self._pipe()
         os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
-        self.ring = self._keep(wire.shared_file("loaderx-batches"))
-        self._lock = self._keep(wire.shared_file("loaderx-lock"))
-        os.ftruncate(self.ring, wire.SLOTS_AT)
-        self.board = wire.Board(self.ring, self._lock, workers)
+        self._file = self._keep(protocol.shared_file("loaderx-batches"))
+        self._lock = self._keep(protocol.shared_file("loaderx-lock"))
+        os.ftruncate(self._file, protocol.SLOTS_AT)
+        self.claims = protocol.ClaimTable(self._file, self._lock, workers)
 
     def _pipe(self) -> tuple[int, int]:
         with above_standard():
@@ -106,42 +109,28 @@ class Staff:
         self._descriptors.append(descriptor)
         return descriptor
 
-    def _close_all(self) -> None:
+    def _close_descriptors(self) -> None:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def new_slot(self) -> Slot:
-        slot = Slot(self.ring, self._made_slots)
-        end = slot.start + wire.STRIDE
-        with explained(f"worker processes need a sparse file of {end} bytes in memory"):
-            os.ftruncate(self.ring, end)  # a hole in a file costs nothing
-        self._made_slots += 1
-        self._slots.append(slot)
-        return slot
-
-    def retire(self, slot: Slot) -> Slot:
-        """Another slot in place of one that a worker still looks at."""
-        self._slots.remove(slot)
-        return self.new_slot()
-
-    def launch(self, worker: Worker) -> None:
+    def start(self, worker: WorkerProcess) -> None:
         """Starts a process for a worker, also in place of one that died."""
         self._disconnect(worker)
-        worker.forms, worker.is_ready = {}, False
+        worker.layouts, worker.is_ready, worker.started_at = {}, False, time.monotonic()
         # Ctrl-C must not come between the start of a process and the knowledge of it.
         with (
             SignalsDeferred(),
             explained(f"worker process {worker.number + 1} of {len(self.workers)} cannot start"),
             above_standard() as closed,
         ):
-            self._launch(worker, closed)
+            self._start(worker, closed)
 
-    def _launch(self, worker: Worker, closed: list[int]) -> None:
-        assert self._shipment is not None
+    def _start(self, worker: WorkerProcess, closed: list[int]) -> None:
+        assert self._payload is not None
         ours, theirs = socket.socketpair()
         descriptors = (
-            self._shipment.descriptor,
-            self.ring,
+            self._payload.descriptor,
+            self._file,
             self.tasks_out,
             self._reports_in,
             self._stacks_in,
@@ -154,7 +143,7 @@ class Staff:
                 [
                     sys.executable,
                     *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                    *_start_command(),
+                    *_main_command(),
                     name,
                     str(worker.number),
                     str(len(self.workers)),
@@ -183,14 +172,18 @@ class Staff:
         limits = {name: share for name in _THREAD_LIMITS if name not in os.environ}
         return {**os.environ, **limits, "JAX_PLATFORMS": "cpu"}
 
-    def _disconnect(self, worker: Worker) -> None:
+    def _disconnect(self, worker: WorkerProcess) -> None:
         if worker.lifeline is not None:
             self.waiting.unregister(worker.lifeline)
             del self.by_lifeline[worker.lifeline.fileno()]
             worker.lifeline.close()
             worker.lifeline = None
 
-    def start_s(self, worker: Worker) -> float:
+    def ended(self) -> list[WorkerProcess]:
+        """Workers that have been started, and whose processes have ended."""
+        return [one for one in self.workers if one.process and one.process.poll() is not None]
+
+    def start_s(self, worker: WorkerProcess) -> float:
         """CPU seconds that a worker took to start, or has taken so far if the system tells."""
         if worker.is_ready or worker.process is None:
             return worker.start_s
@@ -201,7 +194,7 @@ class Staff:
             return 0.0
         return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
-    def stack(self, worker: Worker) -> str:
+    def stack(self, worker: WorkerProcess) -> str:
         """Where a worker is: the stacks of its threads."""
         self._read_stacks()  # what an earlier question left behind
         os.kill(worker.pid, signal.SIGUSR2)
@@ -221,11 +214,17 @@ class Staff:
                 return b"".join(parts).decode(errors="replace")
 
     def release(self, grace_s: float = 0.0) -> None:
-        """Ends all processes and gives everything back.  A finaliser may call it."""
-        if self._is_releasing or os.getpid() != self.owner:
-            return
+        """Ends all processes and gives everything back.  A finaliser may call it.
+
+        A worker in the middle of a task gets ``grace_s`` to end by itself, then it is killed.
+        """
+        if os.getpid() != self.owner:
+            return  # a fork: they are the parent's
         with SignalsDeferred():  # a second Ctrl-C must not end this halfway
-            self._is_releasing = True
+            try:
+                self._to_release.pop()  # one step: two threads may come at once
+            except IndexError:
+                return
             self._descriptors.remove(self.tasks_in)
             os.close(self.tasks_in)  # a worker that waits for a task ends now
             self._wait(grace_s)
@@ -235,12 +234,11 @@ class Staff:
             self._wait(_KILL_PATIENCE_S)
             for worker in self.workers:
                 self._disconnect(worker)
-            self.are_gone = True
-            for slot in self._slots:
-                slot.give_back()
-            self.board.close()
-            self._close_all()
-            self._shipment = None
+            self.slots.free_memory()
+            self.claims.close()
+            self._close_descriptors()
+            self._payload = None
+            self.are_released = True
 
     def _wait(self, patience_s: float) -> None:
         until = time.monotonic() + patience_s
@@ -251,20 +249,35 @@ class Staff:
                 time.sleep(0.001)
 
 
-def _start_command() -> list[str]:
-    """What the interpreter of a worker is to run; ``start.py`` is in it, so that it can be told."""
-    if _START.exists():
-        return [str(_START)]
+def exit_reason(code: int) -> str:
+    """How a process ended, for messages."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = "; the system does that when memory runs out" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"
+
+
+def _main_command() -> list[str]:
+    """What the interpreter of a worker is to run.
+
+    ``worker_main.py`` is in it, so that a worker process can be told by its command line.
+    """
+    if _MAIN.exists():
+        return [str(_MAIN)]
     # loaderx lies in a zip file, where the interpreter finds no script: it is given the text.
-    text = pkgutil.get_data(__package__, _START.name)
+    text = pkgutil.get_data(__package__, _MAIN.name)
     assert text is not None
-    return ["-c", text.decode(), str(_START)]
+    return ["-c", text.decode(), str(_MAIN)]
 
 
-_staffs: weakref.WeakSet[Staff] = weakref.WeakSet()
+_living: weakref.WeakSet[WorkerProcesses] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_up() -> None:
-    for staff in list(_staffs):
-        staff.release()
+def _release_all() -> None:
+    for processes in list(_living):
+        processes.release()

@@ -1,0 +1,290 @@
+"""The jobs of a pool of workers: sent when there is room, reported, and sent again after a death.
+
+A job waits in the consumer's queue until the pipes have room for it and there is a slot to make it
+in; then it is in the pipe, with a worker, and reported.  Its slot is its own until the result is
+taken or nobody wants it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from loaderx.engines.base import Task
+from loaderx.engines.processes import exceptions, protocol
+from loaderx.engines.processes.jobs import Job, TaskNames, step_of
+from loaderx.engines.processes.limits import tight_limits
+from loaderx.engines.processes.pickling import PicklingError, ResetAttribute
+from loaderx.engines.processes.protocol import Report
+from loaderx.engines.processes.shared_slots import Slot
+from loaderx.engines.processes.worker_processes import WorkerProcess, WorkerProcesses, exit_reason
+from loaderx.errors import LoaderxError, one_line
+from loaderx.memory import COUNTS_REFERENCES, Pool
+
+MOST_DEATHS = 3  # of workers with the same task, or while they start
+LOCK_PATIENCE_S = 5.0
+
+
+class JobTable:
+    """All jobs that are under way.  Whoever calls it holds the lock of the pool."""
+
+    def __init__(
+        self,
+        processes: WorkerProcesses,
+        names: TaskNames,
+        reset_attributes: list[ResetAttribute],
+        warnings: deque[str],
+    ) -> None:
+        self._processes = processes
+        self._names = names
+        self._reset_attributes = reset_attributes
+        self._warnings = warnings
+        self._worker_warnings: set[str] = set()
+        self.cancelled: deque[Job] = deque()  # any code may add to it, without a lock
+        self._queue: deque[Job] = deque()  # not sent yet
+        self.sent: dict[int, Job] = {}  # sent, not reported yet
+        self._under_way = 0  # jobs that were submitted, and whose results were not taken
+        self._numbers = 0
+        self._bad_starts = 0
+        self._memory = Pool()
+
+    @property
+    def has_queue(self) -> bool:
+        """Are there jobs that could not be sent yet?"""
+        return bool(self._queue)
+
+    def add(self, task: Task, words: bytes) -> Job:
+        """A new job, sent if there is room."""
+        self._numbers += 1
+        self._under_way += 1
+        job = Job(self._numbers, task, words)
+        self._queue.append(job)
+        self.send_queued()
+        return job
+
+    def take(self, job: Job) -> list[Any]:
+        """The leaves in the slot of a job that is done; closes the job."""
+        leaves: list[Any] = []
+        layout, slot = job.layout, job.slot
+        if layout is not None:
+            assert slot is not None
+            # When there is no slot to go on with, this one is made free at once.
+            is_last = layout.in_slot and self._processes.slots.is_exhausted()
+            if is_last or not COUNTS_REFERENCES:
+                leaves = slot.copies(layout, self._memory)
+            else:
+                leaves = slot.leaves(layout)
+        self._close(job)
+        self.send_queued()
+        return leaves
+
+    def send_queued(self) -> None:
+        """Sends as many jobs as the pipes hold, and as there are slots for."""
+        while self._queue and len(self.sent) < self._processes.capacity:
+            slot = self._processes.slots.take(self._under_way)
+            if slot is None:
+                return
+            self._send(self._queue.popleft(), slot)
+
+    def send_first(self, job: Job) -> None:
+        """Sends a job that somebody waits for before the others, in a slot of its own if need be.
+
+        All slots may hold what the user has, or results that are asked for only after this one.
+        """
+        if job.slot is None and not job.is_closed and len(self.sent) < self._processes.capacity:
+            slot = self._processes.slots.take(self._under_way, must=True)
+            assert slot is not None
+            self._queue.remove(job)
+            self._send(job, slot)
+
+    def _send(self, job: Job, slot: Slot) -> None:
+        job.slot, job.sent_at = slot, time.monotonic()
+        self.sent[job.number] = job
+        self._write(job)
+
+    def _write(self, job: Job) -> None:
+        assert job.slot is not None
+        message = protocol.pack_task(job.number, job.slot.number, job.task, job.words)
+        os.write(self._processes.tasks_in, message)
+
+    def _close(self, job: Job) -> None:
+        """Nobody is going to ask for the result of a job, or somebody has got it."""
+        job.is_closed = True
+        self._under_way -= 1
+        slot, job.slot = job.slot, None
+        if slot is not None:
+            self._processes.slots.put_back(slot)
+
+    def drop_cancelled(self) -> None:
+        """Jobs that nobody wants any more are not begun, and give their slots back."""
+        is_sent = False
+        while self.cancelled:
+            job = self.cancelled.popleft()
+            if job.is_closed:
+                continue
+            if job.number in self.sent:
+                is_sent = True
+                continue
+            if job.slot is None:
+                self._queue.remove(job)
+            self._close(job)
+        if is_sent:
+            self._recall_cancelled()
+
+    def _recall_cancelled(self) -> None:
+        """Takes jobs that no worker has begun out of the pipe.  Those under way are left to end."""
+        with self._claims_locked():
+            for job in self._read_tasks():
+                if job.is_cancelled:
+                    del self.sent[job.number]
+                    self._close(job)
+                else:
+                    self._write(job)
+
+    def read_reports(self) -> None:
+        """Reads all that the workers have reported."""
+        most = 64 * protocol.REPORT_BYTES
+        while True:
+            try:
+                data = os.read(self._processes.reports_out, most)
+            except BlockingIOError:
+                return
+            for report in protocol.unpack_reports(data):
+                self._read_report(report)
+            if len(data) < most:
+                return
+
+    def _read_report(self, report: Report) -> None:
+        worker = self._processes.workers[report.worker]
+        self._bad_starts = 0
+        if report.kind == protocol.READY:
+            worker.is_ready, worker.start_s = True, report.tail_bytes * 1e-6
+            return
+        if report.kind == protocol.NOT_STARTED:
+            raise self._start_error(worker)
+        job = self.sent.pop(report.job, None)
+        if job is None:
+            return
+        slot = job.slot
+        assert slot is not None
+        slot.is_kept = bool(report.flags & protocol.KEPT)
+        tail = b""
+        if report.flags & protocol.TAIL:
+            tail = slot.read_bytes(report.tail_start, report.tail_bytes)
+        if report.kind == protocol.FAILED:
+            job.error = exceptions.unpack(tail, worker.name, step_of(job.task))
+            exceptions.note_reset_attributes(job.error, self._reset_attributes)
+        else:
+            self._read_done(job, worker, report.layout, tail)
+        if job.is_cancelled:
+            self._close(job)
+        else:
+            job.finish()
+
+    def _start_error(self, worker: WorkerProcess) -> PicklingError:
+        said, _, trace = self._processes.claims.read_text(worker.number).rstrip().partition("\n")
+        error = PicklingError(
+            f"the dataset cannot be sent to worker processes: a worker failed to build it: {said}"
+        )
+        error.add_note(f"\nIn {worker.name}:\n{trace}")
+        return error
+
+    def _read_done(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:
+        try:
+            if tail:
+                described, others, job.measured, warning = pickle.loads(tail)
+                if warning and warning not in self._worker_warnings:  # each worker finds it
+                    self._worker_warnings.add(warning)
+                    self._warnings.append(warning)
+                if described:
+                    worker.layouts[layout] = pickle.loads(described)
+                    worker.layouts.pop(layout - protocol.LAYOUTS_KEPT, None)
+                job.others = pickle.loads(others) if others else []
+            job.layout = worker.layouts[layout]
+        except Exception as error:
+            job.error = LoaderxError(
+                f"{self._names.name(job.task)}: what {worker.name} made could not be read: "
+                f"{one_line(error)}"
+            )
+
+    def replace(self, worker: WorkerProcess) -> None:
+        """A worker has died: another takes its place, and what it held is made again."""
+        assert worker.process is not None
+        how = exit_reason(worker.process.wait())
+        has_started, claims = worker.is_ready, self._processes.claims
+        with self._claims_locked():
+            # Reports are read under the lock: whoever has taken another task since has reported.
+            self.read_reports()
+            held, _ = claims.claimed(worker.number)
+            claims.claim(worker.number, 0)
+            waiting = self._read_tasks()
+            found = {job.number for job in waiting}
+            found |= {claims.claimed(one.number)[0] for one in self._processes.workers}
+            lost = [job for number, job in self.sent.items() if number not in found]
+            for job in lost:
+                self._send_again(job, how, is_culprit=job.number == held)
+            for job in waiting:
+                self._write(job)
+        if not has_started:
+            self._bad_starts += 1
+            if self._bad_starts >= MOST_DEATHS:
+                raise LoaderxError(
+                    f"worker processes die while they start ({how}). What they said is on the "
+                    f"standard error of this process.{tight_limits()} Does this machine let a "
+                    "process start Python, and has it memory left?"
+                )
+        self._processes.start(worker)
+        culprit = next((job for job in lost if job.number == held), None)
+        if culprit is None:
+            self._warnings.append(
+                f"worker {worker.number} died ({how}) and has been replaced: the stream stays the "
+                "same."
+            )
+        elif not (culprit.is_done or culprit.is_closed):  # else it is told in another way
+            self._warnings.append(
+                f"worker {worker.number} died ({how}) while it made "
+                f"{self._names.name(culprit.task)}. It has been replaced, and the "
+                f"{self._names.noun(culprit.task)} is made again: the stream stays the same."
+            )
+
+    def _send_again(self, job: Job, how: str, is_culprit: bool) -> None:
+        if is_culprit:
+            job.deaths += 1
+            job.fate = job.fate or how
+        if job.is_cancelled:
+            del self.sent[job.number]
+            self._close(job)
+        elif job.deaths >= MOST_DEATHS:
+            del self.sent[job.number]
+            job.finish()
+        else:
+            self._write(job)
+
+    def _read_tasks(self) -> list[Job]:
+        """Takes all tasks out of the pipe.  Only under the lock of the claims."""
+        found: list[Job] = []
+        while True:
+            try:
+                data = os.read(self._processes.tasks_out, 64 * protocol.TASK_BYTES)
+            except BlockingIOError:
+                return found
+            found += [self.sent[number] for number in protocol.unpack_jobs(data)]
+
+    @contextlib.contextmanager
+    def _claims_locked(self) -> Iterator[None]:
+        """No worker takes a task meanwhile."""
+        claims = self._processes.claims
+        if not claims.try_lock(LOCK_PATIENCE_S):
+            raise LoaderxError(
+                "a worker process has been stopped (by a debugger, or SIGSTOP) while it took a "
+                "task. The loader can be iterated anew."
+            )
+        try:
+            yield
+        finally:
+            claims.unlock()

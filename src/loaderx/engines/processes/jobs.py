@@ -1,0 +1,76 @@
+"""A task that was submitted to worker processes, and how messages name it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+from loaderx.engines.base import Task, Work
+from loaderx.engines.processes.shared_slots import ElementLayout, Slot
+
+
+class Job:
+    """A task, the slot in which it is made, and what came of it."""
+
+    __slots__ = (
+        "deaths", "error", "fate", "is_cancelled", "is_closed", "is_done", "layout", "measured",
+        "number", "others", "sent_at", "slot", "task", "wake", "warned_s", "words",
+    )  # fmt: skip
+
+    def __init__(self, number: int, task: Task, words: bytes) -> None:
+        self.number = number
+        self.task = task
+        self.words = words  # the task as it is sent
+        self.slot: Slot | None = None  # from when it is sent until it is closed
+        self.sent_at = 0.0
+        self.is_done = False
+        self.is_cancelled = False
+        self.is_closed = False  # its result was taken, or will never be
+        self.wake = threading.Lock()  # whoever waits for this job, and does not poll, waits for it
+        self.deaths = 0  # of workers that made it
+        self.fate = ""  # how the first of them died
+        self.warned_s = 0.0
+        self.layout: ElementLayout | None = None
+        self.others: list[Any] = []  # leaves that came pickled
+        self.measured: tuple[Any, ...] | None = None
+        self.error: BaseException | None = None
+
+    def finish(self) -> None:
+        """The job is done: it has an element or an error, or has killed too many workers."""
+        self.is_done = True
+        self.wake_up()
+
+    def wake_up(self) -> None:
+        """Wakes who waits for it.  Any code may call this."""
+        if self.wake.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else was faster
+                self.wake.release()
+
+
+def step_of(task: Task) -> int | None:
+    """The step that a task makes; None for a part of a stream."""
+    return task[0] if len(task) == 1 else None
+
+
+class TaskNames:
+    """What messages call a task."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def noun(self, task: Task) -> str:
+        """What is made: a step, or part of a stream."""
+        return "step" if len(task) == 1 else str(getattr(self._work, "noun", "batch"))
+
+    def name(self, task: Task) -> str:
+        """Such as ``step 3``, or ``a unit of the stream (records 0 to 1023 of the input)``."""
+        return f"step {task[0]}" if len(task) == 1 else self.full_name(task)
+
+    def full_name(self, task: Task) -> str:
+        """The same, and which records it is made of."""
+        what = f"step {task[0]}" if len(task) == 1 else f"a {self.noun(task)}"
+        return f"{what} ({self.records(task)})"
+
+    def records(self, task: Task) -> str:
+        return self._work.describe(task)

@@ -1,0 +1,327 @@
+"""Worker processes that make the tasks of a loader, for any number of threads.
+
+Nothing here runs by itself: there is no thread.  Tasks lie ready in a pipe, so the workers go on
+while the consumer trains, and everything that has to be noticed is noticed when a consumer submits
+a task or waits for a result.
+
+Several threads may use a pool.  Its state has a lock, which nobody holds while waiting.  One of the
+threads that wait polls the pipes, for all of them; the others wait to be woken, either because
+their job is done or because it is their turn to poll.
+
+Whoever wants to stop something in the middle of this (a signal handler, a finaliser, another
+thread) only sets flags, which whoever is inside sees: `cancel`, and `is_closing`.  An exception
+that breaks into pool code, such as Ctrl-C, may leave it half done, so it ends the pool: the last
+thread that leaves releases the processes, and the session starts other ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, TypeVar
+
+from loaderx.engines.base import Measured, Task, Work, closed_error, forked_error
+from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
+from loaderx.engines.processes.jobs import Job, TaskNames, step_of
+from loaderx.engines.processes.pickling import SharedPayload
+from loaderx.engines.processes.protocol import pack_words
+from loaderx.engines.processes.stuck import StuckCheck
+from loaderx.engines.processes.worker_processes import WorkerProcesses
+from loaderx.engines.signals import SignalsDeferred
+from loaderx.errors import LoaderxError, RecordError, warn_user
+
+CHECK_S = 0.25  # how often whoever waits looks after the workers, and whether it was cancelled
+GRACE_S = 0.5  # for a worker to end by itself
+CLOSE_PATIENCE_S = 10.0  # how long closing waits for consumers in other threads
+
+T = TypeVar("T")
+
+
+class WorkerPool:
+    """A fixed number of worker processes, and the jobs that they have been given."""
+
+    def __init__(
+        self,
+        payload: SharedPayload,
+        work: Work,
+        workers: int,
+        window: int,
+        *,
+        started: int,
+        timeout_s: float | None,
+        replace_stuck: bool,
+    ) -> None:
+        self.owner = os.getpid()
+        self.is_closing = False
+        self._grace_s = 0.0
+        self.failure: Exception | None = None  # that `done` met, for `result` to raise
+        self.warnings: deque[str] = deque()  # to be given outside of pool code
+        self._names = TaskNames(work)
+        self._inside: set[int] = set()  # threads that are in pool code
+        self._lock = threading.Lock()  # of the jobs and the processes
+        self._polling = threading.Lock()  # whoever has it polls, and looks after the workers
+        self._awaited: dict[int, Job] = {}  # by the thread that waits for it
+        self._checked = time.monotonic()
+        self._check_s = CHECK_S if timeout_s is None else min(CHECK_S, timeout_s / 4)
+        with SignalsDeferred():  # whatever is made here must be known to who gives it back
+            self._processes = processes = WorkerProcesses(payload, workers, window)
+            # Dropping a pool ends its workers.  At exit `_release_all` does that.
+            weakref.finalize(self, processes.release).atexit = False
+            self.window = min(window, processes.capacity)
+            self._jobs = JobTable(processes, self._names, payload.reset_attributes, self.warnings)
+            self._stuck = StuckCheck(
+                processes, self._names, self._jobs.sent, self.warnings, timeout_s, replace_stuck
+            )
+            self._started = 0
+            try:
+                self._start_workers(started)
+            except BaseException:
+                processes.release()
+                raise
+
+    @property
+    def is_usable(self) -> bool:
+        """False in a fork of the process that started the workers, and after the end."""
+        return not self.is_closing and self.owner == os.getpid()
+
+    def _enter(self, action: Callable[..., T], *arguments: object) -> T:
+        """Runs pool code.  If an exception breaks it off, the pool is not used again."""
+        if self.owner != os.getpid():
+            raise forked_error("worker processes")
+        thread = get_ident()
+        if thread in self._inside:
+            raise reentered_error()
+        # The next lines stay in one function: Ctrl-C may come wherever a function begins.
+        try:
+            self._inside.add(thread)
+            if self.is_closing:
+                raise closed_error()
+            return action(*arguments)
+        except BaseException:
+            self.is_closing = True
+            raise
+        finally:
+            self._inside.discard(thread)
+            if self.is_closing:
+                self._leave()
+
+    def _leave(self) -> None:
+        """The pool is at its end: the last that leaves releases the processes."""
+        self._wake_all()
+        if not self._inside:
+            self._processes.release(self._grace_s)
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """Ends the workers.  One that is in the middle of a task gets a moment, then is killed.
+
+        A thread that is in pool code leaves it soon, and ends them then.
+        """
+        self._grace_s, self.is_closing = grace_s, True
+        self._wake_all()
+        if get_ident() in self._inside or self.owner != os.getpid():
+            return
+        until = time.monotonic() + CLOSE_PATIENCE_S
+        while self._inside and time.monotonic() < until:
+            time.sleep(0.001)
+        if not self._inside:
+            self._processes.release(grace_s)
+        while not self._processes.are_released and time.monotonic() < until:
+            time.sleep(0.001)  # another thread is at it
+
+    # Workers.
+
+    def start_workers(self, count: int) -> None:
+        """Starts the first so many workers, as far as they have not been started."""
+        if self._started < count:
+            self._enter(self._start_locked, count)
+
+    def _start_locked(self, count: int) -> None:
+        with self._lock:
+            self._start_workers(count)
+
+    def _start_workers(self, count: int) -> None:
+        for worker in self._processes.workers[self._started : count]:
+            self._processes.start(worker)
+            self._started += 1
+
+    def are_ready(self, count: int) -> bool:
+        """Have the first so many workers started?  Looks, but does not wait."""
+        self._enter(self._poll_once)
+        return all(worker.is_ready for worker in self._processes.workers[:count])
+
+    @property
+    def start_s(self) -> float:
+        """CPU seconds that the first worker took to start, or has taken so far."""
+        return self._processes.start_s(self._processes.workers[0])
+
+    # Jobs.
+
+    def submit(self, task: Task) -> PendingJob:
+        return self._enter(self._submit, task, pack_words(task))
+
+    def _submit(self, task: Task, words: bytes) -> PendingJob:
+        with self._lock:
+            self._jobs.drop_cancelled()
+            return PendingJob(self, self._jobs.add(task, words))
+
+    def cancel(self, job: Job) -> None:
+        """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
+        if not (job.is_cancelled or job.is_closed):
+            job.is_cancelled = True
+            self._jobs.cancelled.append(job)
+            job.wake_up()
+
+    def done(self, job: Job) -> bool:
+        """Looks whether a job is done, without waiting."""
+        if job.is_done or job.is_cancelled or not self.is_usable:
+            return True
+        if get_ident() not in self._inside:
+            try:
+                self._enter(self._poll_once)
+            except Exception as error:
+                self.failure = error  # `result` says what is wrong
+                return True
+        return job.is_done
+
+    def result(self, job: Job) -> Any:
+        """Waits for a job; raises its error."""
+        while True:
+            while self.warnings:  # not inside: a warning may be raised as an error
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    warn_user(self.warnings.popleft())
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+            if job.is_cancelled:
+                raise closed_error()
+            leaves = self._enter(self._wait_and_take, job)
+            if job.is_closed and not job.is_cancelled:
+                return self._element(job, leaves)
+
+    def _element(self, job: Job, leaves: list[Any]) -> Any:
+        if job.deaths >= MOST_DEATHS:
+            raise RecordError(
+                f"{MOST_DEATHS} worker processes in a row died of this "
+                f"{self._names.noun(job.task)} ({job.fate}). It is made of "
+                f"{self._names.records(job.task)}. With engine='inline' the same happens where a "
+                "debugger can see it.",
+                step=step_of(job.task),
+            )
+        error, job.error = job.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # else it would hold this frame, and the frame the error
+        assert job.layout is not None
+        if job.others:
+            others, job.others = iter(job.others), []
+            for number, place in enumerate(job.layout.places):
+                if place is None:
+                    leaves[number] = next(others)
+        value = job.layout.structure.build(leaves)
+        return value if job.measured is None else Measured(value, *job.measured)
+
+    # Waiting.
+
+    def _wait_and_take(self, job: Job) -> list[Any]:
+        """The leaves of a job's element, and closes the job; leaves it open if it is not done."""
+        if not job.is_done:
+            self._wait(job)
+        with self._lock:
+            return self._jobs.take(job) if job.is_done and not job.is_closed else []
+
+    def _wait(self, job: Job) -> None:
+        thread = get_ident()
+        job.wake.acquire(blocking=False)
+        try:
+            self._awaited[thread] = job
+            with self._lock:
+                self._jobs.send_first(job)
+            while not (job.is_done or job.is_cancelled or self.is_closing or self.warnings):
+                if self._polling.acquire(blocking=False):
+                    try:
+                        self._poll(self._check_s)
+                    finally:
+                        self._polling.release()
+                else:
+                    job.wake.acquire(timeout=CHECK_S)
+        finally:
+            self._awaited.pop(thread, None)
+            self._wake_all()  # one of the others polls from here on
+
+    def _wake_all(self) -> None:
+        for job in list(self._awaited.values()):
+            job.wake_up()
+
+    def _poll_once(self) -> None:
+        if self._polling.acquire(blocking=False):
+            try:
+                self._poll(0.0)
+            finally:
+                self._polling.release()
+                self._wake_all()  # somebody may have tried to poll meanwhile
+
+    def _poll(self, timeout_s: float) -> None:
+        """Waits for something to happen and deals with it.  Only for who has `_polling`."""
+        processes = self._processes
+        events = processes.waiting.poll(timeout_s * 1000)
+        now = time.monotonic()
+        is_check_due = timeout_s > 0 and now - self._checked >= self._check_s
+        with self._lock:
+            self._jobs.drop_cancelled()
+            dead = []
+            for descriptor, _ in events:
+                if descriptor == processes.reports_out:
+                    self._jobs.read_reports()
+                else:
+                    dead.append(processes.by_lifeline[descriptor])
+            if is_check_due:  # a fork of the worker may hold its end of the lifeline
+                dead += [worker for worker in processes.ended() if worker not in dead]
+            for worker in dead:
+                self._jobs.replace(worker)
+            self._jobs.send_queued()
+            if self._jobs.has_queue:
+                for job in list(self._awaited.values()):
+                    self._jobs.send_first(job)
+        if is_check_due:
+            self._checked = now
+            for job in list(self._awaited.values()):
+                self._stuck.check(job)
+
+
+def reentered_error() -> LoaderxError:
+    """For who asks for a batch while its thread is in the middle of getting one."""
+    return LoaderxError(
+        "a signal handler or a finaliser asked for a batch of this loader while the thread that it "
+        "interrupted was getting one from the same worker processes. Ask for it after the handler "
+        "has returned."
+    )
+
+
+class PendingJob:
+    """A job as who submitted it sees it.  Dropping it cancels the job."""
+
+    __slots__ = ("_job", "_pool")
+
+    def __init__(self, pool: WorkerPool, job: Job) -> None:
+        self._pool, self._job = pool, job
+
+    def result(self) -> Any:
+        return self._pool.result(self._job)
+
+    def done(self) -> bool:
+        return self._pool.done(self._job)
+
+    def cancel(self) -> None:
+        self._pool.cancel(self._job)
+
+    def __del__(self) -> None:
+        if not self._job.is_closed:
+            self._pool.cancel(self._job)

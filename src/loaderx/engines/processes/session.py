@@ -1,0 +1,113 @@
+"""The session of a loader that uses worker processes: one pool, which serves all its iterators."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from threading import get_ident
+
+from loaderx.engines.base import Session, Task, Work, closed_error
+from loaderx.engines.processes.pickling import SharedPayload
+from loaderx.engines.processes.pool import PendingJob, WorkerPool, reentered_error
+
+
+class ProcessesSession(Session):
+    """Worker processes, which start with the first task and live until the session is closed.
+
+    Args:
+        work: what is to be done for a task.
+        workers: processes.
+        prefetch: tasks to keep under way beyond one for each worker.
+        timeout_s: a task that takes longer is reported, with the stack of its worker. None: never.
+        replace_stuck: also replace that worker, and make the task again.
+        free_share: of the free memory, which the data may take to be shared.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        workers: int,
+        prefetch: int,
+        timeout_s: float | None,
+        replace_stuck: bool = False,
+        free_share: float = 1.0,
+    ) -> None:
+        self.workers = workers
+        self.window = workers + prefetch
+        self.share_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
+        self._work = work
+        self._timeout_s = timeout_s
+        self._replace_stuck = replace_stuck
+        self._free_share = free_share
+        self._payload: SharedPayload | None = None
+        self._pool: WorkerPool | None = None
+        self._closings = 0
+        self._lock = threading.Lock()  # of starting: threads may share a loader
+        self._lock_owner = os.getpid()
+        self._starting = 0  # the thread that starts a pool
+
+    def submit(self, task: Task) -> PendingJob:
+        return self._started(self.workers).submit(task)
+
+    def prepare(self, count: int) -> bool:
+        """Starts the first so many workers if need be, and says whether they have started."""
+        pool = self._started(count)
+        is_ready = pool.are_ready(count)
+        self.start_s = pool.start_s
+        return is_ready
+
+    def _started(self, count: int) -> WorkerPool:
+        """The pool, with at least so many workers started."""
+        pool = self._pool
+        if pool is None or not pool.is_usable:
+            return self._start(count)
+        pool.start_workers(count)
+        return pool
+
+    def _start(self, count: int) -> WorkerPool:
+        if self._lock_owner != os.getpid():  # a fork: the lock may have been held meanwhile
+            self._lock, self._lock_owner, self._starting = threading.Lock(), os.getpid(), 0
+        if self._starting == get_ident():
+            raise reentered_error()
+        closings = self._closings
+        with self._lock:
+            try:
+                self._starting = get_ident()
+                pool = self._pool
+                if pool is None or not pool.is_usable:
+                    self._pool = pool = self._new_pool(count)
+            finally:
+                self._starting = 0
+        self.window = min(self.window, pool.window)
+        if closings != self._closings:  # the session was closed while this pool was started
+            pool.close()
+            raise closed_error()
+        pool.start_workers(count)
+        return pool
+
+    def _new_pool(self, count: int) -> WorkerPool:
+        payload = self._payload
+        if payload is None:
+            begun = time.perf_counter()
+            self._payload = payload = SharedPayload(self._work, self._free_share)
+            self.share_s = time.perf_counter() - begun
+        return WorkerPool(
+            payload,
+            self._work,
+            self.workers,
+            self.window,
+            started=count,
+            timeout_s=self._timeout_s,
+            replace_stuck=self._replace_stuck,
+        )
+
+    def close(self) -> None:
+        self._closings += 1
+        self._payload = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def describe(self) -> tuple[str, str]:
+        return f"processes({self.workers})", "it was asked for"
