@@ -277,7 +277,9 @@ def workers() -> list[int]:
     found: list[int] = []
     for children in Path("/proc/self/task").glob("*/children"):
         pids = children.read_text().split()
-        found += [int(p) for p in pids if "worker_main.py" in Path(f"/proc/{p}/cmdline").read_text()]
+        found += [
+            int(p) for p in pids if "worker_main.py" in Path(f"/proc/{p}/cmdline").read_text()
+        ]
     return found
 
 

@@ -7,19 +7,19 @@ import threading
 import time
 import types
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
-from loaderx.engines.decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 
 from chains import arrays
-from inside import node_of, work_of
+from inside import stream_work_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto, price, threads, trials
-from loaderx.engines.base import Noted, Timing
-from loaderx.loader.stream import StreamSetup
+from loaderx.engines import Auto, Threads, auto, auto_price, auto_search, threads
+from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
+from loaderx.engines.base import Measured, Timing
 from plain import grow
-from timed import TimedWorkshop
+from timed import TimedSession
 
 
 def facts(**changes):
@@ -103,68 +103,76 @@ def test_times_as_people_write_them():
 # What a trial may cost.
 
 
-def run_for(workshop, seconds, monkeypatch, stop=1 << 62):
-    """An iterator that is read for so long, on the workshop's clock; what it gives is right."""
-    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
-    chooser = trials.Chooser(workshop, range(stop))
-    until = workshop.now + seconds
-    for number, step in enumerate(chooser.elements()):
-        assert step == number
-        if workshop.now >= until or workshop.found:
-            break
-    return chooser
+@pytest.fixture
+def timed(monkeypatch):
+    """Makes sessions on a clock that is moved by hand."""
+    made: list[TimedSession] = []
+    monkeypatch.setattr(auto_search, "perf_counter", lambda: made[0].now)
+
+    class Clocked(TimedSession):
+        def __init__(self, *costs: float, **more: Any) -> None:
+            made.append(self)
+            self.now = 0.0
+            super().__init__(*costs)
+            for name, value in more.items():
+                setattr(self, name, value)
+
+    return Clocked
 
 
-def holds_the_gil(takes_s):
-    workshop = TimedWorkshop(0.02, 0.02, by_processes_s=0.01)
-    workshop.max_workers, workshop.takes_s = 2, takes_s
-    return workshop
+def run_for(session, seconds, stop=1 << 62):
+    """An iterator that is read for so long, or until an engine is found."""
+    until = session.now + seconds
+    for _ in session.read(stop):
+        if session.now >= until or session.found:
+            return
 
 
-def test_cheap_workers_are_found_soon(monkeypatch):
-    workshop = holds_the_gil(takes_s=0.3)
-    run_for(workshop, 60, monkeypatch)
-    assert workshop.found == ("processes", 2)
-    assert workshop.now < 4
+@pytest.fixture
+def holds_the_gil(timed):
+    """Python that holds the GIL: threads win nothing, two processes halve the time."""
+
+    def make(takes_s):
+        return timed(0.02, 0.02, 0.01, max_workers=2, takes_s=takes_s)
+
+    return make
 
 
-def threads_help_a_little(takes_s):
-    workshop = TimedWorkshop(0.02, 0.014, by_processes_s=0.0105)
-    workshop.max_workers, workshop.takes_s = 2, takes_s
-    return workshop
+def test_cheap_workers_are_found_soon(holds_the_gil):
+    session = holds_the_gil(takes_s=0.3)
+    run_for(session, 60)
+    assert session.found == ("processes", 2)
+    assert session.now < 4
 
 
 @pytest.mark.parametrize("steps", [1 << 62, 40])
-def test_threads_that_win_early_do_not_keep_processes_out(monkeypatch, steps):
+def test_threads_that_win_early_do_not_keep_processes_out(timed, steps):
     """In one endless stream, and in the short epochs of a loader."""
-    workshop = threads_help_a_little(takes_s=0.3)
-    monkeypatch.setattr(trials, "perf_counter", lambda: workshop.now)
+    session = timed(0.02, 0.014, 0.0105, max_workers=2, takes_s=0.3)
     found = []
-    while workshop.now < 60 and workshop.found != ("processes", 2):
-        begun = workshop.now
-        for number, step in enumerate(trials.Chooser(workshop, range(steps)).elements()):
-            assert step == number
-            if workshop.found not in found:
-                found.append(workshop.found)
-            if workshop.now > 60 or workshop.found == ("processes", 2):
+    while session.now < 60 and session.found != ("processes", 2):
+        for _ in session.read(steps):
+            if session.found not in found:
+                found.append(session.found)
+            if session.now > 60 or session.found == ("processes", 2):
                 break
-        workshop.search.seconds += workshop.now - begun
     assert found == [None, ("threads", 2), ("processes", 2)]
-    assert 1 < workshop.now < 20
+    assert 1 < session.now < 20
 
 
-def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(monkeypatch):
-    stream = StreamSetup(node_of(Dataset.range(8).filter(bool).batch(2)), (0, 1))
-    workshop = holds_the_gil(takes_s=0.3)
-    workshop.noun = stream.work.noun
-    run_for(workshop, 60, monkeypatch)
-    assert workshop.reason == "a unit of the stream is handed out every 10 ms, inline every 20 ms"
+def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(timed):
+    class OfUnits(timed):
+        noun = stream_work_of(Dataset.range(8).filter(bool).batch(2)).noun
+
+    session = OfUnits(0.02, 0.02, 0.01, max_workers=2, takes_s=0.3)
+    run_for(session, 60)
+    assert session.reason == "a unit of the stream is handed out every 10 ms, inline every 20 ms"
 
 
-def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(monkeypatch):
-    workshop = holds_the_gil(takes_s=30.0)
+def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(holds_the_gil):
+    session = holds_the_gil(takes_s=30.0)
     spent, most = 0.0, 0
-    prepare = workshop.prepare
+    prepare = session.prepare
 
     def watched(count):
         nonlocal most
@@ -173,43 +181,93 @@ def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(monkeypat
 
     def stopped():
         nonlocal spent
-        spent += workshop.now - workshop.prepared[0] if workshop.prepared else 0.0
-        workshop.prepared = []
+        spent += session.now - session.prepared[0] if session.prepared else 0.0
+        session.prepared = []
 
-    workshop.prepare, workshop.close = watched, stopped
-    run_for(workshop, 30, monkeypatch)
+    session.prepare, session.close = watched, stopped
+    run_for(session, 30)
     assert most == 1  # the second would have cost as much again
     assert 0 < spent < 30 * 0.3
-    assert workshop.started <= 4
-    assert "the stream is too short for worker processes" in workshop.reason
-    run_for(workshop, 600, monkeypatch)
-    assert workshop.found == ("processes", 2)  # in the end it pays
+    assert session.started <= 4
+    assert "the stream is too short for worker processes" in session.reason
+    run_for(session, 600)
+    assert session.found == ("processes", 2)  # in the end it pays
 
 
-def test_what_a_worker_took_to_start_is_remembered(monkeypatch):
-    workshop = holds_the_gil(takes_s=2.0)
-    workshop.price = price.Price(2.0, 0.0)  # as was estimated
-    run_for(workshop, 7, monkeypatch)
-    assert workshop.started == 0
-    run_for(workshop, 60, monkeypatch)
-    assert workshop.found == ("processes", 2)
-    assert workshop.price.start_s == pytest.approx(2.0)
+def test_what_a_worker_took_to_start_is_remembered(holds_the_gil):
+    session = holds_the_gil(takes_s=2.0)
+    session.price = auto_price.Price(2.0, 0.0)  # as was estimated
+    run_for(session, 7)
+    assert session.started == 0
+    run_for(session, 60)
+    assert session.found == ("processes", 2)
+    assert session.price.start_s == pytest.approx(2.0)
 
 
-def test_a_stream_that_ends_soon_starts_no_process(monkeypatch):
-    workshop = holds_the_gil(takes_s=0.3)
-    run_for(workshop, 60, monkeypatch, stop=40)
-    assert workshop.started == 0
-    workshop = holds_the_gil(takes_s=0.3)
-    run_for(workshop, 60, monkeypatch, stop=1000)
-    assert workshop.found == ("processes", 2)
+def test_a_stream_that_ends_soon_starts_no_process(holds_the_gil, timed):
+    session = holds_the_gil(takes_s=0.3)
+    run_for(session, 60, stop=40)
+    assert session.started == 0
 
 
-def test_a_gather_is_not_tried_in_processes(monkeypatch):
-    workshop = holds_the_gil(takes_s=0.3)
-    workshop.only_gathers = True
-    run_for(workshop, 60, monkeypatch)
-    assert workshop.started == 0
+def test_a_stream_that_is_long_enough_starts_processes(holds_the_gil):
+    session = holds_the_gil(takes_s=0.3)
+    run_for(session, 60, stop=1000)
+    assert session.found == ("processes", 2)
+
+
+def test_a_gather_is_not_tried_in_processes(holds_the_gil):
+    session = holds_the_gil(takes_s=0.3)
+    session.only_gathers = True
+    run_for(session, 60)
+    assert session.started == 0
+
+
+@pytest.mark.parametrize(
+    ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
+)
+def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, found, timed):
+    """The consumer is slow until the first trial begins, which is not why it gets faster."""
+    session = timed(made_s, handed_s)
+    for _ in session.read(2000):
+        session.now += 3e-3 if session.tried else 6e-3
+    assert session.tried >= 2
+    assert session.found == found
+
+
+@pytest.mark.parametrize(("by_processes_s", "wins"), [(0.01, True), (0.03, False)])
+@pytest.mark.parametrize("length", [7, 16, 100])
+def test_auto_goes_on_with_its_search_over_short_epochs(length, by_processes_s, wins, timed):
+    """Python that holds the GIL: threads win nothing, processes halve the time, or lose."""
+    session = timed(0.02, 0.02, by_processes_s, max_workers=2)
+    for _ in range(30_000 // length):  # ten minutes
+        assert list(session.read(length)) == list(range(length))
+        if session.found:
+            break
+    if wins:
+        assert session.found == ("processes", 2)
+        assert session.now < 6
+    else:
+        assert session.found is None
+        assert 3 <= session.started <= 20  # after 5 s, 20 s, 80 s, ..., over a few epochs each
+
+
+def test_an_element_that_breaks_the_search_off_does_not_end_it(timed):
+    """A warning that is raised as an error, or Ctrl-C, may come from within."""
+    session = timed(0.02, 0.02, 0.01, max_workers=2, takes_s=0.3)
+    prepare, broken = session.prepare, []
+
+    def interrupted(count):
+        if not broken:
+            broken.append(count)
+            raise KeyboardInterrupt
+        return prepare(count)
+
+    session.prepare = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run_for(session, 60)
+    run_for(session, 60)
+    assert session.found == ("processes", 2)
 
 
 def test_which_work_only_gathers():
@@ -232,13 +290,13 @@ def test_the_modules_that_come_with_one():
     heavy.inner = inner
     engine.function = types.FunctionType((lambda: 0).__code__, {"__name__": "other"})
     loaded = {m.__name__: m for m in (heavy, engine, inner, other)} | {"lonely": heavy}
-    assert price.imported_with(["heavy.engine", "numpy", "json"], loaded) == {
+    assert auto_price.imported_with(["heavy.engine", "numpy", "json"], loaded) == {
         "heavy",
         "heavy.engine",
         "heavy.inner",
         "other",
     }
-    assert price.imported_with(["heavy.missing"], loaded) == set()
+    assert auto_price.imported_with(["heavy.missing"], loaded) == set()
 
 
 def test_a_heavy_package_makes_workers_dear():
@@ -264,7 +322,7 @@ def test_a_heavy_package_makes_workers_dear():
             return {"x": self.frame["x"][i]}
 
     def start_s(dataset):
-        return price.estimate(work_of(dataset.batch(2))).start_s
+        return auto_price.estimate(work_of(dataset.batch(2))).start_s
 
     bare = start_s(arrays(4))
     assert bare <= start_s(arrays(4).map(light)) < bare + 0.1
@@ -277,55 +335,94 @@ def test_data_in_memory_makes_them_dear_and_files_do_not(tmp_path):
     np.save(tmp_path / "x.npy", x)
 
     def ship_s(dataset):
-        return price.estimate(work_of(dataset.batch(2))).ship_s
+        return auto_price.estimate(work_of(dataset.batch(2))).ship_s
 
     assert ship_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
     assert ship_s(Dataset.from_file(tmp_path / "x.npy")) < 1e-5
 
 
 def test_a_worker_says_what_it_took_to_start():
-    workshop = auto.AutoWorkshop(work_of(arrays(4).batch(2)), 2, None)
-    workers = workshop.processes(2)
+    session = Auto(2).session(work_of(arrays(4).batch(2)))
+    workers = session.processes(2)
     until = time.monotonic() + 60
     while not workers.prepare(1) and time.monotonic() < until:
         time.sleep(0.01)
     assert 0.02 < workers.start_s < 60
     assert workers.prepare(1)
-    run = workers.open(range(2))  # starts the other as well
+    run = workers.run(range(2))  # starts the other as well
     assert [run.next().value["x"].tolist(), run.next().value["x"].tolist()] == [[0, 1], [2, 3]]
-    workshop.close()
+    session.close()
 
 
 # A trial changes nothing.
 
 
-def test_a_step_that_fails_in_a_worker_only_is_made_here(monkeypatch):
-    workshop = holds_the_gil(takes_s=0.3)
+def test_a_step_that_fails_in_a_worker_only_is_made_here(holds_the_gil):
+    session = holds_the_gil(takes_s=0.3)
+    session.fails_in = "processes"
 
-    class Failing:
-        def __init__(self, steps):
-            self.steps = iter(steps)
+    def fail(engine, task):
+        error = RecordError("map(f) failed", step=task[0])
+        error.__cause__ = AttributeError("'NoneType' object has no attribute 'read'")
+        assert session.search.is_failed_trial(engine, error)
 
-        def next(self):
-            error = RecordError("map(f) failed", step=next(self.steps))
-            raise error from AttributeError("'NoneType' object has no attribute 'read'")
+    session.fail = fail
+    run_for(session, 20)
+    assert session.found is None
+    assert session.reason.endswith(f"; {session.no_processes}")
+    assert session.no_processes.startswith("in a worker process, step ")
+    assert session.started == 1  # it is not tried again
 
-        def drain(self):
-            self.steps = iter(())
 
-        dismiss = close = drain
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RecordError("three workers died of this step"), "processes"),  # there is no cause
+        (RecordError("map(f) failed"), "threads"),
+    ],
+)
+def test_a_step_that_fails_otherwise_is_an_error(error, kind, holds_the_gil):
+    if kind == "threads":
+        error.__cause__ = ValueError("bad")
+    session = holds_the_gil(takes_s=0.3)
+    for _ in session.read():
+        if session.search.engine == (kind, 2):
+            break
+        assert session.now < 20
+    assert not session.search.is_failed_trial((kind, 2), error)
 
-    opened = workshop.open_found
 
-    def open_found(found, steps):
-        return Failing(steps) if found[0] == "processes" else opened(found, steps)
+def test_a_work_that_fails_in_worker_processes_only(tmp_path):
+    """The real thing: what cannot be done in a worker is done here, and nothing is lost."""
+    here = os.getpid()
 
-    workshop.open_found = open_found
-    run_for(workshop, 20, monkeypatch)
-    assert workshop.found is None
-    assert workshop.reason.endswith(f"; {workshop.no_processes}")
-    assert workshop.no_processes.startswith("in a worker process, step ")
-    assert workshop.started == 1  # it is not tried again
+    def picky(record):
+        if os.getpid() != here:
+            raise ValueError("not in a worker")
+        return record
+
+    session = Auto(2).session(work_of(arrays(400).map(picky).batch(2)))
+    workers = session.processes(2)
+    until = time.monotonic() + 60
+    while not workers.prepare(2) and time.monotonic() < until:
+        time.sleep(0.01)
+    trials = session.search.trials
+    trials.engine, trials.is_trying = ("processes", 2), True
+
+    def course():
+        with pytest.raises(auto_search.TrialFailedError, match="not in a worker"):
+            while True:
+                yield
+        trials.engine, trials.is_trying = None, False
+        yield
+
+    session.search.start(course())
+    run = session.run(range(200))
+    elements = [run.next() for _ in range(200)]
+    values = [getattr(one, "value", one)["x"].tolist() for one in elements]
+    assert values == np.arange(400).reshape(200, 2).tolist()
+    run.close()
+    session.close()
 
 
 # What is told to those who asked for workers.
@@ -352,17 +449,17 @@ class Noting:
     def __init__(self, reading_s, total_s=0.01):
         self.stages = {"source": reading_s, "map(f)": total_s - reading_s}
 
-    def __call__(self, step, lend):
-        return Noted(step, (), Timing(self.stages, 1 if step else 0))
+    def __call__(self, task, lend):
+        return Measured(task[0], (), Timing(self.stages, 1 if task[0] else 0))
 
 
 def told_by(work, engine, monkeypatch):
     """What is told over some runs of 16 batches, all of which are right."""
     told = []
     monkeypatch.setattr(threads, "warn_user", told.append)
-    workshop = engine.workshop(work)
+    session = engine.session(work)
     for _ in range(2):
-        run = workshop.open(range(16))
+        run = session.run(range(16))
         assert [run.next().value for _ in range(16)] == list(range(16))
         run.close()
     return told
@@ -413,12 +510,23 @@ def test_who_has_said_it_is_not_asked(engine, is_safe):
         next(iter(loader))
 
 
-def measured(dataset, made_s, asked):
-    """A search that has measured so long a batch, and is about to decide."""
-    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
-    chooser = trials.Chooser(workshop, range(100))
-    chooser._made_s = chooser._period_s = made_s
-    return chooser
+class OnAClock:
+    """A work on a clock of its own: each batch takes ``made_s``, and is its own step."""
+
+    def __init__(self, work, made_s, monkeypatch):
+        self.work, self.made_s, self.now = work, made_s, 0.0
+        for module in (auto, auto_search):
+            monkeypatch.setattr(module, "perf_counter", lambda: self.now)
+
+    def __getattr__(self, name):
+        return getattr(self.work, name)
+
+    def __call__(self, task, lend):
+        self.now += self.made_s
+        return task[0]
+
+    def stream(self, steps, lend):
+        return (self((step,), lend) for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -428,12 +536,16 @@ def measured(dataset, made_s, asked):
         (False, "the source is not thread-safe, and making a batch takes 1 ms, too little for "),
     ],
 )
-def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(is_safe, reason):
+@pytest.mark.parametrize("made_s", [1e-3, 1e-5])
+def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(
+    is_safe, reason, made_s, monkeypatch
+):
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
-    for made_s in (1e-3, 1e-5):
-        chooser = measured(dataset, made_s, asked=True)
-        assert chooser._inline_is_best()  # a warning would be an error here
-        assert chooser._workshop.reason.startswith(reason if made_s == 1e-3 else "making a batch")
+    work = OnAClock(work_of(dataset), made_s, monkeypatch)
+    session = Auto(2).session(work)
+    run = session.run(range(1000))
+    assert [run.next() for _ in range(1000)] == list(range(1000))  # a warning would be an error
+    assert session.describe()[1].startswith(reason if made_s == 1e-3 else "making a batch")
 
 
 @pytest.mark.parametrize(
@@ -451,31 +563,17 @@ def test_num_workers_that_an_unknown_source_makes_useless(
 ):
     """Where there are no worker processes, threads are all that could help."""
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
-    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
-    workshop.no_processes = "they need a POSIX system"
-    clock, made = [0.0], workshop.work
-
-    class Timed:
-        """The work on a clock of its own."""
-
-        def __getattr__(self, name):
-            return getattr(made, name)
-
-        def __call__(self, step, lend):
-            clock[0] += made_s
-            return step
-
-        def stream(self, steps, lend):
-            return (self(step, lend) for step in steps)
-
-    workshop.work = Timed()
-    monkeypatch.setattr(trials, "perf_counter", lambda: clock[0])
-    elements = trials.Chooser(workshop, range(500)).elements()
+    work = OnAClock(work_of(dataset), made_s, monkeypatch)
+    session = Auto(2 if asked else None).session(work)
+    session.no_processes = "they need a POSIX system"
+    session.begin(500)
+    run = session.run(range(500))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for _ in elements:
-            clock[0] += consumer_s
-    assert workshop.found is None
+        for step in range(500):
+            assert run.next() == step
+            work.now += consumer_s
+    assert session.search.found is None
     assert [str(one.message) for one in told] == [
         "num_workers=2 was asked for, and batches are made in the caller's thread: the source is "
         "not known to be thread-safe; they need a POSIX system. If threads may read Plain at once, "
@@ -492,35 +590,18 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
         def __init__(self):
             self.lock = threading.Lock()
 
-    clock = [0.0]
     dataset = Dataset.from_source(Locked()).batch(2).repeat()
-    workshop = Auto(2 if asked else None).workshop(work_of(dataset))
-    made = workshop.work.__call__
-
-    class Slow:
-        """The work on a clock of its own: 10 ms a batch."""
-
-        def __getattr__(self, name):
-            return getattr(work, name)
-
-        def __call__(self, step, lend):
-            clock[0] += 0.01
-            return made(step, lend)
-
-        def stream(self, steps, lend):
-            return (self(step, lend) for step in steps)
-
-    work, workshop.work = workshop.work, Slow()
-    monkeypatch.setattr(trials, "perf_counter", lambda: clock[0])
-    elements = trials.Chooser(workshop, range(1 << 62)).elements()
+    work = OnAClock(work_of(dataset), 0.01, monkeypatch)
+    session = Auto(2 if asked else None).session(work)
+    run = session.run(range(1 << 62))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        while "cannot be sent" not in workshop.reason:
-            next(elements)
-            assert clock[0] < 60
+        while "cannot be sent" not in session.describe()[1]:
+            run.next()
+            assert work.now < 60
         for _ in range(2000):
-            next(elements)
-    elements.close()
+            run.next()
+    run.close()
     assert len(told) == asked
     if asked:
         assert told[0].filename == __file__
@@ -585,15 +666,14 @@ class Refusing:
 
 
 def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
-    workshop = Auto(2).workshop(work_of(arrays(8).map(Refusing()).batch(2)))
-    chooser = trials.Chooser(workshop, range(4))
+    session = Auto(2).session(work_of(arrays(8).map(Refusing()).batch(2)))
     until = time.monotonic() + 60
-    while chooser._prepare(workshop.processes(1), 1) is not None and time.monotonic() < until:
+    while session.search.trials.can_have(1, 1) and time.monotonic() < until:
         time.sleep(0.01)
-    assert workshop.no_processes == (
+    assert session.no_processes == (
         "the dataset cannot be sent to worker processes: a worker failed to build it: "
         "ImportError: there is no such module in a worker"
     )
     with pytest.warns(LoaderxWarning, match="num_workers=2 was asked for, and .*failed to build"):
-        workshop.warn_of_workers(is_unsafe=False)
-    workshop.close()
+        session.warn_of_workers(is_unsafe=False)
+    session.close()

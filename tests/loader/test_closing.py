@@ -182,7 +182,7 @@ def test_closing_processes_in_a_signal_handler_inside_next(kind, monkeypatch):
 
     dataset = chain(kind, lambda x: x)
     loader = DataLoader(dataset, engine=Processes(1, prefetch=1))
-    poll, waits = WorkerPool._poll, []
+    poll, waits = WorkerPool.poll, []
 
     def interrupted(pool: WorkerPool, timeout_s: float) -> None:
         waits.append(timeout_s)
@@ -190,7 +190,7 @@ def test_closing_processes_in_a_signal_handler_inside_next(kind, monkeypatch):
             signal.raise_signal(signal.SIGUSR1)
         poll(pool, timeout_s)
 
-    monkeypatch.setattr(WorkerPool, "_poll", interrupted)
+    monkeypatch.setattr(WorkerPool, "poll", interrupted)
     with handling(lambda *_: loader.close()):
         seen = consume(iter(loader))
     assert len(waits) > 8
@@ -231,7 +231,7 @@ class _Numbers:
     thread_safe = True
     unsure = ""
 
-    def __call__(self, task: Task, lend: Any) -> Task:
+    def __call__(self, task: Any, lend: Any) -> Any:
         return task
 
 
@@ -246,14 +246,14 @@ def test_workers_go_although_the_loader_is_closed_in_the_middle_of_next(kind):
     iterator = iter(loader)
     next(iterator)
     assert worker_processes()
-    poll = WorkerPool._poll
+    poll = WorkerPool.poll
 
     def closing(pool: WorkerPool, timeout_s: float) -> None:
         loader.close()  # what a signal handler would do
         poll(pool, timeout_s)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkerPool, "_poll", closing)
+        patch.setattr(WorkerPool, "poll", closing)
         with contextlib.suppress(LoaderxError):
             for _ in range(LENGTH):
                 next(iterator)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaderx import Dataset
+from loaderx import DataLoader, Dataset
 from loaderx.chain.base import Node
+from loaderx.engines import Session
+from loaderx.engines.processes.pool import WorkerPool
+from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.loader.stream import StreamSetup
 from loaderx.loader.units import UnitWork
 from loaderx.loader.work import PlanWork
@@ -25,6 +28,21 @@ def dataset_of(node: Node) -> Dataset[Any]:
 def source_of(dataset: Dataset[Any]) -> Source:
     """The source of a dataset without further stages."""
     return node_of(dataset).source
+
+
+def session_of(loader: DataLoader[Any]) -> Session:
+    """The session of a loader, once it has begun."""
+    return loader._session
+
+
+def pool_of(session: Session) -> WorkerPool:
+    """The worker processes of a session, once they have been started."""
+    return session._pool
+
+
+def processes_of(session: Session) -> WorkerProcesses:
+    """What the workers of a session share with this process."""
+    return pool_of(session)._processes
 
 
 def work_of(dataset: Dataset[Any]) -> PlanWork:

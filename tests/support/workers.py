@@ -25,7 +25,9 @@ def worker_processes() -> list[str]:
             for pid in children.read_text().split():
                 with contextlib.suppress(OSError):
                     command = Path(f"/proc/{pid}/cmdline").read_text()
-                    if "processes/worker_main.py" in command or not command:  # whoever dies has none
+                    if (
+                        "processes/worker_main.py" in command or not command
+                    ):  # whoever dies has none
                         found.append(f"process {pid}")
     return found
 

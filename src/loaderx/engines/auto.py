@@ -140,10 +140,8 @@ class AutoSession(Session):
         """Closes one of the sessions as soon as all that it has begun is handed out."""
         if session is None:
             return
-        if session is self._threads:
-            self._threads = None
-        elif session is self._processes:
-            self._processes = None
+        self._threads = None if session is self._threads else self._threads
+        self._processes = None if session is self._processes else self._processes
         self._unused.append((session, weakref.WeakSet(self._open)))
         self._close_unused()
 

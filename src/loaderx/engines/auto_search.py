@@ -79,15 +79,20 @@ class Search:
     def __init__(self, session: AutoSession) -> None:
         self.trials = Trials(session)
         self._last = 0.0  # when an element was handed out
+        self._failed: Found | None = None  # worker processes that were given up
         self._busy = threading.Lock()  # consumers in several threads: one of them is enough
         self._course: Course | None = None
-        self._start()
+        self.start(self.trials.search())
 
-    def _start(self) -> None:
+    def start(self, course: Course) -> None:
+        """Begins a search."""
+        next(course)
+        self._course = course
+
+    def _start_over(self) -> None:
         trials = self.trials
         trials.engine, trials.resting, trials.is_trying = None, 0, False
-        self._course = trials.search()
-        next(self._course)
+        self.start(trials.search())
 
     @property
     def engine(self) -> Found | None:
@@ -108,7 +113,7 @@ class Search:
         self._last, self.trials.left = 0.0, tasks
         if not self.trials.can_start():
             self.trials.found = None
-            self._start()
+            self._start_over()
 
     def delivered(self, engine: Found | None, made_s: float) -> None:
         """An element was handed out."""
@@ -119,7 +124,7 @@ class Search:
             except StopIteration:
                 self._course = None
             except BaseException:
-                self._start()
+                self._start_over()
                 raise
             finally:
                 self._busy.release()
@@ -147,12 +152,15 @@ class Search:
     def is_failed_trial(self, engine: Found | None, error: Exception) -> bool:
         """Did a task fail in a worker process that is being tried, which may be why it failed?"""
         trials = self.trials
-        if not trials.is_trying or engine != trials.engine or engine is None:
+        if engine is None or engine[0] != "processes" or error.__cause__ is None:
+            return False  # without a cause, it is not the user's code: workers died of it, say
+        if engine == self._failed:
+            return True  # it was begun before the first that failed was known
+        if not trials.is_trying or engine != trials.engine:
             return False
-        if engine[0] != "processes" or error.__cause__ is None:
-            return False  # not the user's code: a step that kills its workers, say
         if self._course is None or not self._busy.acquire(blocking=False):
             return False
+        self._failed = engine
         try:
             self._course.throw(TrialFailedError(f"in a worker process, {error}"))
         except StopIteration:
@@ -397,7 +405,11 @@ class Trials:
         """Can what was found to be best still be had?"""
         if self.found is None or self.found[0] != "processes":
             return True
-        return self._prepare(self.found[1], self.found[1]) is not None
+        return self.can_have(self.found[1], self.found[1])
+
+    def can_have(self, workers: int, count: int) -> bool:
+        """Can so many of the worker processes be had?  They need not have started yet."""
+        return self._prepare(workers, count) is not None
 
     def _try(self, engine: Found, possible: float) -> Course:
         self.engine = engine

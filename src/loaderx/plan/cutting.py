@@ -13,7 +13,8 @@ from loaderx import chain
 from loaderx.chain.base import LIMIT
 from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.plan.lanes import Path, Reader
+from loaderx.plan.lanes import Reader
+from loaderx.plan.lookahead import Path
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, as_batch, joined_keys
 from loaderx.plan.positions import whole as whole_number

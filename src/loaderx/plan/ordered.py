@@ -11,7 +11,8 @@ from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
 from loaderx.plan.chunks import Chunk, UnitStage, run_stages
-from loaderx.plan.lanes import Path, Reader, listed
+from loaderx.plan.lanes import Reader, listed
+from loaderx.plan.lookahead import Path
 from loaderx.plan.notes import Notes
 from loaderx.plan.patience import Patience
 from loaderx.plan.pieces import Piece, joined_keys

@@ -58,7 +58,6 @@ def test_two_iterators_at_once_share_the_workers():
         assert_same([b for _, b in pairs], dataset)
 
 
-
 def test_a_forked_child_leaves_the_workers_alone():
     loader = DataLoader(arrays(60).batch(4), engine=Processes(1))
     iterator = iter(loader)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
-from inside import work_of
+from inside import session_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxError, LoaderxWarning, RecordError
 from loaderx.engines import Processes
 from loaderx.engines.processes.pickling import PicklingError, SharedPayload
@@ -33,7 +33,7 @@ def test_memory_of_a_worker_above_the_shared_data():
         assert sum(int(batch["x"].sum()) for batch in loader) == x.size
 
         until = time.monotonic() + 60
-        while not loader._session.prepare(2):  # one of them may have done it all
+        while not session_of(loader).prepare(2):  # one of them may have done it all
             assert time.monotonic() < until
         for pid in pids():
             assert 5_000 < own_pss(pid) < 60_000

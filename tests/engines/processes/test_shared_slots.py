@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
+from inside import processes_of, session_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Processes
 from loaderx.engines.processes.slot_pool import HELD_SLOTS
@@ -109,7 +110,7 @@ def test_no_name_appears_in_shared_memory():
 
 
 def slots_of(loader):
-    return loader._session._pool._processes.slots
+    return processes_of(session_of(loader)).slots
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_ragged_batches_that_a_function_keeps_cost_one_slot_per_worker():
 def test_the_claims_stay_locked_while_mappings_come_and_go():
     with DataLoader(arrays(40).batch(4), engine=Processes(1)) as loader:
         assert len(list(loader)) == 10
-        processes = processes_of(loader)
+        processes = processes_of(session_of(loader))
         claims, slot = processes.claims, processes.slots.take(1)
         assert claims.try_lock(1.0)
         slot.read_bytes(0, 1 << 20)
@@ -155,7 +156,7 @@ def test_the_claims_stay_locked_while_mappings_come_and_go():
             "try: fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB, 1)\n"
             "except OSError: sys.exit(7)\n"
         )
-        descriptor = processes._lock
+        descriptor = processes.lock
         done = subprocess.run(
             [sys.executable, "-c", child, str(descriptor)], pass_fds=[descriptor], check=False
         )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
-from workers import wait_until_no_worker_is_left, worker_processes
+from inside import pool_of, processes_of
 from loaderx import DataLoader, LoaderxError, LoaderxWarning, RecordError
 from loaderx.engines import Processes
 from loaderx.engines.processes import pool as pool_module
@@ -21,6 +21,7 @@ from loaderx.engines.processes import protocol
 from loaderx.engines.processes.session import ProcessesSession
 from loaderx.engines.processes.slot_pool import HELD_SLOTS, PERIOD
 from oracle import assert_same
+from workers import wait_until_no_worker_is_left, worker_processes
 
 CLOSED = "the loader was closed while this batch was waited for"
 
@@ -220,7 +221,7 @@ def test_who_waits_is_woken_when_another_thread_reads_its_report(monkeypatch, tm
     threads = [threading.Thread(target=take, args=(number,), daemon=True) for number in range(3)]
     for thread in threads:
         thread.start()
-    pool = session._pool
+    pool = pool_of(session)
     until = time.monotonic() + 60
     while len(pool._awaited) < 3 and time.monotonic() < until:
         time.sleep(0.001)
@@ -247,7 +248,7 @@ def test_tasks_of_a_dropped_iterator_are_not_begun(tmp_path):
     assert second.result().tolist() == [1, 1]
     assert first.result().tolist() == [1, 0]
     assert {path.name for path in tmp_path.iterdir()} == {"go", "0-0", "1-0", "1-1"}
-    slots = session._pool._processes.slots
+    slots = processes_of(session).slots
     assert slots.spare == slots.count
     session.close()
 
@@ -281,10 +282,10 @@ def test_more_tasks_than_the_pipes_hold(order):
     session = session_of(echo)
     count = 100
     pending = [session.submit((number, 1)) for number in range(count)]
-    assert session._pool._processes.capacity == 20
+    assert processes_of(session).capacity == 20
     for number in range(count)[::order]:
         assert pending[number].result().tolist() == [number, 1]
-    assert session._pool._processes.slots.numbered <= 20 + HELD_SLOTS + count * (order < 0)
+    assert processes_of(session).slots.numbered <= 20 + HELD_SLOTS + count * (order < 0)
     session.close()
 
 
@@ -294,7 +295,7 @@ def test_tasks_beyond_the_pipes_can_be_cancelled():
     pending = [session.submit((number,)) for number in range(100)]
     del pending[10:90]
     assert [int(one.result()[0]) for one in pending] == [*range(10), *range(90, 100)]
-    slots = session._pool._processes.slots
+    slots = processes_of(session).slots
     assert slots.spare == slots.count
     session.close()
 
@@ -304,7 +305,7 @@ def test_more_tasks_under_way_than_the_window_have_slots_and_give_them_back():
     burst = [session.submit((number,)) for number in range(40)]
     held = [pending.result() for pending in burst]
     assert [int(one[0]) for one in held] == list(range(40))
-    slots = session._pool._processes.slots
+    slots = processes_of(session).slots
     assert 40 <= slots.count <= 40 + HELD_SLOTS
     del held, burst
     for number in range(2 * PERIOD):
@@ -332,14 +333,14 @@ def test_results_that_nobody_asks_for_yet_keep_their_slots():
 @pytest.fixture
 def at_a_wait(monkeypatch):
     """A function that is put here is called in the middle of pool code, at its next wait."""
-    poll, box = pool_module.WorkerPool._poll, []
+    poll, box = pool_module.WorkerPool.poll, []
 
     def interrupted(pool, timeout_s):
         if box:
             box.pop()()
         poll(pool, timeout_s)
 
-    monkeypatch.setattr(pool_module.WorkerPool, "_poll", interrupted)
+    monkeypatch.setattr(pool_module.WorkerPool, "poll", interrupted)
     return box
 
 

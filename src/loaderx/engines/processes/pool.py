@@ -247,7 +247,7 @@ class WorkerPool:
             while not (job.is_done or job.is_cancelled or self.is_closing or self.warnings):
                 if self._polling.acquire(blocking=False):
                     try:
-                        self._poll(self._check_s)
+                        self.poll(self._check_s)
                     finally:
                         self._polling.release()
                 else:
@@ -263,12 +263,12 @@ class WorkerPool:
     def _poll_once(self) -> None:
         if self._polling.acquire(blocking=False):
             try:
-                self._poll(0.0)
+                self.poll(0.0)
             finally:
                 self._polling.release()
                 self._wake_all()  # somebody may have tried to poll meanwhile
 
-    def _poll(self, timeout_s: float) -> None:
+    def poll(self, timeout_s: float) -> None:
         """Waits for something to happen and deals with it.  Only for who has `_polling`."""
         processes = self._processes
         events = processes.waiting.poll(timeout_s * 1000)

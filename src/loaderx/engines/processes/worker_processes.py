@@ -94,9 +94,9 @@ class WorkerProcesses:
         self._stacks_out, self._stacks_in = self._pipe()
         os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
         self._file = self._keep(protocol.shared_file("loaderx-batches"))
-        self._lock = self._keep(protocol.shared_file("loaderx-lock"))
+        self.lock = self._keep(protocol.shared_file("loaderx-lock"))
         os.ftruncate(self._file, protocol.SLOTS_AT)
-        self.claims = protocol.ClaimTable(self._file, self._lock, workers)
+        self.claims = protocol.ClaimTable(self._file, self.lock, workers)
 
     def _pipe(self) -> tuple[int, int]:
         with above_standard():
@@ -135,7 +135,7 @@ class WorkerProcesses:
             self._reports_in,
             self._stacks_in,
             theirs.fileno(),
-            self._lock,
+            self.lock,
         )
         name = f"loaderx-{worker.number}"
         try:
