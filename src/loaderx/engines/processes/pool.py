@@ -333,5 +333,5 @@ class PendingJob:
         self._pool.cancel(self._job)
 
     def __del__(self) -> None:
-        if not self._job.is_closed:
+        if hasattr(self, "_job") and not self._job.is_closed:  # Ctrl-C may end `__init__` early
             self._pool.cancel(self._job)
