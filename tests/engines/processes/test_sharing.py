@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -174,14 +175,14 @@ def test_two_iterators_in_two_threads_share_the_workers():
     seen, workers = {}, set()
     with DataLoader(dataset, engine=Processes(2)) as loader:
 
-        def consume(name):
+        def consume(name, iterator):
             batches = []
-            for batch in loader:
+            for batch in iterator:
                 workers.update(pids())
                 batches.append(batch)
             seen[name] = batches
 
-        threads = [threading.Thread(target=consume, args=(name,)) for name in "ab"]
+        threads = [threading.Thread(target=consume, args=(name, iter(loader))) for name in "ab"]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -404,6 +405,29 @@ def test_a_signal_handler_that_asks_for_a_batch_gets_an_error(at_a_wait, handler
         ]
         assert_same(seen, dataset)
         assert_same(two, dataset)
+
+
+def test_a_signal_handler_that_closes_and_asks_for_a_batch_starts_no_second_pool(
+    at_a_wait, handler
+):
+    session = session_of(echo, workers=2)
+    pending = session.submit((1,))
+    before = pids()
+
+    def close_and_ask():
+        session.close()
+        with pytest.raises(LoaderxError, match="a signal handler or a finaliser asked for a batch"):
+            session.submit((2,))
+        assert pids() == before
+
+    at_a_wait.append(raise_usr1)
+    handler.append(close_and_ask)
+    with contextlib.suppress(LoaderxError):  # unless its result has come by then
+        pending.result()
+    assert not at_a_wait
+    assert pids() == set()
+    assert session.submit((2,)).result().tolist() == [2]
+    session.close()
 
 
 def test_an_interrupt_in_the_middle_ends_the_pool_and_iterators_go_on(at_a_wait):

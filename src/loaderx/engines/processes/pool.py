@@ -90,6 +90,16 @@ class WorkerPool:
         """False in a fork of the process that started the workers, and after the end."""
         return not self.is_closing and self.owner == os.getpid()
 
+    @property
+    def is_entered(self) -> bool:
+        """Is this thread in pool code, and only interrupted?"""
+        return get_ident() in self._inside
+
+    @property
+    def is_released(self) -> bool:
+        """Have all processes ended?"""
+        return self._processes.are_released
+
     def _enter(self, action: Callable[..., T], *arguments: object) -> T:
         """Runs pool code.  If an exception breaks it off, the pool is not used again."""
         if self.owner != os.getpid():
@@ -124,14 +134,14 @@ class WorkerPool:
         """
         self._grace_s, self.is_closing = grace_s, True
         self._wake_all()
-        if get_ident() in self._inside or self.owner != os.getpid():
+        if self.is_entered or self.owner != os.getpid():
             return
         until = time.monotonic() + CLOSE_PATIENCE_S
         while self._inside and time.monotonic() < until:
             time.sleep(0.001)
         if not self._inside:
             self._processes.release(grace_s)
-        while not self._processes.are_released and time.monotonic() < until:
+        while not self.is_released and time.monotonic() < until:
             time.sleep(0.001)  # another thread is at it
 
     # Workers.
@@ -181,7 +191,7 @@ class WorkerPool:
         """Looks whether a job is done, without waiting."""
         if job.is_done or job.is_cancelled or not self.is_usable:
             return True
-        if get_ident() not in self._inside:
+        if not self.is_entered:
             try:
                 self._enter(self._poll_once)
             except Exception as error:
@@ -323,5 +333,5 @@ class PendingJob:
         self._pool.cancel(self._job)
 
     def __del__(self) -> None:
-        if not self._job.is_closed:
+        if hasattr(self, "_job") and not self._job.is_closed:  # Ctrl-C may end `__init__` early
             self._pool.cancel(self._job)

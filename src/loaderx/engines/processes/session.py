@@ -68,7 +68,8 @@ class ProcessesSession(Session):
     def _start(self, count: int) -> WorkerPool:
         if self._lock_owner != os.getpid():  # a fork: the lock may have been held meanwhile
             self._lock, self._lock_owner, self._starting = threading.Lock(), os.getpid(), 0
-        if self._starting == get_ident():
+        ended = self._pool
+        if self._starting == get_ident() or (ended is not None and ended.is_entered):
             raise reentered_error()
         closings = self._closings
         with self._lock:
@@ -76,6 +77,8 @@ class ProcessesSession(Session):
                 self._starting = get_ident()
                 pool = self._pool
                 if pool is None or not pool.is_usable:
+                    if pool is not None:
+                        pool.close(0.0)  # there are never workers of two pools
                     self._pool = pool = self._new_pool(count)
             finally:
                 self._starting = 0
@@ -105,9 +108,12 @@ class ProcessesSession(Session):
     def close(self) -> None:
         self._closings += 1
         self._payload = None
-        pool, self._pool = self._pool, None
+        pool = self._pool
         if pool is not None:
             pool.close()
+            # A pool that could not be waited for is kept: the next one starts only after its end.
+            if self._pool is pool and pool.is_released:
+                self._pool = None
 
     def describe(self) -> tuple[str, str]:
         return f"processes({self.workers})", "it was asked for"
