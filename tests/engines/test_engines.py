@@ -432,7 +432,7 @@ def test_closing_from_another_thread_wakes_the_consumer():
     consumer.start()
     while not _crew():
         time.sleep(0.001)
-    iterator._run.dismiss()
+    iterator.close()
     gate.set()
     consumer.join(60)
     assert ended

@@ -82,7 +82,7 @@ class ThreadsSession(Session):
 
     def submit(self, task: Task) -> _PendingInThread:
         pool = self._pool
-        if pool is None or pool.owner != os.getpid():  # threads do not survive a fork
+        if pool is None or not pool.is_usable:
             pool = self._start()
         job = _Job(self._work, task, pool.owner)
         pool.jobs.put(job)
@@ -90,25 +90,30 @@ class ThreadsSession(Session):
 
     def _start(self) -> _ThreadPool:
         with self._lock:
-            pool = self._pool
-            if pool is None or pool.owner != os.getpid():
-                pool = _ThreadPool()
+            if self._pool is not None:
+                if self._pool.is_usable:
+                    return self._pool  # another thread was faster
+                self._pool.stop()  # again: Ctrl-C may have cut it short
+            pool = _ThreadPool()
+            try:
                 weakref.finalize(self, pool.stop).atexit = False  # `_stop_all` does that
+                self._pool = pool  # known before its threads are, so that they can be stopped
                 # A worker's slots hold elements that wait here, and those that the user holds.
                 pool.start(self._workers, self.window // self._workers + 3)
-                self._pool = pool
+            except BaseException:
+                self.stop()
+                raise
             return pool
 
     def stop(self) -> None:
         """Stops the threads, and waits for nobody."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.stop()
+        if self._pool is not None:
+            self._pool.stop()
 
     def close(self) -> None:
         pool = self._pool
-        self.stop()
         if pool is not None:
+            pool.stop()
             pool.wait(CLOSE_PATIENCE_S)
 
     def describe(self) -> tuple[str, str]:
@@ -217,7 +222,13 @@ class _ThreadPool:
         self.stopping = _Flag()
         self.threads: list[threading.Thread] = []
         self.owner = os.getpid()
+        self._has_started = False
         _pools.add(self)
+
+    @property
+    def is_usable(self) -> bool:
+        """Have all threads started, in this process (they do not survive a fork)?"""
+        return self._has_started and not self.stopping.is_set and self.owner == os.getpid()
 
     def start(self, workers: int, capacity: int) -> None:
         with SignalsDeferred():  # a thread that is half started can neither be used nor joined
@@ -238,6 +249,7 @@ class _ThreadPool:
                         "Use fewer workers: num_workers=..."
                     ) from error
                 self.threads.append(thread)
+            self._has_started = True
 
     def stop(self) -> None:
         """Stops all, and waits for nobody: safe in a finaliser, whatever is locked."""
