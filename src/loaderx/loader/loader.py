@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
@@ -171,6 +172,7 @@ class DataLoader(Generic[T]):
         self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
         self._work: PlanWork | None = None
         self._session: Session | None = None
+        self._lock = threading.RLock()  # threads may ask for the first iterators at once
         self._counters = Counters()
         self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
         self._ends = Ends()
@@ -228,11 +230,12 @@ class DataLoader(Generic[T]):
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
         placing = self._placing
-        if self._work is None or self._session is None:
-            self._work = PlanWork(self._all, self._shard)
-            self._session = self._engine.session(
-                placing.work(self._work) if placing else self._work
-            )
+        with self._lock:
+            if self._work is None or self._session is None:
+                self._work = PlanWork(self._all, self._shard)
+                self._session = self._engine.session(
+                    placing.work(self._work) if placing else self._work
+                )
         made: LoaderIterator[T] = LoaderIterator(
             self._all,
             self._base,
@@ -247,8 +250,9 @@ class DataLoader(Generic[T]):
         return made
 
     def _iterate_stream(self, stream: StreamSetup, epoch: int | None = None) -> LoaderIterator[T]:
-        if self._session is None:
-            self._session = self._engine.session(stream.work)
+        with self._lock:
+            if self._session is None:
+                self._session = self._engine.session(stream.work)
         place = self._placing.place_stream if self._placing else None
         made: LoaderIterator[T] = stream.iterator(self._session, self._counters, place, epoch)
         self._iterators.add(made)
@@ -303,10 +307,10 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a function that knows its loader can go to a worker process."""
-        return {**self.__dict__, "_work": None, "_session": None, "_iterators": None}
+        return {**self.__dict__, "_work": None, "_session": None, "_iterators": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _iterators=weakref.WeakSet())
+        self.__dict__.update(state, _iterators=weakref.WeakSet(), _lock=threading.RLock())
 
     def __enter__(self) -> DataLoader[T]:
         return self

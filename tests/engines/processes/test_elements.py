@@ -84,7 +84,7 @@ def test_odd_containers_come_back_as_they_were():
         )
 
     dataset = arrays(12).batch(4).map(odd)
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         for got, expected in zip(loader, dataset, strict=True):
             assert [type(one) for one in got] == [type(one) for one in expected]
             assert got[0].made == 1
@@ -137,7 +137,7 @@ class Point:
 
 def test_dataclasses_of_a_module_come_back_as_themselves():
     dataset = arrays(20).map(lambda r: Point(r["x"], r["y"])).batch(4)
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         batches = list(loader)
     assert {type(batch) for batch in batches} == {Point}
     assert_same([b.x for b in batches], [b.x for b in dataset])

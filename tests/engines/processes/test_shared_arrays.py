@@ -44,7 +44,7 @@ def test_mapped_files_are_opened_again(tmp_path):
     np.save(path, np.arange(1_000_000).reshape(-1, 10))
     dataset = Dataset.from_file(path).batch(100)
     assert SharedPayload(work_of(dataset)).nbytes == 0
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
         (pid,) = pids()
         assert str(path) in Path(f"/proc/{pid}/maps").read_text()
@@ -129,7 +129,7 @@ def test_every_kind_of_array_is_shared(make):
     x = make(np.arange(100_000))
     dataset = Dataset.from_arrays(x=x).batch(len(x) // 5)
     assert SharedPayload(work_of(dataset)).nbytes >= x.nbytes
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
 
@@ -138,7 +138,7 @@ def test_windows_over_an_array_are_not_written_out():
     windows = np.lib.stride_tricks.sliding_window_view(x, 200)
     dataset = Dataset.from_arrays(x=windows).take(600).batch(200)
     assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
 
@@ -146,7 +146,7 @@ def test_arrays_with_gaps_are_shared_too():
     x = np.arange(400_000).reshape(-1, 40)[:, ::5]
     dataset = Dataset.from_arrays(x=x).batch(100)
     assert SharedPayload(work_of(dataset)).nbytes == x.nbytes
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
 
 

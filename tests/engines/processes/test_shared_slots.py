@@ -122,7 +122,7 @@ def slots_of(loader):
 )
 def test_functions_that_make_new_arrays_use_no_more_slots(function):
     dataset = arrays(40_000).batch(1000).map(function)
-    with DataLoader(dataset, engine=Processes(2)) as loader:
+    with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
         assert slots_of(loader).numbered <= 1 + 2 + HELD_SLOTS
 

@@ -224,7 +224,7 @@ def test_who_waits_is_woken_when_another_thread_reads_its_report(monkeypatch, tm
         thread.start()
     pool = pool_of(session)
     until = time.monotonic() + 60
-    while len(pool._awaited) < 3 and time.monotonic() < until:
+    while len(pool.awaited) < 3 and time.monotonic() < until:
         time.sleep(0.001)
     for number in (1, 0, 2):
         (tmp_path / str(number)).touch()
@@ -472,14 +472,14 @@ def test_pendings_of_the_parent_are_errors_in_a_fork():
 def test_closing_in_the_middle_of_a_start(monkeypatch):
     """Nobody has seen the workers yet: whoever started them ends them."""
     session = session_of(echo)
-    start = pool_module.WorkerPool._start_workers
+    start = pool_module.WorkerPool.start_first
 
     def closing(pool, count):
         start(pool, count)
         session.close()
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool_module.WorkerPool, "_start_workers", closing)
+        patch.setattr(pool_module.WorkerPool, "start_first", closing)
         with pytest.raises(LoaderxError, match=CLOSED):
             session.submit((1,))
     assert pids() == set()

@@ -66,7 +66,7 @@ class WorkerPool:
         self._inside: set[int] = set()  # threads that are in pool code
         self._lock = threading.Lock()  # of the jobs and the processes
         self._polling = threading.Lock()  # whoever has it polls, and looks after the workers
-        self._awaited: dict[int, Job] = {}  # by the thread that waits for it
+        self.awaited: dict[int, Job] = {}  # by the thread that waits for it
         self._checked = time.monotonic()
         self._check_s = CHECK_S if timeout_s is None else min(CHECK_S, timeout_s / 4)
         with SignalsDeferred():  # whatever is made here must be known to who gives it back
@@ -80,7 +80,7 @@ class WorkerPool:
             )
             self._started = 0
             try:
-                self._start_workers(started)
+                self.start_first(started)
             except BaseException:
                 processes.release()
                 raise
@@ -153,9 +153,9 @@ class WorkerPool:
 
     def _start_locked(self, count: int) -> None:
         with self._lock:
-            self._start_workers(count)
+            self.start_first(count)
 
-    def _start_workers(self, count: int) -> None:
+    def start_first(self, count: int) -> None:
         for worker in self._processes.workers[self._started : count]:
             self._processes.start(worker)
             self._started += 1
@@ -251,7 +251,7 @@ class WorkerPool:
         thread = get_ident()
         job.wake.acquire(blocking=False)
         try:
-            self._awaited[thread] = job
+            self.awaited[thread] = job
             with self._lock:
                 self._jobs.send_first(job)
             while not (job.is_done or job.is_cancelled or self.is_closing or self.warnings):
@@ -263,11 +263,11 @@ class WorkerPool:
                 else:
                     job.wake.acquire(timeout=CHECK_S)
         finally:
-            self._awaited.pop(thread, None)
+            self.awaited.pop(thread, None)
             self._wake_all()  # one of the others polls from here on
 
     def _wake_all(self) -> None:
-        for job in list(self._awaited.values()):
+        for job in list(self.awaited.values()):
             job.wake_up()
 
     def _poll_once(self) -> None:
@@ -298,11 +298,11 @@ class WorkerPool:
                 self._jobs.replace(worker)
             self._jobs.send_queued()
             if self._jobs.has_queue:
-                for job in list(self._awaited.values()):
+                for job in list(self.awaited.values()):
                     self._jobs.send_first(job)
         if is_check_due:
             self._checked = now
-            for job in list(self._awaited.values()):
+            for job in list(self.awaited.values()):
                 self._stuck.check(job)
 
 
