@@ -24,7 +24,7 @@ LAYERS = [
     {"loader"},
     {"jax"},
     {"engines", "dataset"},
-    {"plan"},
+    {"reading"},
     {"chain"},
     {"sources", "order", "stages"},
     {"memory", "rng", "tree"},
@@ -121,7 +121,8 @@ def test_who_has_no_stream_does_not_import_how_they_run():
     script = (
         "import sys, loaderx\n"
         "loaderx.DataLoader(loaderx.Dataset.range(9).shuffle(window=3).batch(2))\n"
-        "print([m for m in sys.modules if m in ('loaderx.plan.streams', 'loaderx.stages.packing')])"
+        "late = ('loaderx.reading.stream_plan', 'loaderx.stages.packing')\n"
+        "print([m for m in sys.modules if m in late])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

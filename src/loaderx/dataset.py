@@ -42,9 +42,9 @@ from loaderx.errors import (
 )
 from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
-from loaderx.order.tickets import tickets
-from loaderx.plan.job import Job
-from loaderx.plan.plan import Plan
+from loaderx.order.mixing import tickets
+from loaderx.reading.context import ReadContext
+from loaderx.reading.index_plan import IndexPlan
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
@@ -688,7 +688,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 raise PositionError("an endless dataset has no last element to count from.")
             position += length
         try:
-            return Plan(self._node).read_alone(position, Pool().lend)
+            return IndexPlan(self._node).read_alone(position, Pool().lend)
         except LoaderxError as error:
             hide_own_frames(error)
             raise error
@@ -718,13 +718,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
-            from loaderx.plan.streams import iterate  # most chains are no streams
+            from loaderx.reading.stream_plan import iterate  # most chains are no streams
 
             yield from iterate(self._node)
             return
-        plan, lend = Plan(self._node), Pool().lend
+        plan, lend = IndexPlan(self._node), Pool().lend
         for step in range(self._node.limit):
-            yield plan.read_fast(step, lend) if plan.is_plain else plan.read(step, Job(lend))
+            if plan.is_plain:
+                yield plan.read_fast(step, lend)
+            else:
+                yield plan.read(step, ReadContext(lend))
 
     @property
     def element_spec(self) -> Tree:

@@ -17,7 +17,7 @@ import chains
 import loaderx as lx
 from devices import filtered, rows, table
 from loaderx import DataLoader, Dataset
-from loaderx.jax import spots
+from loaderx.jax import leaf_devices
 from loaderx.jax.placement import Placement
 from loaderx.memory import Pool, aligned
 
@@ -131,7 +131,7 @@ def test_without_the_private_function_the_arrays_are_the_same(name, broken, monk
 
     dataset, sharding = table().shuffle(seed=1).batch(16), shardings()[name]
     expected = list(DataLoader(dataset, sharding=sharding))
-    monkeypatch.setattr(spots, "put", None if broken == "missing" else fails)
+    monkeypatch.setattr(leaf_devices, "put", None if broken == "missing" else fails)
     got = list(DataLoader(dataset, sharding=sharding))
     for one, other in zip(got, expected, strict=True):
         same(one, {leaf: np.asarray(array) for leaf, array in other.items()})

@@ -13,7 +13,7 @@ from loaderx.engines import Processes, Threads
 from loaderx.engines.base import Timing
 from loaderx.loader import iterator as loader_iterator
 from loaderx.loader.sampling import MOST, Estimate, Sampler
-from loaderx.plan import job, plan
+from loaderx.reading import context, index_plan
 from plain import grow
 from stream_chains import odd
 
@@ -23,7 +23,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in (job, loader_iterator, plan):
+        for module in (context, loader_iterator, index_plan):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
 
     def cost(self, seconds):

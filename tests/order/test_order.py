@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from loaderx import Dataset
 from loaderx.order.epochs import child, wrap
+from loaderx.order.mixing import MAX_TICKETS, schedule, tickets
 from loaderx.order.permutation import permute
-from loaderx.order.tickets import MAX_TICKETS, schedule, tickets
 from loaderx.rng import ROOT, mix64
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import stream_oracle
 from inside import node_of
 from loaderx import DataLoader, Dataset
-from loaderx.loader.stream import StreamSetup
+from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.memory import Pool
-from loaderx.plan import ordered
-from loaderx.plan.job import Job
-from loaderx.plan.lookahead import MakeHere
+from loaderx.reading import ordered
+from loaderx.reading.context import ReadContext
+from loaderx.reading.lookahead import MakeHere
 from stream_chains import batched_streams, record_streams
 
 
@@ -36,7 +36,7 @@ def in_use(setup: StreamSetup) -> tuple[list[int], list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordered, "ChunkReader", Spied)
-        setup.plan.read(MakeHere(setup.plan.leaves, lambda: Job(Pool().lend)))
+        setup.plan.read(MakeHere(setup.plan.leaves, lambda: ReadContext(Pool().lend)))
     return [leaf.rows for leaf in setup.plan.leaves], sorted(windows)[:: len(setup.plan.own)]
 
 

@@ -9,7 +9,7 @@ from loaderx.chain.base import Node
 from loaderx.engines import Session
 from loaderx.engines.processes.pool import WorkerPool
 from loaderx.engines.processes.worker_processes import WorkerProcesses
-from loaderx.loader.stream import StreamSetup
+from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.loader.units import UnitWork
 from loaderx.loader.work import PlanWork
 from loaderx.sources import Source

@@ -15,8 +15,8 @@ from inside import node_of
 from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.fingerprint import default_seed
+from loaderx.order.mixing import schedule
 from loaderx.order.permutation import permute
-from loaderx.order.tickets import schedule
 from loaderx.rng import (
     BRANCH,
     EPOCH,

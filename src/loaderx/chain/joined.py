@@ -9,7 +9,7 @@ from loaderx.chain.base import LIMIT, Node, ShortBatches, checked_length
 from loaderx.chain.encoding import Encoded, digest, encode, stage_text
 from loaderx.chain.fingerprint import default_seed, fingerprints, identity
 from loaderx.errors import ArgumentError, ChainError
-from loaderx.order.tickets import Phase, Schedule, phases, schedule
+from loaderx.order.mixing import Phase, Schedule, phases, schedule
 from loaderx.tree import Structure, Tree, describe, flatten
 
 

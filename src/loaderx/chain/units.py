@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 
 from loaderx.chain.base import Node
+from loaderx.chain.inputs import FromIterable
 from loaderx.chain.joined import Mixed
-from loaderx.chain.leaves import FromIterable
 from loaderx.chain.moves import Repeated, Sliced
 from loaderx.chain.rules import Seeded
 from loaderx.chain.streams import Filtered, stream_batch, stream_bucket, window_of

@@ -13,6 +13,6 @@ except ImportError as error:
         "Write: pip install jax"
     ) from error
 
-from loaderx.jax.rows import shard_of
+from loaderx.jax.shards import shard_of
 
 __all__ = ["shard_of"]

@@ -19,8 +19,8 @@ from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
-from loaderx.jax.rows import as_sharding, check_divides, counts_for, misfit, shard_for
-from loaderx.jax.spots import Spot
+from loaderx.jax.leaf_devices import LeafDevices
+from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
 from loaderx.tree import Structure, Tree, flatten
 
@@ -45,8 +45,8 @@ class Placement:
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
         self.counts: list[int] = []  # slices of a batch, as other processes may cut it
-        self._known: dict[Structure, list[Spot | None]] = {}
-        self._flat: dict[tuple[Any, ...], list[Spot]] = {}  # by the keys of plain dicts
+        self._known: dict[Structure, list[LeafDevices | None]] = {}
+        self._flat: dict[tuple[Any, ...], list[LeafDevices]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
 
     def shard(self, sizes: Sequence[tuple[int | None, str, bool]]) -> tuple[int, int]:
@@ -120,17 +120,17 @@ class Placement:
             self._blame(leaves, spots, structure.paths())
             raise
 
-    def _targets(self, structure: Structure) -> list[Spot | None]:
+    def _targets(self, structure: Structure) -> list[LeafDevices | None]:
         targets = spread(self._prefix, structure)
-        found: list[Spot | None] = [
-            None if target is None else Spot(target, self._slice) for target in targets
+        found: list[LeafDevices | None] = [
+            None if target is None else LeafDevices(target, self._slice) for target in targets
         ]
         self._known[structure] = found
         if structure.is_flat_dict and None not in found:
             self._flat[structure.keys] = found  # type: ignore[assignment]
         return found
 
-    def _blame(self, leaves: list[Any], spots: list[Spot | None], paths: list[str]) -> None:
+    def _blame(self, leaves: list[Any], spots: list[LeafDevices | None], paths: list[str]) -> None:
         """Raises what a reader can use, if it can be told which leaf it was."""
         for leaf, spot, path in zip(leaves, spots, paths, strict=True):
             if spot is None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from loaderx.errors import StateError
-from loaderx.loader.placing import processes
+from loaderx.loader.devices import processes
 from loaderx.loader.state import merge_states
 
 _SHOWN = 8  # names in a message

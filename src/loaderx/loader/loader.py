@@ -25,13 +25,13 @@ from loaderx.errors import (
     warn_user,
 )
 from loaderx.hints import LOADER, advised, attribute_error
+from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import Ends, LoaderIterator, counting
-from loaderx.loader.placing import Placing, warn_if_processes_repeat
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
 
 if TYPE_CHECKING:
-    from loaderx.loader.stream import StreamSetup
+    from loaderx.loader.stream_iterator import StreamSetup
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -159,12 +159,12 @@ class DataLoader(Generic[T]):
         self.dataset: Dataset[Any] = chain
         self._node: Node = chain._node
         self._engine = _engine(engine, num_workers, prefetch)
-        self._placing = Placing.of(sharding, device_prefetch, shard, self._node)
-        self._shard = _check_shard(self._placing.shard if self._placing else shard, self._node)
-        for count in self._placing.counts if self._placing else ():
+        self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
+        self._shard = _check_shard(self._devices.shard if self._devices else shard, self._node)
+        for count in self._devices.counts if self._devices else ():
             _check_shard((0, count), self._node)
         if shard is None:
-            warn_if_processes_repeat(self._placing)
+            warn_if_processes_repeat(self._devices)
         # One epoch, and the chain of all epochs, however many of them this loader runs.
         self._base = without_outer_repeat(self._node)
         endless = self._base.length is None
@@ -229,12 +229,12 @@ class DataLoader(Generic[T]):
         return fingerprints(self._all, default_seed(self._all, 0))
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
-        placing = self._placing
+        devices = self._devices
         with self._lock:
             if self._work is None or self._session is None:
                 self._work = PlanWork(self._all, self._shard)
                 self._session = self._engine.session(
-                    placing.work(self._work) if placing else self._work
+                    devices.work(self._work) if devices else self._work
                 )
         made: LoaderIterator[T] = LoaderIterator(
             self._all,
@@ -244,7 +244,7 @@ class DataLoader(Generic[T]):
             self._work,
             self._session,
             self._counters,
-            placing.place if placing else None,
+            devices.place if devices else None,
         )
         self._iterators.add(made)
         return made
@@ -253,7 +253,7 @@ class DataLoader(Generic[T]):
         with self._lock:
             if self._session is None:
                 self._session = self._engine.session(stream.work)
-        place = self._placing.place_stream if self._placing else None
+        place = self._devices.place_stream if self._devices else None
         made: LoaderIterator[T] = stream.iterator(self._session, self._counters, place, epoch)
         self._iterators.add(made)
         return made
@@ -323,7 +323,7 @@ class DataLoader(Generic[T]):
 
 
 def _stream_setup(node: Node, shard: tuple[int, int]) -> StreamSetup:
-    from loaderx.loader.stream import StreamSetup  # most chains are no streams
+    from loaderx.loader.stream_iterator import StreamSetup  # most chains are no streams
 
     return StreamSetup(node, shard)
 
@@ -410,7 +410,7 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
     if count == 1:
         return (0, 1)
     if node.is_stream:
-        from loaderx.loader.stream import check_stream_shard  # most chains are no streams
+        from loaderx.loader.stream_iterator import check_stream_shard  # most chains are no streams
 
         check_stream_shard(node, count)
         return (index, count)

@@ -21,7 +21,7 @@ from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
-from loaderx.plan.positions import shown
+from loaderx.reading.state_numbers import shown
 
 STATE_VERSION = 2
 _ORDER = f"order {ORDER_VERSION}"

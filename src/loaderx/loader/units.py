@@ -10,9 +10,9 @@ from loaderx.engines.base import Measured, Pending, Session, Task, Timing, close
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
-from loaderx.plan.job import TimedJob
-from loaderx.plan.lookahead import make_unit
-from loaderx.plan.streams import StreamPlan
+from loaderx.reading.context import TimedContext
+from loaderx.reading.lookahead import make_unit
+from loaderx.reading.stream_plan import StreamPlan
 
 
 class UnitWork:
@@ -29,9 +29,9 @@ class UnitWork:
         self.only_gathers = False  # its stages are Python, the user's or ours
 
     def __call__(self, task: Task, lend: Lend) -> Measured:
-        job = TimedJob(lend)
-        output = make_unit(self.leaves, task, job)
-        return Measured(output, (), Timing(job.times, 1))  # the output has its failures
+        context = TimedContext(lend)
+        output = make_unit(self.leaves, task, context)
+        return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
         """Units are no steps: nobody asks for this."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from loaderx.chain.base import Node
 from loaderx.chain.batches import Batched
-from loaderx.chain.leaves import FromSource
+from loaderx.chain.inputs import FromSource
 from loaderx.chain.rules import Guarded
 from loaderx.chain.streams import Filtered, FlatMapped
 from loaderx.chain.transforms import Transformed
@@ -15,8 +15,8 @@ from loaderx.engines.base import Measured, Task, Timing
 from loaderx.loader.position import rows_before
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
-from loaderx.plan.job import Job, TimedJob
-from loaderx.plan.plan import Plan
+from loaderx.reading.context import ReadContext, TimedContext
+from loaderx.reading.index_plan import IndexPlan
 from loaderx.sources import ArraySource, ObjectSource, RangeSource, Tokens
 
 _GATHERED = (ArraySource, Tokens, RangeSource, type(None), str)  # no functions, no user's objects
@@ -26,7 +26,7 @@ class PlanWork:
     """Reads the elements of a plan."""
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
-        self.plan = Plan(node, shard=shard)
+        self.plan = IndexPlan(node, shard=shard)
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
@@ -56,10 +56,10 @@ class PlanWork:
         if not sampler.is_due():
             if self._plain:
                 return self.plan.read_fast(step, lend)
-            job = Job(lend)
-            element = self.plan.read(step, job)
-            return Measured(element, job.failures, None) if job.failures else element
-        weight, timed = sampler.weight, TimedJob(lend)
+            context = ReadContext(lend)
+            element = self.plan.read(step, context)
+            return Measured(element, context.failures, None) if context.failures else element
+        weight, timed = sampler.weight, TimedContext(lend)
         element = self.plan.read(step, timed)
         sampler.took(sum(timed.times.values()))
         return Measured(element, timed.failures, Timing(timed.times, weight))

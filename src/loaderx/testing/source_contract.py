@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 
 from loaderx import DataLoader, Dataset
-from loaderx.chain.leaves import FromSource
+from loaderx.chain.inputs import FromSource
 from loaderx.errors import ArgumentTypeError, LoaderxWarning
 from loaderx.memory import Pool
 from loaderx.sources.base import Indices, Source

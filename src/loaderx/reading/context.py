@@ -14,7 +14,7 @@ Failed = tuple[int | None, str, str, str]
 """A record that `on_error` replaced or left out: its index, its name, the stage, the error."""
 
 
-class Job:
+class ReadContext:
     """Passed down through the operators while they read."""
 
     __slots__ = ("failures", "lend")
@@ -40,8 +40,8 @@ class Job:
         return operator.read(rows, self)
 
 
-class TimedJob(Job):
-    """A job that also says how long each stage took, what it called not counted."""
+class TimedContext(ReadContext):
+    """A context that also says how long each stage took, what it called not counted."""
 
     __slots__ = ("_inside", "times")
 

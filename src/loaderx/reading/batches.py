@@ -14,17 +14,7 @@ import numpy.typing as npt
 
 from loaderx import chain
 from loaderx.errors import LoaderxError, RecordError
-from loaderx.plan.job import Job
-from loaderx.plan.moves import Move
-from loaderx.plan.reasons import say
-from loaderx.plan.records import (
-    RecordOperator,
-    Stacked,
-    as_records,
-    rows_problem,
-)
-from loaderx.plan.routing import Router
-from loaderx.plan.rows import (
+from loaderx.reading.addresses import (
     BatchRows,
     BatchSteps,
     MergedSteps,
@@ -33,6 +23,16 @@ from loaderx.plan.rows import (
     TaggedSteps,
     ZippedSteps,
 )
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import say
+from loaderx.reading.moves import Move
+from loaderx.reading.records import (
+    RecordOperator,
+    Stacked,
+    as_records,
+    rows_problem,
+)
+from loaderx.reading.routing import Router
 from loaderx.rng import BRANCH, Keys, fold, stage_keys
 from loaderx.stages.stacking import pad_rows, stack
 from loaderx.stages.transforms import Transform, whole
@@ -67,7 +67,7 @@ class BatchOperator:
     def locate_rows(self, epochs: Keys, positions: Positions) -> Any:
         raise NotImplementedError
 
-    def read(self, rows: Any, job: Job) -> Tree:
+    def read(self, rows: Any, context: ReadContext) -> Tree:
         raise NotImplementedError
 
     def keys(self, steps: Any) -> Keys:
@@ -114,18 +114,18 @@ class Cut(BatchOperator):
         count = len(positions)
         return BatchRows(self.child.resolve(epochs, positions), count, count)
 
-    def read(self, rows: BatchRows, job: Job) -> Tree:
+    def read(self, rows: BatchRows, context: ReadContext) -> Tree:
         node, inner = self.node, rows.inner
-        run = job.read(self.child, inner)
+        run = context.read(self.child, inner)
         if node.collate is not None:
             batch = self._collate(as_records(run), inner)
         elif isinstance(run, Stacked) and not node.padding.lengths:
             batch = run.tree
         else:
-            batch = stack(as_records(run), job.lend, self.child.namer(inner), node.padding)
+            batch = stack(as_records(run), context.lend, self.child.namer(inner), node.padding)
         if not node.pad_remainder:
             return batch
-        return pad_rows(batch, rows.count, rows.size, node.mask_key, node.padding, job.lend)
+        return pad_rows(batch, rows.count, rows.size, node.mask_key, node.padding, context.lend)
 
     def _collate(self, records: list[Any], rows: Any) -> Tree:
         fail = self.child.failer(rows, f"{self.stage}'s collate_fn")
@@ -155,8 +155,8 @@ class ApplyBatch(BatchOperator):
     def locate_rows(self, epochs: Keys, positions: Positions) -> Any:
         return self.child.rows(epochs, positions)
 
-    def read(self, rows: Any, job: Job) -> Tree:
-        return self.transform.on_batch(job.read(self.child, rows), None, self._fail)
+    def read(self, rows: Any, context: ReadContext) -> Tree:
+        return self.transform.on_batch(context.read(self.child, rows), None, self._fail)
 
     def _fail(self, number: int | None, error: Exception) -> LoaderxError:
         reason = say(error, self.stage, is_batch=True)
@@ -193,8 +193,8 @@ class ApplyBatchTagged(ApplyBatch):
         keys = stage_keys(self.child.row_keys(rows), self.seed, self.ordinal)
         return TaggedRows(rows, keys)
 
-    def read(self, rows: TaggedRows, job: Job) -> Tree:
-        batch = job.read(self.child, rows.inner)
+    def read(self, rows: TaggedRows, context: ReadContext) -> Tree:
+        batch = context.read(self.child, rows.inner)
         return self.transform.on_batch(batch, rows.values, self._fail)
 
     def keys(self, steps: TaggedSteps) -> Keys:
@@ -235,9 +235,9 @@ class MergeBatches(BatchOperator):
             offset += blocks[-1].row_count
         return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)
 
-    def read(self, rows: tuple[int, Any], job: Job) -> Tree:
+    def read(self, rows: tuple[int, Any], context: ReadContext) -> Tree:
         component, inner = rows
-        return job.read(self.children[component], inner)
+        return context.read(self.children[component], inner)
 
     def keys(self, steps: MergedSteps) -> Keys:
         parts = [
@@ -263,9 +263,9 @@ class ZipBatches(BatchOperator):
     def locate(self, epochs: Keys, numbers: Positions) -> ZippedSteps:
         return ZippedSteps([child.steps(epochs, numbers) for child in self.children])
 
-    def read(self, rows: list[Any], job: Job) -> Tree:
+    def read(self, rows: list[Any], context: ReadContext) -> Tree:
         return self.structure.build(
-            [job.read(child, part) for child, part in zip(self.children, rows, strict=True)]
+            [context.read(child, part) for child, part in zip(self.children, rows, strict=True)]
         )
 
     def keys(self, steps: ZippedSteps) -> Keys:
@@ -290,8 +290,8 @@ class Unbatch(RecordOperator):
     def locate(self, epochs: Keys, positions: Positions) -> Any:
         return self.child.rows(epochs, positions)
 
-    def read(self, rows: Any, job: Job) -> Stacked:
-        batch = job.read(self.child, rows)
+    def read(self, rows: Any, context: ReadContext) -> Stacked:
+        batch = context.read(self.child, rows)
         problem = rows_problem(batch, len(rows))
         if problem is not None:
             text = f"unbatch() needs functions that keep the rows of their batch: {problem}"

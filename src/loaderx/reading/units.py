@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from loaderx.errors import RecordError, StackError
 from loaderx.order.epochs import child
-from loaderx.plan.chunks import Branch, Chunk, Filter, Guard, UnitStage, run_stages
-from loaderx.plan.job import Failed, Job
-from loaderx.plan.records import Chosen, ReadSource, RecordOperator, Run, Stacked, as_records
+from loaderx.reading.chunks import Branch, Chunk, Filter, Guard, UnitStage, run_stages
+from loaderx.reading.context import Failed, ReadContext
+from loaderx.reading.records import Chosen, ReadSource, RecordOperator, Run, Stacked, as_records
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import ArraySource
 from loaderx.stages.stacking import Padding, stack
@@ -77,13 +77,13 @@ class Finish:
         """Does it take rows where they lie, if all are of one shape?"""
         return self.stacked and not self.padding.lengths
 
-    def output(self, chunk: Chunk, job: Job) -> Any:
+    def output(self, chunk: Chunk, context: ReadContext) -> Any:
         """A dict of arrays, or `Loose`."""
         meters = np.array(
             [[meter, *counts] for meter, counts in sorted(chunk.meters.items())], np.int64
         ).reshape(-1, 3)
         keys = chunk.keys
-        failures = FailedRecords(job.failures) if job.failures else None
+        failures = FailedRecords(context.failures) if context.failures else None
         if isinstance(chunk.run, Chosen):
             return {
                 "rows": chunk.run.tree,
@@ -103,7 +103,7 @@ class Finish:
         if tree is None or not self.takes_views:
             records = as_records(chunk.run)
             try:
-                tree = stack(records, job.lend, chunk.name, self.padding)
+                tree = stack(records, context.lend, chunk.name, self.padding)
             except StackError:  # the batch may fit together even if the unit does not
                 names = [chunk.name(number) for number in range(len(records))]
                 return Loose(records, keys, meters, names, failures)
@@ -182,7 +182,7 @@ class UnitPlan:
             self._epoch = known = (tuple(path), int(key[0]))
         return known[1]
 
-    def make(self, epoch_key: int, unit: int, job: Job) -> Any:
+    def make(self, epoch_key: int, unit: int, context: ReadContext) -> Any:
         """The output of a unit."""
         first = unit * self.rows
         stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
@@ -197,7 +197,7 @@ class UnitPlan:
             run: Run = Stacked(views, stop - first)
             kept = np.arange(stop - first)
         else:
-            run, kept = self._read(found, job)
+            run, kept = self._read(found, context)
         chunk = Chunk(
             run,
             self.operator.keys(found)[kept] if self.keyed else None,
@@ -208,29 +208,29 @@ class UnitPlan:
             identify=lambda row: self.operator.index(find() if found is None else found, row),
             meters={READ: (stop - first, 0)},
         )
-        chunk = run_stages(self.stages, chunk, job)
-        if job.failures:
-            job.name_failures(0, self._components)
-        return self.finish.output(chunk, job)
+        chunk = run_stages(self.stages, chunk, context)
+        if context.failures:
+            context.name_failures(0, self._components)
+        return self.finish.output(chunk, context)
 
-    def _read(self, rows: Any, job: Job) -> tuple[Run, Positions]:
+    def _read(self, rows: Any, context: ReadContext) -> tuple[Run, Positions]:
         try:
-            return job.read(self.operator, rows), np.arange(len(rows))
+            return context.read(self.operator, rows), np.arange(len(rows))
         except RecordError as error:
             guard = next((stage for stage in self.stages if isinstance(stage, Guard)), None)
             if guard is None or error.index is None:
                 raise
-        job.failures.clear()  # those of an `on_error` below come again
+        context.failures.clear()  # those of an `on_error` below come again
         found: list[Any] = []
         kept: list[int] = []
         for number in range(len(rows)):
-            before = len(job.failures)
+            before = len(context.failures)
             try:
-                found += as_records(job.read(self.operator, rows.cut(number, number + 1)))
+                found += as_records(context.read(self.operator, rows.cut(number, number + 1)))
                 kept.append(number)
             except RecordError as error:
                 if not guard.drops(error):
                     raise
-                del job.failures[before:]
-                job.add_failure(error)
+                del context.failures[before:]
+                context.add_failure(error)
         return found, np.array(kept, np.int64)

@@ -14,7 +14,7 @@ from loaderx.chain.base import Node
 from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
-from loaderx.loader.narrowed import NarrowedRun, NarrowedWork
+from loaderx.loader.narrowing import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
 from loaderx.tree import Tree
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
 
 
-class Placing:
+class Devices:
     """How the batches of one loader get onto devices."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Placing:
         self.spans_processes = placement.spans_processes
 
     @staticmethod
-    def of(sharding: Any, device_prefetch: int, shard: Any, node: Node) -> Placing | None:
+    def of(sharding: Any, device_prefetch: int, shard: Any, node: Node) -> Devices | None:
         """For the arguments of a loader; None if there is nothing to place."""
         depth = check_int("device_prefetch", device_prefetch, least=0)
         if sharding is None:
@@ -58,7 +58,7 @@ class Placing:
             placement.check_spec(node.spec)
         if placement.spans_processes:
             check_no_buckets(node)
-        return Placing(placement, depth, placement.shard(_row_counts(node)), node.spec)
+        return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
     def work(self, work: Work) -> Work:
         """The work that makes batches as devices need them."""
@@ -73,7 +73,7 @@ class Placing:
     def place_stream(self, run: Run) -> Run:
         """The same for batches that are cut in this process: those of streams."""
         from loaderx.jax.prefetch import PlacedRun
-        from loaderx.loader.stream import REMEMBERED
+        from loaderx.loader.stream_iterator import REMEMBERED
 
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
@@ -92,7 +92,7 @@ class Placing:
         """Without the devices: a function that knows its loader can go to a worker process."""
         return {**self.__dict__, "_placement": None}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Placing:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Devices:
         return self  # a copy in this process has the same devices
 
 
@@ -138,14 +138,14 @@ def processes() -> tuple[int, int]:
     return (jax.process_index(), jax.process_count())
 
 
-def warn_if_processes_repeat(placing: Placing | None) -> None:
+def warn_if_processes_repeat(devices: Devices | None) -> None:
     """Warns where every process of several would load and see the same batches."""
     _, count = processes()
-    if count == 1 or (placing is not None and placing.spans_processes):
+    if count == 1 or (devices is not None and devices.spans_processes):
         return
     what = (
         "neither `shard` nor `sharding` is given"
-        if placing is None
+        if devices is None
         else "`sharding` names devices of this process only"
     )
     warn_user(

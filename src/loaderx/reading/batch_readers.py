@@ -13,19 +13,19 @@ from loaderx import chain
 from loaderx.chain.base import LIMIT
 from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.plan.lanes import Reader
-from loaderx.plan.lookahead import Path
-from loaderx.plan.patience import Patience
-from loaderx.plan.pieces import Piece, as_batch, joined_keys
-from loaderx.plan.positions import whole as whole_number
-from loaderx.plan.reasons import say
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.error_text import say
+from loaderx.reading.lookahead import Path
+from loaderx.reading.pieces import Piece, as_batch, joined_keys
+from loaderx.reading.readers import Reader
+from loaderx.reading.state_numbers import whole as whole_number
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.stacking import pad_rows
 from loaderx.stages.transforms import Transform, whole
 from loaderx.tree import Tree, flatten, map_leaves
 
 
-class Made:
+class MadeBatch:
     """A batch (or a record), the keys of its rows, and how many of them are real."""
 
     __slots__ = ("count", "keys", "tree")
@@ -40,7 +40,7 @@ class BatchReader:
     def start(self, path: Path) -> None:
         raise NotImplementedError
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         """The next batch; None at the end."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class Cut(Lanes):
         self.alone = alone  # is this host the only one?
         self.rows = node.size // node.lanes
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         pieces: list[Piece] = []
         for lane in self.lanes:
             pieces += _rows(lane, self.rows)
@@ -111,7 +111,7 @@ class Cut(Lanes):
             tree = pad_rows(
                 tree, count, full, self.node.mask_key, self.node.padding, self.pool.lend
             )
-        return Made(tree, keys, count)
+        return MadeBatch(tree, keys, count)
 
     def _batch(self, pieces: list[Piece]) -> Tree:
         node = self.node
@@ -139,18 +139,18 @@ def _rows(lane: Reader, count: int) -> list[Piece]:
 class CutRecords(Lanes):
     """A stream without batches: one record after the other."""
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         pieces = _rows(self.lanes[0], 1)
         if not pieces:
             return None
         record = pieces[0].as_records()[0]
-        return Made(map_leaves(_owned, record), joined_keys(pieces), 1)
+        return MadeBatch(map_leaves(_owned, record), joined_keys(pieces), 1)
 
 
 class CutBuckets(Lanes):
     """A stream of finished batches."""
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         pieces = _rows(self.lanes[0], 1)
         if not pieces:
             return None
@@ -158,7 +158,7 @@ class CutBuckets(Lanes):
         missing = 0 if keys is None else len(flatten(tree)[0][0]) - count
         if keys is not None and missing:
             keys = keys[[*range(count), *([count - 1] * missing)]]
-        return Made(tree, keys, count)
+        return MadeBatch(tree, keys, count)
 
 
 def _owned(leaf: Any) -> Any:
@@ -166,7 +166,7 @@ def _owned(leaf: Any) -> Any:
     return leaf.copy() if hasattr(leaf, "flags") and hasattr(leaf, "copy") else leaf
 
 
-class Above(BatchReader):
+class AfterBatch(BatchReader):
     """A stage on the batches of another reader."""
 
     def __init__(self, below: BatchReader) -> None:
@@ -182,7 +182,7 @@ class Above(BatchReader):
         self.below.restore(path, counters, lanes, fresh=fresh)
 
 
-class ApplyAbove(Above):
+class ApplyAfterBatch(AfterBatch):
     """map, random_map, random_keys after batch."""
 
     def __init__(
@@ -192,13 +192,13 @@ class ApplyAbove(Above):
         self.stage, self.transform = stage, transform
         self.seed, self.ordinal = seed, ordinal
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         made = self.below.next()
         if made is not None:
             made.tree = self.transform.on_batch(made.tree, self._extra(made), self._fail)
         return made
 
-    def _extra(self, made: Made) -> Any:
+    def _extra(self, made: MadeBatch) -> Any:
         if self.transform.needs == "nothing":
             return None
         assert made.keys is not None
@@ -209,7 +209,7 @@ class ApplyAbove(Above):
         return RecordError(f"{self.stage} failed on a batch: {reason}", stage=self.stage)
 
 
-class Counted(Above):
+class Counted(AfterBatch):
     """The base of stages that count the batches since their start."""
 
     count = 0
@@ -227,14 +227,14 @@ class Counted(Above):
         self.below.restore(path, counters, lanes, fresh=fresh)
 
 
-class IndexAbove(Counted):
+class IndexAfterBatch(Counted):
     """map_with_index after batch."""
 
     def __init__(self, below: BatchReader, stage: str, transform: Transform) -> None:
         super().__init__(below)
-        self.apply = ApplyAbove(below, stage, transform, 0, 0)
+        self.apply = ApplyAfterBatch(below, stage, transform, 0, 0)
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         made = self.below.next()
         if made is not None:
             made.tree = self.apply.transform.on_batch(made.tree, self.count, self.apply._fail)
@@ -242,7 +242,7 @@ class IndexAbove(Counted):
         return made
 
 
-class SliceAbove(Counted):
+class SliceAfterBatch(Counted):
     """take and skip after batch."""
 
     def __init__(self, below: BatchReader, begin: int, most: int | None) -> None:
@@ -250,7 +250,7 @@ class SliceAbove(Counted):
         self.begin, self.most = begin, most
         self.most_counted = LIMIT if most is None else begin + most
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         while self.count < self.begin:
             if self.below.next() is None:
                 return None
@@ -262,28 +262,28 @@ class SliceAbove(Counted):
         return made
 
 
-class RepeatAbove(Counted):
+class RepeatAfterBatch(Counted):
     """repeat after batch: passes ``first`` to ``stop``; its counter is the pass."""
 
     def __init__(
         self,
         below: BatchReader,
         stage: str,
-        patience: Patience,
+        empty_epochs: EmptyEpochs,
         first: int = 0,
         stop: int | None = None,
     ) -> None:
         super().__init__(below)
         self.stage, self.first, self.stop = stage, first, stop
         self.most_counted = LIMIT if stop is None else stop - 1
-        self.patience = patience
+        self.empty_epochs = empty_epochs
         self.given, self.barren = False, 0
 
     def start(self, path: Path) -> None:
         self.path, self.count, self.given, self.barren = path, self.first, False, 0
         self.below.start((*path, self.count))
 
-    def next(self) -> Made | None:
+    def next(self) -> MadeBatch | None:
         while True:
             made = self.below.next()
             if made is not None:
@@ -293,7 +293,7 @@ class RepeatAbove(Counted):
                 return None
             self.barren = 0 if self.given else self.barren + 1
             if self.barren and self.stop is None:
-                self.patience.check(self.barren, self.stage, "batch")
+                self.empty_epochs.check(self.barren, self.stage, "batch")
             self.count, self.given = self.count + 1, False
             self.below.start((*self.path, self.count))
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
-from loaderx.order.tickets import Schedule
-from loaderx.plan.chunks import UnitStage
-from loaderx.plan.lookahead import Lookahead, Path
-from loaderx.plan.patience import Patience
-from loaderx.plan.pieces import Piece, interleaved
-from loaderx.plan.positions import entries, whole
-from loaderx.plan.records import within
-from loaderx.plan.units import UnitPlan
+from loaderx.order.mixing import Schedule
+from loaderx.reading.chunks import UnitStage
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.lookahead import Lookahead, Path
+from loaderx.reading.pieces import Piece, interleaved
+from loaderx.reading.records import within
+from loaderx.reading.state_numbers import entries, whole
+from loaderx.reading.units import UnitPlan
 
 FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
 
@@ -66,11 +66,11 @@ class UnitReader(Reader):
         lane: range,
         lanes: int,
         note: Note,
-        patience: Patience,
+        empty_epochs: EmptyEpochs,
     ) -> None:
         self.plan, self.lookahead, self.note = plan, lookahead, note
         self.units = len(lane)
-        self.lanes, self.patience = lanes, patience
+        self.lanes, self.empty_epochs = lanes, empty_epochs
         self.start((0,) * len(plan.passes))
 
     def start(self, path: Path) -> None:
@@ -105,7 +105,7 @@ class UnitReader(Reader):
             self.barren = 0 if self.piece.count else self.barren + 1
             if self.barren > FEW_UNITS and self.plan.length is None:
                 # The first and the last of these passes may have been read in part.
-                self.patience.check(self._passes_in(self.barren) - 1, listed(self.plan.stages))
+                self.empty_epochs.check(self._passes_in(self.barren) - 1, listed(self.plan.stages))
 
     def _check_end(self) -> None:
         if self.plan.length is None:
@@ -144,9 +144,11 @@ def listed(stages: Sequence[UnitStage]) -> str:
 class RepeatReader(Reader):
     """Passes over a reader.  State: the pass, and the position in it."""
 
-    def __init__(self, below: Reader, count: int | None, stage: str, patience: Patience) -> None:
+    def __init__(
+        self, below: Reader, count: int | None, stage: str, empty_epochs: EmptyEpochs
+    ) -> None:
         self.below, self.count, self.stage = below, count, stage
-        self.patience = patience
+        self.empty_epochs = empty_epochs
         self.number = self.barren = 0
         self.given = False  # did this pass give a row?
 
@@ -164,7 +166,7 @@ class RepeatReader(Reader):
         """Goes to the next pass."""
         self.barren = 0 if self.given else self.barren + 1
         if self.barren and self.count is None:
-            self.patience.check(self.barren, self.stage)
+            self.empty_epochs.check(self.barren, self.stage)
         self.number, self.given = self.number + 1, False
         self.below.start((*self.path, self.number))
 

@@ -23,8 +23,8 @@ from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import UnitSession, UnitWork
-from loaderx.plan.lanes import MANY_PASSES
-from loaderx.plan.streams import Reading, StreamPlan
+from loaderx.reading.readers import MANY_PASSES
+from loaderx.reading.stream_plan import Reading, StreamPlan
 
 T = TypeVar("T")
 
@@ -197,9 +197,9 @@ class StreamRun:
         for each in measured:
             reading.add(each.times.stages if each.times else {})
         measured.clear()
-        notes, times = reading.notes, reading.times
-        failures, read = notes.failures, notes.read
-        notes.failures, notes.read, reading.times = [], 0, {}
+        monitor, times = reading.monitor, reading.times
+        failures, read = monitor.failures, monitor.read
+        monitor.failures, monitor.read, reading.times = [], 0, {}
         return Measured(batch, failures, Timing(times, 1), read)
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from loaderx.errors import ArgumentError, RecordError, one_line
-from loaderx.plan.job import Job
-from loaderx.plan.records import Inner, Positions, RecordOperator, Run, as_records
-from loaderx.plan.rows import AnchoredRows
+from loaderx.reading.addresses import AnchoredRows
+from loaderx.reading.context import ReadContext
+from loaderx.reading.records import Inner, Positions, RecordOperator, Run, as_records
 from loaderx.rng import REPLACE, Keys, fold, fold_int
 
 
@@ -23,8 +23,8 @@ class Anchor(Inner):
     def locate(self, epochs: Keys, positions: Positions) -> AnchoredRows:
         return AnchoredRows(epochs, positions, self.child.resolve(epochs, positions))
 
-    def read(self, rows: AnchoredRows, job: Job) -> Run:
-        run: Run = job.read(self.child, rows.inner)
+    def read(self, rows: AnchoredRows, context: ReadContext) -> Run:
+        run: Run = context.read(self.child, rows.inner)
         return run
 
     def keys(self, rows: AnchoredRows) -> Keys:
@@ -52,42 +52,42 @@ class Guard(Inner):
         super().__init__(stage, child)
         self.policy = policy
 
-    def read(self, rows: Any, job: Job) -> Run:
+    def read(self, rows: Any, context: ReadContext) -> Run:
         try:
-            return self._try(rows, job)
+            return self._try(rows, context)
         except RecordError as error:
             if error.index is None:  # a batch function: never hidden
                 raise
-        return [self._one(rows.cut(i, i + 1), job) for i in range(len(rows))]
+        return [self._one(rows.cut(i, i + 1), context) for i in range(len(rows))]
 
-    def _try(self, rows: Any, job: Job) -> Run:
-        before = len(job.failures)
+    def _try(self, rows: Any, context: ReadContext) -> Run:
+        before = len(context.failures)
         try:
-            run: Run = job.read(self.child, rows)
+            run: Run = context.read(self.child, rows)
         except RecordError:
-            del job.failures[before:]  # another `on_error` below will see them again
+            del context.failures[before:]  # another `on_error` below will see them again
             raise
         return run
 
-    def _one(self, row: Any, job: Job) -> Any:
+    def _one(self, row: Any, context: ReadContext) -> Any:
         try:
-            return as_records(self._try(row, job))[0]
+            return as_records(self._try(row, context))[0]
         except RecordError as error:
             first = error
         if decide(self.policy, first) == "raise":
             raise first
         second: RecordError | None = None
-        before = len(job.failures)
+        before = len(context.failures)
         for attempt in range(1, self.ATTEMPTS + 1):
             try:
-                record = as_records(self._try(self.child.relocate(row, attempt), job))[0]
+                record = as_records(self._try(self.child.relocate(row, attempt), context))[0]
             except RecordError as error:
                 second = second or error
                 continue
             except ArgumentError as nothing:
                 raise nothing from first
-            del job.failures[before:]  # of this place, one failure counts
-            job.add_failure(first)
+            del context.failures[before:]  # of this place, one failure counts
+            context.add_failure(first)
             return record
         assert second is not None
         first.detail += (

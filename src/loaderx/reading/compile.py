@@ -13,7 +13,7 @@ from typing import Any
 from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.chain.fingerprint import default_seed
-from loaderx.plan import batches, guards, moves, records, routing
+from loaderx.reading import batches, guards, moves, records, routing
 from loaderx.stages.transforms import RandomKeys, with_full
 
 

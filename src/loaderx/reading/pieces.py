@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.memory import Layout, Lend
-from loaderx.plan.records import Run, Stacked, as_records
-from loaderx.plan.units import Loose
+from loaderx.reading.records import Run, Stacked, as_records
+from loaderx.reading.units import Loose
 from loaderx.rng import Keys
 from loaderx.stages.stacking import NO_PADDING, Padding, stack, unpadded
 from loaderx.tree import Array, Structure, Tree, flatten

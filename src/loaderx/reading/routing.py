@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.order.epochs import wrap
-from loaderx.order.tickets import Phase, Schedule
+from loaderx.order.mixing import Phase, Schedule
 from loaderx.rng import Keys
 
 Positions = npt.NDArray[np.int64]

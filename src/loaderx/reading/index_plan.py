@@ -13,10 +13,10 @@ from loaderx.chain.base import Node
 from loaderx.chain.fingerprint import default_seed
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
-from loaderx.plan.batches import Cut
-from loaderx.plan.compile import Compiler
-from loaderx.plan.job import Job
-from loaderx.plan.records import ReadSource, as_records
+from loaderx.reading.batches import Cut
+from loaderx.reading.compile import Compiler
+from loaderx.reading.context import ReadContext
+from loaderx.reading.records import ReadSource, as_records
 from loaderx.rng import ROOT
 from loaderx.sources import ArraySource, Tokens
 from loaderx.tree import map_leaves
@@ -31,7 +31,7 @@ Block = tuple[int, int, Any]
 """First step, end, and what was resolved for them."""
 
 
-class Plan:
+class IndexPlan:
     """What to do for each step.  Holds no position: any thread may read any step."""
 
     def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
@@ -64,27 +64,27 @@ class Plan:
         gather = _plain_gather(state["_root"])
         self.__dict__.update(state, _lock=threading.Lock(), _gather=gather)
 
-    def read(self, step: int, job: Job) -> Any:
+    def read(self, step: int, context: ReadContext) -> Any:
         """The element of a step."""
         start, stop, block = self._current
         if not start <= step < stop:
             start, _, block = self._find(step)
-        return self._read(block, step - start, step, job)
+        return self._read(block, step - start, step, context)
 
     def read_fast(self, step: int, lend: Lend) -> Any:
-        """The same where a batch is one gather and nothing else: no operators, no job."""
+        """The same where a batch is one gather and nothing else: no operators, no context."""
         start, stop, block = self._current
         if not start <= step < stop:
             start, _, block = self._find(step)
         inside, width = step - start, block.width
         if block.counts is not None and block.counts[inside] < width:
-            return self._read(block, inside, step, Job(lend))
+            return self._read(block, inside, step, ReadContext(lend))
         first = inside * width
         try:
             return self._gather(block.rows.index[first : first + width], lend)
         except Exception:
             pass  # the long way knows how to say which record it was
-        return self._read(block, inside, step, Job(lend))
+        return self._read(block, inside, step, ReadContext(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Any:
         """`read_fast` for consecutive steps: yields elements, and returns the step after them.
@@ -103,7 +103,7 @@ class Plan:
             except Exception:
                 batch = None
             if batch is None:
-                batch = self._read(block, first // width, start + first // width, Job(lend))
+                batch = self._read(block, first // width, start + first // width, ReadContext(lend))
             yield batch
             del batch  # else it would be held until the next one is made
         return stop
@@ -115,13 +115,13 @@ class Plan:
 
     def read_alone(self, step: int, lend: Lend) -> Any:
         """The element of a step, without resolving its neighbours."""
-        return self._read(self._resolve(step, step + 1), 0, step, Job(lend))
+        return self._read(self._resolve(step, step + 1), 0, step, ReadContext(lend))
 
-    def _read(self, block: Any, inside: int, step: int, job: Job) -> Any:
+    def _read(self, block: Any, inside: int, step: int, context: ReadContext) -> Any:
         try:
             if self.batched:
-                return job.read(self._root, block.step(inside))
-            run = job.read(self._root, block.cut(inside, inside + 1))
+                return context.read(self._root, block.step(inside))
+            run = context.read(self._root, block.cut(inside, inside + 1))
             return map_leaves(_owned, as_records(run)[0])
         except RecordError as error:
             error.step = step

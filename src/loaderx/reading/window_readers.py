@@ -10,15 +10,15 @@ import numpy as np
 from loaderx.chain.base import LIMIT
 from loaderx.errors import LoaderxError, RecordError, StateError
 from loaderx.order.epochs import child as epoch_child
-from loaderx.plan.chunks import Chunk, UnitStage, run_stages
-from loaderx.plan.lanes import Reader, listed
-from loaderx.plan.lookahead import Path
-from loaderx.plan.notes import Notes
-from loaderx.plan.patience import Patience
-from loaderx.plan.pieces import Piece, joined_keys
-from loaderx.plan.positions import entries, shown, whole
-from loaderx.plan.reasons import say
-from loaderx.plan.units import READ, Finish
+from loaderx.reading.chunks import Chunk, UnitStage, run_stages
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.error_text import say
+from loaderx.reading.lookahead import Path
+from loaderx.reading.monitor import Monitor
+from loaderx.reading.pieces import Piece, joined_keys
+from loaderx.reading.readers import Reader, listed
+from loaderx.reading.state_numbers import entries, shown, whole
+from loaderx.reading.units import READ, Finish
 from loaderx.rng import ROOT, ROW, Keys, fold
 from loaderx.sources.iterables import IterableSource, OpenIterable
 
@@ -39,15 +39,15 @@ class ChunkReader(Reader):
         finish: Finish,
         window: int | None,
         ordinals: Sequence[int],
-        patience: Patience,
+        empty_epochs: EmptyEpochs,
         largest: int,
-        notes: Notes,
+        monitor: Monitor,
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
         self.largest = largest  # rows asked for at once
-        self.patience = patience
-        self.notes = notes
+        self.empty_epochs = empty_epochs
+        self.monitor = monitor
         self._begin((0,) * len(ordinals))
 
     def _begin(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class ChunkReader(Reader):
         self.spare -= want
 
     def _refill(self, want: int) -> bool:
-        with self.notes.muted():
+        with self.monitor.muted():
             return self._fill(want)
 
     def _fill(self, want: int) -> bool:
@@ -120,10 +120,10 @@ class ChunkReader(Reader):
         if not pieces:
             return False
         self.number += 1
-        job = self.notes.job()
-        output = self.finish.output(run_stages(self.stages, self._chunk(pieces), job), job)
+        context = self.monitor.context()
+        output = self.finish.output(run_stages(self.stages, self._chunk(pieces), context), context)
         self.piece = Piece.of(output, self.finish.padding)
-        self.notes.note(output)
+        self.monitor.note(output)
         self._judge()
         return True
 
@@ -133,7 +133,7 @@ class ChunkReader(Reader):
         if self.fruitful is None or (self.piece is not None and self.piece.count):
             self.fruitful = now
         elif now > self.fruitful + FEW_PASSES:
-            self.patience.check(now - self.fruitful - 1, listed(self.stages))
+            self.empty_epochs.check(now - self.fruitful - 1, listed(self.stages))
 
     def passes(self) -> int:
         return self.below.passes()

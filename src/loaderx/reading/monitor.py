@@ -10,15 +10,15 @@ from loaderx import chain
 from loaderx.chain.base import Node
 from loaderx.errors import warn_user
 from loaderx.memory import Pool
-from loaderx.plan import units
-from loaderx.plan.job import Failed, Job, TimedJob
+from loaderx.reading import units
+from loaderx.reading.context import Failed, ReadContext, TimedContext
 
 FEW_RECORDS = 10_000  # before a filter is judged
 FEW_ROWS = 64
 
 
-class Notes:
-    """The notes of one reading.
+class Monitor:
+    """The monitor of one reading.
 
     It does not know the reading: so an iterator that is dropped is gone at once, and all it runs.
     """
@@ -27,7 +27,7 @@ class Notes:
         self, node: Node, meters: Sequence[tuple[str, str]], warned: set[int], pool: Pool
     ) -> None:
         self._node, self._meters, self._pool = node, meters, pool
-        self.jobs: list[TimedJob] = []  # since the last batch
+        self.contexts: list[TimedContext] = []  # since the last batch
         self.failures: list[Failed] = []  # the same
         self.read = 0  # records, since the last batch
         self._counts = [[0, 0] for _ in meters]
@@ -43,10 +43,10 @@ class Notes:
         finally:
             self._is_muted = before
 
-    def job(self) -> Job:
-        """A job for a stage that runs here."""
-        self.jobs.append(TimedJob(self._pool.lend))
-        return self.jobs[-1]
+    def context(self) -> ReadContext:
+        """A context for a stage that runs here."""
+        self.contexts.append(TimedContext(self._pool.lend))
+        return self.contexts[-1]
 
     def note(self, output: Any) -> None:
         """Takes note of what came of a unit, or of a window."""

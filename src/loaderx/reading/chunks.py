@@ -17,9 +17,9 @@ import numpy.typing as npt
 from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.memory import Layout
 from loaderx.order.permutation import permute
-from loaderx.plan.guards import decide
-from loaderx.plan.job import Job
-from loaderx.plan.records import (
+from loaderx.reading.context import ReadContext
+from loaderx.reading.guards import decide
+from loaderx.reading.records import (
     Chosen,
     Run,
     Stacked,
@@ -81,11 +81,11 @@ class Chunk:
             meters=self.meters,
         )
 
-    def pick(self, index: Positions, job: Job, *, keep_places: bool = False) -> Chunk:
+    def pick(self, index: Positions, context: ReadContext, *, keep_places: bool = False) -> Chunk:
         """The records at these rows; with ``keep_places`` they take each other's places."""
         keys = None if self.keys is None else self.keys[index]
         places = self.places if keep_places else self.places[index]
-        return self._with(_picked(self.run, index, job), keys, places, self.origins[index])
+        return self._with(_picked(self.run, index, context), keys, places, self.origins[index])
 
     def pick_later(self, index: Positions) -> Chunk:
         """The same records as `pick` gives, where they lie."""
@@ -118,12 +118,12 @@ class Chunk:
         return fail
 
 
-def _picked(run: Run, index: Positions, job: Job) -> Run:
+def _picked(run: Run, index: Positions, context: ReadContext) -> Run:
     if isinstance(run, list):
         return [run[i] for i in index.tolist()]
     leaves, structure = flatten(run.tree)
     count = len(index)
-    targets = job.lend(Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]))
+    targets = context.lend(Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]))
     for leaf, target in zip(leaves, targets, strict=True):
         leaf.take(index, 0, target, "clip")
     return Stacked(structure.build(targets), count)
@@ -141,7 +141,7 @@ class UnitStage:
     def __init__(self, stage: str) -> None:
         self.stage = stage
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         raise NotImplementedError
 
 
@@ -158,7 +158,7 @@ class Apply(UnitStage):
         self.seed, self.ordinal = seed, ordinal
         self.needs_keys = transform.needs == "keys"
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         extra = None
         if self.needs_keys:
             assert chunk.keys is not None
@@ -169,7 +169,7 @@ class Apply(UnitStage):
             return chunk.with_run(self.transform.on_records(as_records(chunk.run), extra, fail))
         if not len(chunk):
             return chunk
-        given = as_stacked(chunk.run, job, chunk.name, self.stage)
+        given = as_stacked(chunk.run, context, chunk.name, self.stage)
         tree = self.transform.on_batch(given, extra, fail)
         return chunk.with_run(run_of(tree, len(chunk), fail))
 
@@ -183,7 +183,7 @@ class Branch(UnitStage):
         super().__init__("mix")
         self.component = np.array([component], np.uint64)
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         if chunk.keys is not None and len(chunk):
             keys = fold(chunk.keys, self.component, BRANCH)
             return chunk._with(chunk.run, keys, chunk.places, chunk.origins)
@@ -199,13 +199,13 @@ class Filter(UnitStage):
         self.borrows = False  # is it given views of the source, which must not go further?
         self.lends = False  # may it say which rows of them it keeps, and leave the copying?
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         count = len(chunk)
         if not count:
             return chunk
         fail = chunk.fail(self.stage)
         if self.wants:
-            tree = as_stacked(chunk.run, job, chunk.name, self.stage)
+            tree = as_stacked(chunk.run, context, chunk.name, self.stage)
             chunk = chunk.with_run(Stacked(tree, count))
             mask = self._mask(tree, count, fail)
         else:
@@ -218,7 +218,7 @@ class Filter(UnitStage):
         chunk.meters[self.meter] = (before[0] + count, before[1] + len(kept))
         if self.lends and len(kept):
             return chunk.pick_later(kept)
-        return chunk if len(kept) == count and not self.borrows else chunk.pick(kept, job)
+        return chunk if len(kept) == count and not self.borrows else chunk.pick(kept, context)
 
     def __getstate__(self) -> dict[str, Any]:
         """In another process, rows are worth copying, and nothing else."""
@@ -273,7 +273,7 @@ class FlatMap(UnitStage):
         super().__init__(stage)
         self.function = function
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         call, fail = self.function.call, chunk.fail(self.stage)
         out: list[Any] = []
         counts: list[int] = []
@@ -314,7 +314,7 @@ class Shuffle(UnitStage):
         self.window = window
         self.key = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         assert self.window is not None
         parts = []
         for number, start, stop in chunk.windows(self.window):
@@ -322,7 +322,7 @@ class Shuffle(UnitStage):
             parts.append(start + permute(np.arange(stop - start), stop - start, key))
         if not parts:
             return chunk
-        return chunk.pick(np.concatenate(parts), job, keep_places=True)
+        return chunk.pick(np.concatenate(parts), context, keep_places=True)
 
 
 class Pack(UnitStage):
@@ -334,7 +334,7 @@ class Pack(UnitStage):
         super().__init__(stage)
         self.options, self.window, self.meter = options, options.window, meter
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         assert self.window is not None
         assert self.meter is not None
         records = as_records(chunk.run)
@@ -345,7 +345,7 @@ class Pack(UnitStage):
                     records[start:stop],
                     self.options,
                     lambda number, start=start: chunk.name(start + number),  # type: ignore[misc]
-                    job.lend,
+                    context.lend,
                 )
             except StackError as error:
                 raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
@@ -397,7 +397,7 @@ class Bucket(UnitStage):
         super().__init__(stage)
         self.options, self.window = options, options.window
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         assert self.window is not None
         records = as_records(chunk.run)
         out: list[Any] = []
@@ -408,7 +408,7 @@ class Bucket(UnitStage):
                     records[start:stop],
                     self.options,
                     lambda number, start=start: chunk.name(start + number),  # type: ignore[misc]
-                    job.lend,
+                    context.lend,
                 )
             except StackError as error:
                 raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
@@ -432,7 +432,7 @@ class Guard(UnitStage):
         super().__init__(stage)
         self.policy = policy
 
-    def read(self, chunk: Chunk, job: Job) -> Chunk:
+    def read(self, chunk: Chunk, context: ReadContext) -> Chunk:
         return chunk
 
     def drops(self, error: RecordError) -> bool:
@@ -442,13 +442,13 @@ class Guard(UnitStage):
         return decide(self.policy, error) != "raise"
 
 
-def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:
+def run_stages(stages: Sequence[UnitStage], chunk: Chunk, context: ReadContext) -> Chunk:
     """Takes a chunk through the stages."""
     guards = [number for number, stage in enumerate(stages) if isinstance(stage, Guard)]
     for number, stage in enumerate(stages):
         guard = next((g for g in guards if g > number), None)
         try:
-            chunk = job.read(stage, chunk)
+            chunk = context.read(stage, chunk)
         except RecordError as error:
             if guard is None or stage.window is not None or error.index is None:
                 raise
@@ -456,23 +456,23 @@ def run_stages(stages: Sequence[UnitStage], chunk: Chunk, job: Job) -> Chunk:
             continue
         policy = stages[guard]
         assert isinstance(policy, Guard)
-        chunk = _without_failures(stage, chunk, job, policy)
+        chunk = _without_failures(stage, chunk, context, policy)
     return chunk
 
 
-def _without_failures(stage: UnitStage, chunk: Chunk, job: Job, guard: Guard) -> Chunk:
+def _without_failures(stage: UnitStage, chunk: Chunk, context: ReadContext, guard: Guard) -> Chunk:
     """What the stage makes of each record alone; those that fail twice are dropped."""
     parts: list[Chunk] = []
     for number in range(len(chunk)):
-        one = chunk.pick(np.array([number]), job)
+        one = chunk.pick(np.array([number]), context)
         try:
-            parts.append(job.read(stage, one))
+            parts.append(context.read(stage, one))
         except RecordError as error:
             if not guard.drops(error):
                 raise
-            job.add_failure(error)
+            context.add_failure(error)
     if not parts:
-        return chunk.pick(np.empty(0, np.int64), job)
+        return chunk.pick(np.empty(0, np.int64), context)
     records: list[Any] = []
     for part in parts:
         records += as_records(part.run) if len(part) else []

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from loaderx.errors import LoaderxError, RecordError, StackError
 from loaderx.memory import Layout
-from loaderx.plan.job import Job
-from loaderx.plan.moves import Move
-from loaderx.plan.reasons import say
-from loaderx.plan.routing import Router
-from loaderx.plan.rows import MergedRows, SourceRows, TaggedRows, ZippedRows
+from loaderx.reading.addresses import MergedRows, SourceRows, TaggedRows, ZippedRows
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import say
+from loaderx.reading.moves import Move
+from loaderx.reading.routing import Router
 from loaderx.rng import BRANCH, ROW, Keys, fold, stage_keys
 from loaderx.sources.base import Source
 from loaderx.stages.columns import records_of, wrong_rows
@@ -69,7 +69,7 @@ class RecordOperator:
     def locate(self, epochs: Keys, positions: Positions) -> Any:
         raise NotImplementedError
 
-    def read(self, rows: Any, job: Job) -> Run:
+    def read(self, rows: Any, context: ReadContext) -> Run:
         raise NotImplementedError
 
     def keys(self, rows: Any) -> Keys:
@@ -134,12 +134,12 @@ class ReadSource(RecordOperator):
     def locate(self, epochs: Keys, positions: Positions) -> SourceRows:
         return SourceRows(epochs, positions)
 
-    def read(self, rows: SourceRows, job: Job) -> Run:
+    def read(self, rows: SourceRows, context: ReadContext) -> Run:
         index = rows.index
         try:
             with self.lock:
                 if self.stacked:
-                    return Stacked(self.source.gather(index, job.lend), len(index))
+                    return Stacked(self.source.gather(index, context.lend), len(index))
                 return self.source.records(index)
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(rows, "reading the source")(None, error) from error
@@ -197,16 +197,16 @@ class Apply(Inner):
         self.transform = transform
         self.stacked = stacked
 
-    def read(self, rows: Any, job: Job) -> Run:
-        return self.apply(rows, None, job)
+    def read(self, rows: Any, context: ReadContext) -> Run:
+        return self.apply(rows, None, context)
 
-    def apply(self, rows: Any, extra: Any, job: Job) -> Run:
-        run = job.read(self.child, rows)
+    def apply(self, rows: Any, extra: Any, context: ReadContext) -> Run:
+        run = context.read(self.child, rows)
         fail = self.child.failer(rows, self.stage)
         if not self.stacked:
             return self.transform.on_records(as_records(run), extra, fail)
         count = len(rows)
-        tree = as_stacked(run, job, self.child.namer(rows), self.stage)
+        tree = as_stacked(run, context, self.child.namer(rows), self.stage)
         tree = self.transform.on_batch(tree, extra, fail)
         return run_of(tree, count, fail)
 
@@ -236,8 +236,8 @@ class ApplyTagged(Apply):
             return positions
         return stage_keys(self.child.keys(rows), self.seed, self.ordinal)
 
-    def read(self, rows: TaggedRows, job: Job) -> Run:
-        return self.apply(rows.inner, rows.values, job)
+    def read(self, rows: TaggedRows, context: ReadContext) -> Run:
+        return self.apply(rows.inner, rows.values, context)
 
     def keys(self, rows: TaggedRows) -> Keys:
         return self.child.keys(rows.inner)
@@ -268,35 +268,35 @@ class Merge(RecordOperator):
                 parts.append((component, places, child.resolve(mine, positions[places])))
         return MergedRows(len(which), parts)
 
-    def read(self, rows: MergedRows, job: Job) -> Run:
+    def read(self, rows: MergedRows, context: ReadContext) -> Run:
         runs = [
-            (places, self._read_part(component, part, job))
+            (places, self._read_part(component, part, context))
             for component, places, part in rows.parts
         ]
         if len(runs) == 1:
             only: Run = runs[0][1]
             return only
         if all(isinstance(run, Stacked) for _, run in runs):
-            return self._interleave(rows, runs, job)
+            return self._interleave(rows, runs, context)
         out: list[Any] = [None] * len(rows)
         for places, run in runs:
             for place, record in zip(places.tolist(), as_records(run), strict=True):
                 out[place] = record
         return out
 
-    def _read_part(self, component: int, rows: Any, job: Job) -> Any:
-        before = len(job.failures)
+    def _read_part(self, component: int, rows: Any, context: ReadContext) -> Any:
+        before = len(context.failures)
         try:
-            run = job.read(self.children[component], rows)
+            run = context.read(self.children[component], rows)
         except RecordError as error:
             raise within(component, error) from error.__cause__
-        if len(job.failures) > before:
-            job.name_failures(before, f" of dataset {component}")
+        if len(context.failures) > before:
+            context.name_failures(before, f" of dataset {component}")
         return run
 
-    def _interleave(self, rows: MergedRows, runs: list[Any], job: Job) -> Stacked:
+    def _interleave(self, rows: MergedRows, runs: list[Any], context: ReadContext) -> Stacked:
         first, structure = flatten(runs[0][1].tree)
-        targets = job.lend(
+        targets = context.lend(
             Layout.of(*[((len(rows), *leaf.shape[1:]), leaf.dtype) for leaf in first])
         )
         for (component, _, _), (places, run) in zip(rows.parts, runs, strict=True):
@@ -352,9 +352,9 @@ class Zip(RecordOperator):
     def locate(self, epochs: Keys, positions: Positions) -> ZippedRows:
         return ZippedRows([child.resolve(epochs, positions) for child in self.children])
 
-    def read(self, rows: ZippedRows, job: Job) -> Run:
+    def read(self, rows: ZippedRows, context: ReadContext) -> Run:
         runs = [
-            job.read(child, part) for child, part in zip(self.children, rows.parts, strict=True)
+            context.read(child, part) for child, part in zip(self.children, rows.parts, strict=True)
         ]
         build = self.structure.build
         if all(isinstance(run, Stacked) for run in runs):
@@ -383,12 +383,12 @@ def as_records(run: Run) -> list[Any]:
     return [structure.build(row) for row in zip(*leaves, strict=True)]
 
 
-def as_stacked(run: Run, job: Job, name: Callable[[int], str], stage: str) -> Tree:
+def as_stacked(run: Run, context: ReadContext, name: Callable[[int], str], stage: str) -> Tree:
     """The run as one tree of arrays that the caller owns, for a stage of stacked runs."""
     if isinstance(run, Stacked):
         return run.tree
     try:
-        return stack(run, job.lend, name)
+        return stack(run, context.lend, name)
     except StackError as error:
         problem = str(error).replace(RESIZE, _NOT_STACKED)
         raise StackError(f"{stage} is given stacked runs of records: {problem}") from error

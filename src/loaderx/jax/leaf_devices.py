@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from loaderx.jax.rows import misfit
+from loaderx.jax.shards import misfit
 from loaderx.tree import Array, as_array
 
 try:
@@ -36,7 +36,7 @@ class _Known(NamedTuple):
     parts: list[Any]
 
 
-class Spot:
+class LeafDevices:
     """Where one leaf goes; this process has slice ``i`` of ``n`` of its rows."""
 
     def __init__(self, sharding: Sharding, slice_: tuple[int, int]) -> None:

@@ -14,7 +14,7 @@ RANDOM_PASSES = 1000
 """Empty passes in a row after which a stream is given up whose filters see random numbers."""
 
 
-class Patience:
+class EmptyEpochs:
     """How many whole passes in a row may give nothing."""
 
     def __init__(self, lanes: int, *, varies: bool) -> None:

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from loaderx.plan.job import Job
-from loaderx.plan.units import UnitPlan
+from loaderx.reading.context import ReadContext
+from loaderx.reading.units import UnitPlan
 
 Path = tuple[int, ...]
 """The epoch number of every repeat above, outermost first."""
@@ -116,29 +116,32 @@ class MakeHere:
 
     window = 0
 
-    def __init__(self, plans: Sequence[UnitPlan], new_job: Callable[[], Job]) -> None:
-        self._plans, self._new_job = plans, new_job
+    def __init__(self, plans: Sequence[UnitPlan], new_context: Callable[[], ReadContext]) -> None:
+        self._plans, self._new_context = plans, new_context
 
     def submit(self, task: tuple[int, ...]) -> UnitHere:
-        return UnitHere(self._plans, task, self._new_job)
+        return UnitHere(self._plans, task, self._new_context)
 
 
 class UnitHere:
     """A unit that is made when its result is asked for."""
 
     def __init__(
-        self, plans: Sequence[UnitPlan], task: tuple[int, ...], new_job: Callable[[], Job]
+        self,
+        plans: Sequence[UnitPlan],
+        task: tuple[int, ...],
+        new_context: Callable[[], ReadContext],
     ) -> None:
-        self._plans, self._task, self._new_job = plans, task, new_job
+        self._plans, self._task, self._new_context = plans, task, new_context
 
     def result(self) -> Any:
-        return make_unit(self._plans, self._task, self._new_job())
+        return make_unit(self._plans, self._task, self._new_context())
 
     def cancel(self) -> None:
         """There is nothing to stop."""
 
 
-def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], job: Job) -> Any:
+def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], context: ReadContext) -> Any:
     """The output of a unit."""
     number, epoch_key, unit = task
-    return plans[number].make(epoch_key, unit, job)
+    return plans[number].make(epoch_key, unit, context)

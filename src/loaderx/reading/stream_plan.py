@@ -19,12 +19,12 @@ from loaderx.chain.fingerprint import default_seed
 from loaderx.chain.units import StreamInput, stream_input_of
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.plan import chunks, cutting, lanes, ordered, units
-from loaderx.plan.compile import Compiler
-from loaderx.plan.job import Job
-from loaderx.plan.lookahead import Lookahead, MakeHere, UnitMaker
-from loaderx.plan.notes import Notes
-from loaderx.plan.patience import Patience
+from loaderx.reading import batch_readers, chunks, readers, units, window_readers
+from loaderx.reading.compile import Compiler
+from loaderx.reading.context import ReadContext
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.lookahead import Lookahead, MakeHere, UnitMaker
+from loaderx.reading.monitor import Monitor
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys, with_full
 
@@ -33,7 +33,7 @@ MANY_ROWS = 1 << 14  # in a batch
 Passes = list[tuple[int | None, int]]
 """For each repeat above, outermost first: how many epochs it has (None: endless), its ordinal."""
 
-Make = Callable[["Reading", int], lanes.Reader]
+Make = Callable[["Reading", int], readers.Reader]
 """A reader for one lane of one reading."""
 
 
@@ -63,7 +63,7 @@ class StreamPlan:
         guarded = any(isinstance(below, (chain.Guarded, chain.Skipping)) for below in node.below())
         self.loose = units.Finish(stacked=False, padding=NO_PADDING, named=guarded)
         self.seed = default_seed(node, 0)
-        self.patience = Patience(self.lanes, varies=streams.varies(node))
+        self.empty_epochs = EmptyEpochs(self.lanes, varies=streams.varies(node))
         self.largest = _largest_request(node)
         self.make_lane = self._build()
 
@@ -129,10 +129,10 @@ class Builder:
                 inner = [*passes, (node.epochs, node.repeats)]
                 below = self.records(node.input, found_in, above, inner, finish)
                 epochs, stage = node.epochs, f".{node.stage}"
-                patience = self.plan.patience
+                empty_epochs = self.plan.empty_epochs
 
-                def repeated(reading: Reading, lane: int) -> lanes.Reader:
-                    return lanes.RepeatReader(below(reading, lane), epochs, stage, patience)
+                def repeated(reading: Reading, lane: int) -> readers.Reader:
+                    return readers.RepeatReader(below(reading, lane), epochs, stage, empty_epochs)
 
                 return repeated
             case chain.Sliced():
@@ -144,8 +144,8 @@ class Builder:
                 below = self.records(node.input, inside, [*pushed, *guards], passes, last)
                 begin, count = node.start, node.count
 
-                def sliced(reading: Reading, lane: int) -> lanes.Reader:
-                    return lanes.SliceReader(below(reading, lane), begin, count)
+                def sliced(reading: Reading, lane: int) -> readers.Reader:
+                    return readers.SliceReader(below(reading, lane), begin, count)
 
                 return self._chunked(sliced, found_in, rest, passes, finish) if rest else sliced
             case chain.Mixed():
@@ -212,10 +212,10 @@ class Builder:
         number = len(plan.leaves)
         plan.leaves.append(leaf)
 
-        def make(reading: Reading, lane: int) -> lanes.Reader:
+        def make(reading: Reading, lane: int) -> readers.Reader:
             own = leaf.units_of(lane, plan.lanes)
-            lookahead, note = reading.look_ahead(number, own), reading.notes.note
-            return lanes.UnitReader(leaf, lookahead, own, plan.lanes, note, plan.patience)
+            lookahead, note = reading.look_ahead(number, own), reading.monitor.note
+            return readers.UnitReader(leaf, lookahead, own, plan.lanes, note, plan.empty_epochs)
 
         return make
 
@@ -240,17 +240,17 @@ class Builder:
             )
         ]
         schedule, stage, again = node.schedule, node.stage, node.stop == "repeat"
-        patience = self.plan.patience
+        empty_epochs = self.plan.empty_epochs
 
-        def mixed(reading: Reading, lane: int) -> lanes.Reader:
-            readers = [make(reading, lane) for make in parts]
+        def mixed(reading: Reading, lane: int) -> readers.Reader:
+            below = [make(reading, lane) for make in parts]
             if not again:
-                return lanes.MixReader(readers, schedule)
+                return readers.MixReader(below, schedule)
             repeated = [
-                lanes.RepeatReader(reader, None, f"dataset {number} of {stage}", patience)
-                for number, reader in enumerate(readers)
+                readers.RepeatReader(reader, None, f"dataset {number} of {stage}", empty_epochs)
+                for number, reader in enumerate(below)
             ]
-            return lanes.AgainMixReader(repeated, schedule)
+            return readers.AgainMixReader(repeated, schedule)
 
         return self._chunked(mixed, found_in, rest, passes, finish) if rest else mixed
 
@@ -265,8 +265,10 @@ class Builder:
         source, stage, plan = node.source, node.stage, self.plan
         ordinals = [ordinal for _, ordinal in passes]
 
-        def iterable(reading: Reading, lane: int) -> lanes.Reader:
-            return ordered.IterableReader(source, stage, lane, plan.lanes, ordinals, plan.keyed)
+        def iterable(reading: Reading, lane: int) -> readers.Reader:
+            return window_readers.IterableReader(
+                source, stage, lane, plan.lanes, ordinals, plan.keyed
+            )
 
         return self._chunked(iterable, found_in, above, passes, finish)
 
@@ -281,10 +283,10 @@ class Builder:
         ordinals = [ordinal for _, ordinal in passes]
         plan = self.plan
 
-        def chunked(reading: Reading, lane: int) -> lanes.Reader:
-            return ordered.ChunkReader(
-                below(reading, lane), above, finish, found_in.rows, ordinals, plan.patience,
-                plan.largest, reading.notes,
+        def chunked(reading: Reading, lane: int) -> readers.Reader:
+            return window_readers.ChunkReader(
+                below(reading, lane), above, finish, found_in.rows, ordinals, plan.empty_epochs,
+                plan.largest, reading.monitor,
             )  # fmt: skip
 
         return chunked
@@ -327,45 +329,47 @@ class Reading:
         self._lookaheads: list[Lookahead] = []
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
-        self.notes = Notes(plan.node, plan.meters, plan.warned, self._pool)
+        self.monitor = Monitor(plan.node, plan.meters, plan.warned, self._pool)
         readers = [plan.make_lane(self, lane) for lane in plan.own]
         if plan.bucket is not None:
-            self._cut: cutting.Lanes = cutting.CutBuckets(readers)
+            self._cut: batch_readers.Lanes = batch_readers.CutBuckets(readers)
         elif plan.batch is None:
-            self._cut = cutting.CutRecords(readers)
+            self._cut = batch_readers.CutRecords(readers)
         else:
-            self._cut = cutting.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
+            self._cut = batch_readers.Cut(readers, plan.batch, self._pool, alone=plan.hosts == 1)
         self._cut.first_lane = plan.own.start
         top = self._above(plan.node, self._cut)
-        self._top = cutting.RepeatAbove(top, ".repeat()", plan.patience, first, stop)
+        self._top = batch_readers.RepeatAfterBatch(top, ".repeat()", plan.empty_epochs, first, stop)
         self._top.start(())
 
-    def _above(self, node: Node, cut: cutting.Lanes) -> cutting.BatchReader:
+    def _above(self, node: Node, cut: batch_readers.Lanes) -> batch_readers.BatchReader:
         if node is self.plan.batch or node is self.plan.bucket or not node.batched:
             return cut
         below = self._above(node.inputs[0], cut)
         match node:
             case chain.Transformed() if node.transform.needs == "positions":
-                return cutting.IndexAbove(below, node.stage, node.transform)
+                return batch_readers.IndexAfterBatch(below, node.stage, node.transform)
             case chain.Transformed():
                 seed = node.seed(self.plan.seed)
-                full = cut.rows * len(cut.lanes) if isinstance(cut, cutting.Cut) else None
+                full = cut.rows * len(cut.lanes) if isinstance(cut, batch_readers.Cut) else None
                 transform = with_full(node.transform, full)
-                return cutting.ApplyAbove(below, node.stage, transform, seed, node.random_stages)
+                return batch_readers.ApplyAfterBatch(
+                    below, node.stage, transform, seed, node.random_stages
+                )
             case chain.Sliced():
-                return cutting.SliceAbove(below, node.start, node.count)
+                return batch_readers.SliceAfterBatch(below, node.start, node.count)
             case chain.Repeated():
-                return cutting.RepeatAbove(
-                    below, f".{node.stage}", self.plan.patience, 0, node.epochs
+                return batch_readers.RepeatAfterBatch(
+                    below, f".{node.stage}", self.plan.empty_epochs, 0, node.epochs
                 )
         return below  # a seed, an on_error
 
-    def next(self) -> cutting.Made | None:
+    def next(self) -> batch_readers.MadeBatch | None:
         """The next batch; None at the end."""
         made = self._top.next()
-        for job in self.notes.jobs:
-            self.add(job.times)
-        self.notes.jobs.clear()
+        for context in self.monitor.contexts:
+            self.add(context.times)
+        self.monitor.contexts.clear()
         return made
 
     def add(self, times: dict[str, float]) -> None:
@@ -415,7 +419,7 @@ def iterate(node: Node) -> Iterator[Any]:
     """The elements of a stream, made in the caller's thread."""
     plan = StreamPlan(node)
     lend = Pool().lend
-    reading = plan.read(MakeHere(plan.leaves, lambda: Job(lend)))
+    reading = plan.read(MakeHere(plan.leaves, lambda: ReadContext(lend)))
     step = 0
     while True:
         try:
