@@ -22,7 +22,7 @@ from loaderx.engines.base import (
     what_to_say,
 )
 from loaderx.engines.processes import why_not
-from loaderx.engines.threads import ThreadsSession
+from loaderx.engines.threads import PendingInThread, ThreadsSession
 from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool, PoolPerThread
@@ -224,6 +224,10 @@ class AutoPending:
     def cancel(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
+
+    def finish(self, until: float) -> None:
+        if isinstance(self._pending, PendingInThread):
+            self._pending.finish(until)
 
 
 class AutoRun:

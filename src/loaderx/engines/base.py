@@ -17,10 +17,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
+
+CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 
 Task: TypeAlias = tuple[int, ...]
 """What to make: up to four numbers, each from 0 to 2**64 - 1."""
@@ -99,6 +102,9 @@ class Pending(Protocol):
         A `result` that is being waited for gives up soon, with an error.  It may be called at any
         time, by other threads, signal handlers and finalisers: it waits for nobody.
         """
+
+    # It may also have `finish(until)`: waits until a task that was cancelled is not under way any
+    # more, or until that time of the monotonic clock.
 
 
 class Session:
@@ -201,8 +207,9 @@ class OrderedRun:
 
     def close(self) -> None:
         self._is_closing = True
-        while self._pending:
-            self._pending.pop().cancel()  # the last first: it has not begun, perhaps
+        pending = [*self._pending]
+        self._pending.clear()
+        cancel_all(pending)
 
     def interrupt(self) -> bool:
         self._is_closing = True
@@ -212,6 +219,20 @@ class OrderedRun:
 
     def describe(self) -> tuple[str, str]:
         return self._session.describe()
+
+
+def cancel_all(pending: Sequence[Pending]) -> None:
+    """Cancels tasks, and waits for those that are under way where the engine can: not for ever.
+
+    So after closing an iterator, no thread calls a function of the user's for it any more.
+    """
+    for one in reversed(pending):  # the last first: it has not begun, perhaps
+        one.cancel()
+    until = monotonic() + CLOSE_PATIENCE_S
+    for one in pending:
+        finish = getattr(one, "finish", None)
+        if finish is not None:
+            finish(until)
 
 
 def closed_error() -> LoaderxError:

@@ -36,7 +36,7 @@ from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 
-CLOSE_PATIENCE_S = 10.0  # how long closing waits for a task that is under way
+STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
 TIMED_BATCHES = 8  # looked at to see whether threads wait for each other
 CHECK_S = 0.25  # how often a waiting consumer checks whether it was cancelled
@@ -80,13 +80,13 @@ class ThreadsSession(Session):
         self._pool: _ThreadPool | None = None
         self._lock = threading.RLock()  # threads may share a loader
 
-    def submit(self, task: Task) -> _PendingInThread:
+    def submit(self, task: Task) -> PendingInThread:
         pool = self._pool
         if pool is None or not pool.is_usable:
             pool = self._start()
         job = _Job(self._work, task, pool)
         pool.jobs.put(job)
-        return _PendingInThread(job, self._turns)
+        return PendingInThread(job, self._turns)
 
     def _start(self) -> _ThreadPool:
         with self._lock:
@@ -114,7 +114,7 @@ class ThreadsSession(Session):
         pool = self._pool
         if pool is not None:
             pool.stop()
-            pool.wait(CLOSE_PATIENCE_S)
+            pool.wait_for_idle(STOP_PATIENCE_S)
 
     def describe(self) -> tuple[str, str]:
         return f"threads({self._workers})", "it was asked for"
@@ -156,7 +156,8 @@ class _Job:
     """A task, and what came of it."""
 
     __slots__ = (
-        "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "value", "work",
+        "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread", "value",
+        "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, task: Task, pool: _ThreadPool) -> None:
@@ -166,11 +167,12 @@ class _Job:
         self.value: Any = None
         self.error: BaseException | None = None
         self.is_done = self.is_cancelled = False
+        self.thread = 0  # that does it
         self.done = threading.Lock()
         self.done.acquire()
 
 
-class _PendingInThread:
+class PendingInThread:
     """The consumer's side of a job."""
 
     __slots__ = ("_job", "_turns")
@@ -205,6 +207,13 @@ class _PendingInThread:
         with contextlib.suppress(RuntimeError):  # it is done
             self._job.done.release()
 
+    def finish(self, until: float) -> None:
+        job = self._job
+        while job.thread not in (0, threading.get_ident()) and not job.is_done:
+            if job.owner != os.getpid() or time.monotonic() > until:
+                return  # it may never end, and is left to its (daemon) thread
+            time.sleep(0.001)
+
     def __del__(self) -> None:
         self._job.is_cancelled = True
 
@@ -225,6 +234,7 @@ class _ThreadPool:
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self.stopping = _Flag()
         self.threads: list[threading.Thread] = []
+        self.idle: set[int] = set()  # threads that wait for a job
         self.owner = os.getpid()
         self._has_started = False
         _pools.add(self)
@@ -239,7 +249,7 @@ class _ThreadPool:
             for number in range(workers):
                 thread = threading.Thread(
                     target=_worker_loop,
-                    args=(self.jobs, self.stopping, capacity),
+                    args=(self.jobs, self.stopping, self.idle, capacity),
                     name=f"loaderx-{number}",
                     daemon=True,
                 )
@@ -259,6 +269,13 @@ class _ThreadPool:
         """Stops all, and waits for nobody: safe in a finaliser, whatever is locked."""
         self.stopping.is_set = True
         self.jobs.put(None)  # whoever takes it puts it back for the next
+
+    def wait_for_idle(self, patience_s: float) -> None:
+        """Waits until those have ended that are not in the middle of a job."""
+        until = time.monotonic() + patience_s
+        for thread in self.threads:
+            while thread.is_alive() and thread.ident in self.idle and time.monotonic() < until:
+                time.sleep(0.0001)
 
     def wait(self, patience_s: float) -> None:
         """Waits until they have ended; a task that never ends is left to its (daemon) thread."""
@@ -280,9 +297,14 @@ def _stop_all() -> None:
         pool.wait(EXIT_PATIENCE_S)
 
 
-def _worker_loop(jobs: SimpleQueue[_Job | None], stopping: _Flag, capacity: int) -> None:
-    lend = Pool(capacity).lend
+def _worker_loop(
+    jobs: SimpleQueue[_Job | None], stopping: _Flag, idle: set[int], capacity: int
+) -> None:
+    lend, thread = Pool(capacity).lend, threading.get_ident()
+    idle.add(thread)
     while (job := jobs.get()) is not None:
+        idle.discard(thread)
+        job.thread = thread
         work, job.work = job.work, None
         if work is not None and not (stopping.is_set or job.is_cancelled):
             try:
@@ -295,4 +317,5 @@ def _worker_loop(jobs: SimpleQueue[_Job | None], stopping: _Flag, capacity: int)
         with contextlib.suppress(RuntimeError):  # `cancel` was faster
             job.done.release()
         del job, work  # a waiting worker must hold no batch, and nothing of the user's
+        idle.add(thread)
     jobs.put(None)  # for the others

@@ -203,7 +203,7 @@ class StreamRun:
         return Measured(batch, failures, Timing(times, 1), read)
 
     def close(self) -> None:
-        self._reading.close()
+        self._units.cancel(self._reading.clear())
 
     def interrupt(self) -> bool:
         return self._units.interrupt()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.engines.base import Measured, Pending, Session, Task, Timing, closed_error
+from loaderx.engines.base import (
+    Measured,
+    Pending,
+    Session,
+    Task,
+    Timing,
+    cancel_all,
+    closed_error,
+)
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.reading.context import TimedContext
-from loaderx.reading.lookahead import make_unit
+from loaderx.reading.lookahead import PendingUnit, make_unit
 from loaderx.reading.stream_plan import StreamPlan
 
 
@@ -66,8 +74,8 @@ class UnitSession:
     def window(self) -> int:
         return self._session.window
 
-    def submit(self, task: Task) -> _PendingUnit:
-        return _PendingUnit(self._session.submit(task), self)
+    def submit(self, task: Task) -> SubmittedUnit:
+        return SubmittedUnit(self._session.submit(task), self)
 
     def wait(self, pending: Pending) -> Any:
         """The output of a unit."""
@@ -90,6 +98,10 @@ class UnitSession:
         self.measured.append(element)
         return value
 
+    def cancel(self, pending: Sequence[PendingUnit]) -> None:
+        """Cancels units that were submitted here."""
+        cancel_all([one.submitted for one in pending if isinstance(one, SubmittedUnit)])
+
     def interrupt(self) -> bool:
         """Wakes whoever waits for a unit; False if it makes the unit itself."""
         self._is_closing = True
@@ -104,16 +116,16 @@ class UnitSession:
         return self._session.describe()
 
 
-class _PendingUnit:
+class SubmittedUnit:
     """A unit that was submitted, whose output the readers get."""
 
-    __slots__ = ("_pending", "_session")
+    __slots__ = ("_session", "submitted")
 
-    def __init__(self, pending: Pending, session: UnitSession) -> None:
-        self._pending, self._session = pending, session
+    def __init__(self, submitted: Pending, session: UnitSession) -> None:
+        self.submitted, self._session = submitted, session
 
     def result(self) -> Any:
-        return self._session.wait(self._pending)
+        return self._session.wait(self.submitted)
 
     def cancel(self) -> object:
-        return self._pending.cancel()
+        return self.submitted.cancel()

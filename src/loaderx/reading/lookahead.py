@@ -91,11 +91,12 @@ class Lookahead:
         following = next_path(path, self._bounds)
         return None if following is None else (following, 0)
 
-    def cancel(self) -> None:
-        """Nothing of what was asked for is wanted any more."""
+    def clear(self) -> list[PendingUnit]:
+        """Forgets what was asked for, and gives it back to be cancelled."""
         self._following = None
-        while self._pending:
-            self._pending.pop()[2].cancel()  # the last first: it has not begun, perhaps
+        pending = [one for _, _, one in self._pending]
+        self._pending.clear()
+        return pending
 
 
 def next_path(path: Path, bounds: Sequence[int | None]) -> Path | None:

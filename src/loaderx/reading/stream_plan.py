@@ -23,7 +23,7 @@ from loaderx.reading import batch_readers, chunks, readers, units, window_reader
 from loaderx.reading.compile import Compiler
 from loaderx.reading.context import ReadContext
 from loaderx.reading.empty_epochs import EmptyEpochs
-from loaderx.reading.lookahead import Lookahead, MakeHere, UnitMaker
+from loaderx.reading.lookahead import Lookahead, MakeHere, PendingUnit, UnitMaker
 from loaderx.reading.monitor import Monitor
 from loaderx.stages.stacking import NO_PADDING
 from loaderx.stages.transforms import RandomKeys, with_full
@@ -391,10 +391,9 @@ class Reading:
         self._lookaheads.append(made)
         return made
 
-    def close(self) -> None:
-        """Cancels what was asked for ahead."""
-        for lookahead in self._lookaheads:
-            lookahead.cancel()
+    def clear(self) -> list[PendingUnit]:
+        """Forgets what was asked for ahead, and gives it back to be cancelled."""
+        return [pending for lookahead in self._lookaheads for pending in lookahead.clear()]
 
     @property
     def epoch(self) -> int:
