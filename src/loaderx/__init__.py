@@ -59,6 +59,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, "jax"])
+
+
 def __getattr__(name: str) -> Any:
     if name == "jax":  # imported when somebody asks for it: it takes longer than all the rest
         import importlib

@@ -35,7 +35,7 @@ def facts(**changes):
         left_s=None,
         ran_s=0.0,
         start_s=0.3,
-        ship_s=0.0,
+        share_s=0.0,
     )
     return known.replace(**changes)
 
@@ -63,7 +63,7 @@ def test_dear_workers_are_tried_later():
         "the stream is too short for worker processes, which would take 3 s to start"
     )
     assert why_no_processes(facts(ran_s=13, start_s=3.0)) is None
-    assert why_no_processes(facts(ran_s=13, start_s=3.0, ship_s=1.0)) is not None
+    assert why_no_processes(facts(ran_s=13, start_s=3.0, share_s=1.0)) is not None
     # Eight at a time on two cores take four times as long.
     assert facts(max_workers=8).price_s() == pytest.approx(4 * 0.3)
 
@@ -334,11 +334,11 @@ def test_data_in_memory_makes_them_dear_and_files_do_not(tmp_path):
     x = np.zeros((1000, 1000))
     np.save(tmp_path / "x.npy", x)
 
-    def ship_s(dataset):
-        return auto_price.estimate(work_of(dataset.batch(2))).ship_s
+    def share_s(dataset):
+        return auto_price.estimate(work_of(dataset.batch(2))).share_s
 
-    assert ship_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
-    assert ship_s(Dataset.from_file(tmp_path / "x.npy")) < 1e-5
+    assert share_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
+    assert share_s(Dataset.from_file(tmp_path / "x.npy")) < 1e-5
 
 
 def test_a_worker_says_what_it_took_to_start():

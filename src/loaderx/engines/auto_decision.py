@@ -38,7 +38,7 @@ class Facts(Frozen):
     left_s: float | None  # of the stream at its present pace; None: endless
     ran_s: float  # that the loader's iterators have run
     start_s: float = 0.0  # for one worker process to start
-    ship_s: float = 0.0  # to share the work with all of them
+    share_s: float = 0.0  # to share the work with all of them
     no_processes: str = ""  # why there can be none
     is_unsure: bool = False  # has nobody said whether threads may read the source?
     noun: str = "batch"  # what is made: a batch, or part of a stream
@@ -61,7 +61,7 @@ class Facts(Frozen):
 
     def price_s(self) -> float:
         """What it takes to start as many worker processes as are needed."""
-        return self.ship_s + self.start_s * max(1.0, self.needed() / self.cores)
+        return self.share_s + self.start_s * max(1.0, self.needed() / self.cores)
 
     def could_save_s(self) -> float:
         """What they could save over the time that the stream is expected to go on."""

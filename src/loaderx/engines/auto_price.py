@@ -27,9 +27,9 @@ SHARED_BYTES_PER_S = 1e9
 class Price:
     """What is known of it, by estimate or by measurement."""
 
-    def __init__(self, start_s: float, ship_s: float) -> None:
+    def __init__(self, start_s: float, share_s: float) -> None:
         self.start_s = start_s
-        self.ship_s = ship_s
+        self.share_s = share_s
 
 
 def estimate(work: Work) -> Price:

@@ -345,7 +345,7 @@ class Trials:
         if problem is None:  # they would be, if they cost nothing
             price = self._session.price
             start_s = max(start_s, price.start_s)
-            problem = why_no_processes(facts.replace(start_s=start_s, ship_s=price.ship_s))
+            problem = why_no_processes(facts.replace(start_s=start_s, share_s=price.share_s))
         return problem
 
     def _try_processes(self) -> Generator[None, Delivered, str]:
@@ -376,7 +376,7 @@ class Trials:
             processes = self._session.processes(workers)
             start_s = processes.start_s
             if is_ready:
-                price.start_s, price.ship_s = start_s, processes.share_s
+                price.start_s, price.share_s = start_s, processes.share_s
             problem = None
             if count == 1 and start_s >= price.start_s:  # by now it is dearer than was thought
                 problem = self._why_no_processes(start_s)

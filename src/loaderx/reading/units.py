@@ -1,6 +1,6 @@
 """Units: what comes out of a fixed run of input positions, by its number alone.
 
-`UnitPlan` makes the output of a unit; it is shipped to workers.  What it gives is a dict of arrays,
+`UnitPlan` makes the output of a unit; it is sent to workers.  What it gives is a dict of arrays,
 or `Loose` records where they cannot be stacked.
 """
 
