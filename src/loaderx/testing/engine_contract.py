@@ -136,7 +136,7 @@ class EngineContract(SessionContract):
             iterator = iter(self._loader(dataset))
             taken = []
             for batch in iterator:
-                taken.append(batch)
+                taken.append(batch)  # noqa: PERF402 - the batches before the error are wanted
                 if len(taken) == 3:
                     break
             taken += list(iterator)
@@ -312,7 +312,7 @@ def _until_failure(loader: DataLoader[Any]) -> list[Any]:
     taken: list[Any] = []
     try:
         for batch in loader:
-            taken.append(batch)
+            taken.append(batch)  # noqa: PERF402 - the batches before the error are wanted
     except RecordError as error:
         check(error.index == 417, f"record 417 fails; the error says {error.index}.")
         return taken
