@@ -69,17 +69,12 @@ class TestThreadsWithoutPrefetch(Contract):
 
 class TestOneProcess(Contract):
     def make_engine(self):
-        return Processes(1)
+        return Processes(1, prefetch=0)
 
 
 class TestProcesses(Contract):
     def make_engine(self):
         return Processes(3, prefetch=1)
-
-
-class TestProcessesWithoutPrefetch(Contract):
-    def make_engine(self):
-        return Processes(2, prefetch=0)
 
 
 class TestAuto(Contract):

@@ -189,8 +189,8 @@ class OrderedRun:
             element = pending[0].result()
         except LoaderxError:
             raise
-        except Exception:  # an engine's own error for what was cancelled
-            if self._is_closing:
+        except Exception as error:
+            if self._is_closing or is_cancellation(error):
                 raise closed_error() from None
             raise
         pending.popleft()
@@ -219,6 +219,16 @@ def closed_error() -> LoaderxError:
     return LoaderxError(
         "the loader was closed while this batch was waited for. The next `next` goes on with it."
     )
+
+
+def is_cancellation(error: Exception) -> bool:
+    """Is it what a future raises that was cancelled, by `Pending.cancel` or by `Session.close`?
+
+    A function of the user's that raises the same is not meant: its error comes as a `RecordError`.
+    """
+    from concurrent.futures import CancelledError  # late: it imports logging
+
+    return isinstance(error, CancelledError)
 
 
 def forked_error(workers: str) -> LoaderxError:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaderx.chain.base import Node
-from loaderx.engines.base import Measured, Pending, Session, Task, Timing, closed_error
+from loaderx.engines.base import (
+    Measured,
+    Pending,
+    Session,
+    Task,
+    Timing,
+    closed_error,
+    is_cancellation,
+)
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
@@ -78,8 +86,8 @@ class UnitSession:
             element = pending.result()
         except LoaderxError:
             raise
-        except Exception:  # an engine's own error for what was cancelled
-            if self._is_closing:
+        except Exception as error:
+            if self._is_closing or is_cancellation(error):
                 raise closed_error() from None
             raise
         finally:

@@ -136,7 +136,7 @@ class EngineContract(SessionContract):
             iterator = iter(self._loader(dataset))
             taken = []
             for batch in iterator:
-                taken.append(batch)  # noqa: PERF402 - the batches before the error are wanted
+                taken.append(batch)
                 if len(taken) == 3:
                     break
             taken += list(iterator)
