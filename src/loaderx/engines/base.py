@@ -4,12 +4,17 @@ A *task* is a small tuple of whole numbers that says what to make: ``(step,)`` f
 known by its step, ``(input, epoch key, unit)`` for a unit of a stream.  What is made depends on the
 task alone, so any worker may make it, in any order, and make it again.
 
-``session.submit(task)`` returns a `Pending`, much like an executor of ``concurrent.futures``, and
-``pending.result()`` waits for the element.  Whoever submits tasks asks for their results in an
+``session.submit(task)`` returns a `Pending`, and ``pending.result()`` waits for the element.  A
+future of ``concurrent.futures`` is a `Pending`.  Whoever submits tasks asks for their results in an
 order of its own, and keeps about ``session.window`` of them under way.  Workers (threads,
 processes) belong to the session: they start with the first task, serve everybody who submits, and
 live until the session is closed or dropped.  A session that was closed starts again with the next
 task.
+
+An engine from outside writes two classes: one with ``session(work)``, and a subclass of `Session`
+with ``window``, ``submit``, ``close`` and ``describe``.  A worker makes the element of a task with
+``work(task, lend)``.  ``docs/extending.md`` has an example, ``loaderx.testing.EngineContract`` the
+tests.
 """
 
 from __future__ import annotations
@@ -55,10 +60,16 @@ class Measured:
 
 
 class Work(Protocol):
-    """What is to be done for a task.  Threads may call it at once, each with its own ``lend``."""
+    """What is to be done for a task; the loader makes it, engines call it.
+
+    Threads may call it at once, whatever `thread_safe` says: reads of a source that is not
+    thread-safe take turns.  Worker processes get it pickled with ``cloudpickle``, since it holds
+    functions of the user's.
+    """
 
     @property
-    def thread_safe(self) -> bool: ...
+    def thread_safe(self) -> bool:
+        """May threads read all sources at once?  If not, threads wait for each other."""
 
     @property
     def unsure(self) -> str:
@@ -69,10 +80,20 @@ class Work(Protocol):
         """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
     def __call__(self, task: Task, lend: Lend) -> Any:
-        """The element of a task, or `Measured`."""
+        """Makes the element of a task: a tree of arrays, or a `Measured` with one.
+
+        An engine hands on what it gets, without looking into it.
+
+        ``lend`` gives the memory for the element.  Every thread needs one of its own, such as
+        ``pools.lend`` of a `PoolPerThread`.  It may use memory again only if nobody holds the
+        element that it was lent for.
+        """
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
-        """The elements of consecutive steps, for an engine that makes one after the other."""
+        """The elements of consecutive steps, for an engine that makes one after the other.
+
+        Only for steps: a loader of a stream never asks for a `Session.run`.
+        """
 
     def describe(self, task: Task) -> str:
         """Which records a task is made of, for messages."""
@@ -88,7 +109,12 @@ class Pending(Protocol):
     """A task that was submitted.  Dropping it cancels it, where the engine can do that."""
 
     def result(self) -> Any:
-        """Waits for the element; raises the error of the task.  To be called once."""
+        """Waits for the element; raises the error of the task.  It is called once at most.
+
+        After `cancel`, or after the session was closed, it gives the element or raises an error of
+        any kind, and never waits for workers that are gone.  Loaders turn the `CancelledError` of
+        ``concurrent.futures`` into a `LoaderxError` that says that the loader was closed.
+        """
 
     def done(self) -> bool:
         """False if `result` would have to wait for somebody else."""
@@ -96,40 +122,60 @@ class Pending(Protocol):
     def cancel(self) -> object:
         """Says that the result is not wanted: the task need not be begun.
 
-        A `result` that is being waited for gives up soon, with an error.  It may be called at any
-        time, by other threads, signal handlers and finalisers: it waits for nobody.
+        A `result` that is being waited for gives up soon, with an error.  If it cannot, since the
+        task has begun, closing a loader while another thread waits for a batch takes as long as
+        that batch.
+
+        It may be called at any time, by other threads, signal handlers and finalisers, and several
+        times: it waits for nobody.
         """
 
 
 class Session:
-    """Does the work of one loader.  An engine's session says how, with `submit` and `close`."""
+    """Does the work of one loader.  An engine's session says how, with `submit` and `close`.
+
+    All iterators of the loader use it, in any threads: several may submit tasks and wait at once.
+    Workers must not hold the session, and between two tasks nothing of the work either: the user's
+    functions may hold the loader.  So a session that nobody uses is collected, and its workers end.
+    """
 
     window = 0
-    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks."""
+    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks.
+
+    More may be submitted, and their results may be asked for in any order.
+    """
 
     def submit(self, task: Task) -> Pending:
-        """Takes on a task.  Tasks are begun in the order in which they are submitted."""
+        """Takes on a task, and does not wait for it.  The first one starts the workers.
+
+        Tasks are begun in the order in which they are submitted.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Stops the workers.  A task that is submitted later starts them again."""
+        """Stops the workers, and waits for them.  A task that is submitted later starts them again.
+
+        It may be called several times, and while other threads submit tasks or wait for results:
+        these come back, with the element or an error.
+        """
 
     def describe(self) -> tuple[str, str]:
-        """The engine that runs, such as ``threads(2)``, and why."""
+        """The engine that runs, such as ``threads(2)``, and why: `loader.stats` shows both."""
         return type(self).__name__.lower().removesuffix("session"), "it was asked for"
 
     def begin(self, tasks: int | None) -> None:
         """A series of tasks begins, so many of them (None: unknown).  For engines that measure."""
 
     def run(self, steps: range) -> Run:
-        """The elements of consecutive steps, in order."""
+        """The elements of consecutive steps, in order.  What is here suits most engines."""
         return OrderedRun(self, steps)
 
 
 class Engine(Protocol):
     """Opens sessions.  An engine is a value: it holds no threads and no position."""
 
-    def session(self, work: Work) -> Session: ...
+    def session(self, work: Work) -> Session:
+        """A session for the work of one loader.  It starts nothing before the first task."""
 
 
 class Run(Protocol):
