@@ -306,9 +306,25 @@ class SessionContract:
         run.close()
         run = session.run(range(5, 10**9))
         _check_element(run.next(), (5,))
-        check(isinstance(run.ready(), bool), "ready() is no bool.")
         run.close()
         session.close()
+
+    def test_a_run_is_ready(self) -> None:
+        """``ready`` is False while somebody else makes the next step, and True once it is made."""
+        with Gate() as gate:
+            session = self._open(Numbers(gate, waits=[(1,)]))
+            run = session.run(range(100))
+            _check_element(run.next(), (0,))
+            if session.window > 1:  # else step 1 begins when it is asked for
+                gate.wait_until_begun((1,))
+                check(not run.ready(), "ready() is True, and the next step is still being made.")
+            elif not session.window:
+                check(run.ready(), "ready() is False, and nobody will make the next: `window` is 0")
+            gate.open()
+            wait_until(run.ready, "ready() to be True")
+            _check_element(run.next(), (1,))
+            run.close()
+            session.close()
 
     def test_what_it_says(self) -> None:
         """``window`` is a number of tasks, ``describe`` what `loader.stats` shows."""
