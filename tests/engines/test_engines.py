@@ -299,15 +299,15 @@ def test_collecting_a_run_inside_its_own_worker_does_not_deadlock():
     box.append(iter(loader))
     next(box[0])
     deadline = time.monotonic() + 30
-    while _crew() and time.monotonic() < deadline:
-        if box:
-            try:
-                next(box[0])
-            except (StopIteration, IndexError):
-                break
-        time.sleep(0.001)
+    while box and time.monotonic() < deadline:
+        try:
+            next(box[0])
+        except (StopIteration, IndexError):
+            break
+    assert not box
     del loader
     gc.collect()
+    assert _gone()
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_threads():
