@@ -154,7 +154,10 @@ class Pool:
 
 
 class PoolPerThread(threading.local):
-    """A pool for each thread that asks: lending takes no lock."""
+    """A pool for each thread that asks: lending takes no lock.
+
+    ``lend`` is another one in every thread: it is looked up in the thread that uses it.
+    """
 
     def __init__(self) -> None:
         self.lend = Pool().lend

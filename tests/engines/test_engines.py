@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -27,224 +27,63 @@ from loaderx import (
     RecordError,
 )
 from loaderx.engines import Auto, Inline, Processes, Threads
+from loaderx.testing import EngineContract
 from oracle import assert_same
-from plain import jitter, wait_for
-from workers import worker_processes
+from workers import loader_threads, worker_processes
 
 
-class EngineContract:
-    """What every engine must do; a new engine subclasses this and says how it is made."""
+class Contract(EngineContract):
+    """The contract, with what outside engines need not do."""
 
-    def engine(self):
-        raise NotImplementedError
+    def workers(self):
+        return {*loader_threads(), *worker_processes()}
 
-    def loader(self, dataset):
-        return DataLoader(dataset, engine=self.engine())
-
-    def test_the_stream_is_the_inline_stream(self):
-        dataset = arrays(50).shuffle(1).random_map(jitter).batch(4).repeat(3)
-        assert_same(self.loader(dataset), dataset)
-
-    def test_ready_is_false_while_somebody_else_makes_the_next(self, tmp_path):
-        gate = tmp_path / "gate"
-        iterator = iter(self.loader(arrays(12).map(partial(wait_for, gate, 2)).batch(2)))
-        assert next(iterator)["x"].tolist() == [0, 1]
-        run = iterator._run
-        assert run.ready() == (run.describe()[0] == "inline")
-        gate.touch()
-        until = time.monotonic() + 60
-        while not run.ready():
-            assert time.monotonic() < until
-        assert next(iterator)["x"].tolist() == [2, 3]
-        iterator.close()
-
-    def test_a_failure_comes_at_its_own_step(self):
+    def test_the_traceback_of_a_failure(self):
         def fail(record):
-            if record["x"] == 17:
-                raise ValueError("bad record")
-            return record
+            raise ValueError("bad record")
 
-        iterator = iter(self.loader(arrays(40).map(fail).batch(4)))
-        seen = []
-        with pytest.raises(RecordError) as caught:
-            for batch in iterator:
-                seen += batch["x"].tolist()
-        assert seen == list(range(16))
-        assert caught.value.index == 17
-        assert caught.value.stage == "map(fail)"
-        assert caught.value.step == 4
-        assert str(caught.value) == "step 4: map(fail) failed on record 17: ValueError: bad record"
-        assert isinstance(caught.value.__cause__, ValueError)
-        assert "raise ValueError" in _traceback(caught.value.__cause__)
-
-    def test_after_a_failure_the_position_stays_and_can_be_moved(self):
-        def fail(record):
-            if record["x"] == 9:
-                raise ValueError
-            return record
-
-        iterator = iter(self.loader(arrays(16).map(fail).batch(4)))
-        next(iterator)
-        next(iterator)
-        for _ in range(2):
-            with pytest.raises(RecordError):
-                next(iterator)
-            assert iterator.step == 2
-        iterator.seek(3)
-        assert next(iterator)["x"].tolist() == [12, 13, 14, 15]
-        with pytest.raises(StopIteration):
-            next(iterator)
-
-    def test_breaking_out_and_going_on(self):
-        dataset = arrays(60).shuffle(0).batch(5)
-        expected = list(dataset)
-        iterator = iter(self.loader(dataset))
-        taken = []
-        for batch in iterator:
-            taken.append(batch)
-            if len(taken) == 3:
-                break
-        taken += list(iterator)
-        assert_same(taken, expected)
-
-    def test_dropping_the_iterator_in_the_middle_leaves_nothing(self):
-        iterator = iter(self.loader(arrays(200).map(_slow).batch(2)))
-        for _ in range(12):
-            next(iterator)
-        del iterator
-        gc.collect()
-        assert _gone()
-
-    def test_a_function_that_knows_the_loader_does_not_keep_it_alive(self):
-        class Trainer:
-            def __init__(trainer, contract):
-                trainer.loader = contract.loader(arrays(400).map(trainer.augment).batch(2))
-                trainer.iterator = iter(trainer.loader)
-
-            def augment(trainer, record):
-                return record
-
-        trainer = Trainer(self)
-        for _ in range(5):
-            next(trainer.iterator)
-        del trainer
-        assert _gone()
-
-    def test_dropping_the_loader_keeps_a_running_iterator_alive(self):
-        loader = self.loader(arrays(40).batch(2))
-        iterator = iter(loader)
-        next(iterator)
-        del loader
-        gc.collect()
-        assert len(list(iterator)) == 19
-
-    def test_an_exception_in_the_training_step_leaves_nothing(self):
-        with pytest.raises(ZeroDivisionError), self.loader(arrays(50).batch(2)) as loader:
-            for step, _ in enumerate(loader):
-                if step == 5:
-                    1 / 0  # noqa: B018
-        assert _gone()
-
-    def test_close_is_idempotent_and_the_iterator_can_go_on(self):
-        loader = self.loader(arrays(20).batch(2))
-        iterator = iter(loader)
-        first = next(iterator)
-        loader.close()
-        loader.close()
-        iterator.close()
-        assert _gone()
-        assert_same([first, *iterator], arrays(20).batch(2))
-
-    def test_two_iterators_do_not_disturb_each_other(self):
-        loader = self.loader(arrays(30).batch(3))
-        one, other = iter(loader), iter(loader)
-        for a, b in zip(one, other, strict=True):
-            assert np.array_equal(a["x"], b["x"])
-
-    def test_the_end_is_the_end(self):
-        iterator = iter(self.loader(arrays(4).batch(2)))
-        assert len(list(iterator)) == 2
-        for _ in range(2):
-            with pytest.raises(StopIteration):
-                next(iterator)
-
-    def test_nothing_starts_before_the_first_next(self, tmp_path):
-        called = tmp_path / "called"
-        iterator = iter(self.loader(arrays(8).map(lambda r: called.touch() or r).batch(2)))
-        assert not called.exists()
-        assert not _crew()
-        next(iterator)
-        assert called.exists()
-
-    def test_held_batches_are_never_overwritten(self):
-        dataset = arrays(400).shuffle(2).batch(3)
-        held = list(self.loader(dataset))
-        assert_same(held, dataset)
-
-    def test_leaving_the_interpreter_in_the_middle(self):
-        script = (
-            "import loaderx as lx\n"
-            f"from loaderx.engines import *\n"
-            f"loader = lx.DataLoader(lx.Dataset.range(10**6).map(lambda x: x).batch(8),"
-            f" engine={self.engine()!r})\n"
-            "it = iter(loader)\n"
-            "for _ in range(20): next(it)\n"
-            "print('done')\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+        with pytest.raises(RecordError, match=r"^step 0: map\(fail\) failed") as caught:
+            next(iter(DataLoader(arrays(40).map(fail).batch(4), engine=self.make_engine())))
+        assert "raise ValueError" in "".join(traceback.format_exception(caught.value.__cause__))
 
 
-class TestInline(EngineContract):
-    def engine(self):
+class TestInline(Contract):
+    def make_engine(self):
         return Inline()
 
 
-class TestOneThread(EngineContract):
-    def engine(self):
+class TestOneThread(Contract):
+    def make_engine(self):
         return Threads(1)
 
 
-class TestThreads(EngineContract):
-    def engine(self):
+class TestThreads(Contract):
+    def make_engine(self):
         return Threads(3, prefetch=1)
 
 
-class TestThreadsWithoutPrefetch(EngineContract):
-    def engine(self):
+class TestThreadsWithoutPrefetch(Contract):
+    def make_engine(self):
         return Threads(2, prefetch=0)
 
 
-class TestOneProcess(EngineContract):
-    def engine(self):
-        return Processes(1)
+class TestOneProcess(Contract):
+    def make_engine(self):
+        return Processes(1, prefetch=0)
 
 
-class TestProcesses(EngineContract):
-    def engine(self):
+class TestProcesses(Contract):
+    def make_engine(self):
         return Processes(3, prefetch=1)
 
 
-class TestProcessesWithoutPrefetch(EngineContract):
-    def engine(self):
-        return Processes(2, prefetch=0)
-
-
-class TestAuto(EngineContract):
-    def engine(self):
+class TestAuto(Contract):
+    def make_engine(self):
         return Auto()
 
 
-def _slow(record):
-    time.sleep(0.001)
-    return record
-
-
 def _crew():
-    names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith("loaderx")] + worker_processes()
+    return [*loader_threads(), *worker_processes()]
 
 
 def _gone():
@@ -254,12 +93,6 @@ def _gone():
         gc.collect()
         time.sleep(0.001)
     return not _crew()
-
-
-def _traceback(error):
-    import traceback
-
-    return "".join(traceback.format_exception(error))
 
 
 @settings(max_examples=25)
@@ -474,6 +307,7 @@ def test_collecting_a_run_inside_its_own_worker_does_not_deadlock():
     assert not box
     del loader
     gc.collect()
+    assert _gone()
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_threads():

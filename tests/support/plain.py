@@ -46,11 +46,3 @@ def hold(element: Any) -> Any:
     with _one_at_a_time:
         time.sleep(0.02)
     return element
-
-
-def wait_for(gate, first, record):
-    """Records from one on wait until a file is there."""
-    until = time.monotonic() + 60
-    while record["x"] >= first and not gate.exists() and time.monotonic() < until:
-        time.sleep(0.001)
-    return record

@@ -9,6 +9,7 @@ from loaderx.engines.base import Engine, Measured, Pending, Session, Task, Work
 from loaderx.engines.inline import Inline
 from loaderx.engines.processes import Processes
 from loaderx.engines.threads import Threads
+from loaderx.memory import PoolPerThread
 
 __all__ = [
     "Auto",
@@ -16,6 +17,7 @@ __all__ = [
     "Inline",
     "Measured",
     "Pending",
+    "PoolPerThread",
     "Processes",
     "Session",
     "Task",

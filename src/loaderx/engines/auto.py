@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Iterator
 from time import perf_counter
@@ -76,6 +77,7 @@ class AutoSession(Session):
         self._processes: ProcessesSession | None = None
         self._unused: list[tuple[Session, weakref.WeakSet[AutoPending]]] = []
         self._open: weakref.WeakSet[AutoPending] = weakref.WeakSet()
+        self._lock = threading.RLock()  # threads may share a loader
         self.search = Search(self)
 
     @functools.cached_property
@@ -86,18 +88,23 @@ class AutoSession(Session):
     @property
     def window(self) -> int:  # type: ignore[override]
         engine = self.search.engine
-        return 0 if engine is None else self.session_of(engine).window
+        if engine is None:
+            return 0
+        with self._lock:
+            return self.session_of(engine).window
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)
 
     def submit(self, task: Task) -> AutoPending:
         engine = self.search.engine
-        pending = None if engine is None else self.session_of(engine).submit(task)
-        made = AutoPending(self, task, engine, pending)
-        if pending is not None:
+        if engine is None:
+            return AutoPending(self, task, None, None)
+        with self._lock:  # so that no other thread stops using this engine meanwhile
+            pending = self.session_of(engine).submit(task)
+            made = AutoPending(self, task, engine, pending)
             self._open.add(made)
-        return made
+            return made
 
     def run(self, steps: range) -> AutoRun:
         return AutoRun(self, steps)
@@ -105,11 +112,12 @@ class AutoSession(Session):
     def delivered(self, pending: AutoPending, made_s: float) -> None:
         """The element of a task is handed out."""
         if pending.engine is not None:
-            self._open.discard(pending)
-            for _, its_own in self._unused:
-                its_own.discard(pending)
-        if self._unused:
-            self._close_unused()
+            with self._lock:
+                self._open.discard(pending)
+                for _, its_own in self._unused:
+                    its_own.discard(pending)
+                if self._unused:
+                    self._close_unused()
         self.search.delivered(pending.engine, made_s)
 
     # The engines to choose from.
@@ -140,10 +148,11 @@ class AutoSession(Session):
         """Closes one of the sessions as soon as all that it has begun is handed out."""
         if session is None:
             return
-        self._threads = None if session is self._threads else self._threads
-        self._processes = None if session is self._processes else self._processes
-        self._unused.append((session, weakref.WeakSet(self._open)))
-        self._close_unused()
+        with self._lock:
+            self._threads = None if session is self._threads else self._threads
+            self._processes = None if session is self._processes else self._processes
+            self._unused.append((session, weakref.WeakSet(self._open)))
+            self._close_unused()
 
     def keep_only(self, engine: Found | None) -> None:
         """Stops using all engines but one."""
@@ -154,18 +163,18 @@ class AutoSession(Session):
             self.stop_using(self._processes)
 
     def _close_unused(self) -> None:
-        for entry in [entry for entry in self._unused if not entry[1]]:
-            self._unused.remove(entry)
-            session = entry[0]
+        unused, self._unused = self._unused, []
+        self._unused += [entry for entry in unused if entry[1]]
+        for session in [session for session, open_ones in unused if not open_ones]:
             if isinstance(session, ThreadsSession):
                 session.stop()  # nothing may be waited for in the middle of a stream
             else:
                 session.close()
 
     def close(self) -> None:
-        sessions = [self._threads, self._processes, *[session for session, _ in self._unused]]
-        self._unused.clear()
-        for session in sessions:
+        # Without the lock: whoever holds it may be starting workers, and is woken by this.
+        unused, self._unused = self._unused, []
+        for session in [self._threads, self._processes, *[session for session, _ in unused]]:
             if session is not None:
                 session.close()
 

@@ -40,6 +40,7 @@ from loaderx.engines.auto_decision import (
     why_inline,
     why_no_processes,
 )
+from loaderx.engines.base import TryAgainError
 from loaderx.errors import LoaderxError
 
 if TYPE_CHECKING:
@@ -395,6 +396,8 @@ class Trials:
         processes = session.processes(workers)
         try:
             return processes.prepare(count)
+        except TryAgainError:
+            return False  # the loader was closed meanwhile
         except (LoaderxError, OSError, MemoryError) as error:
             session.no_processes = f"{error}" or type(error).__name__
             session.is_unsendable = isinstance(error, TypeError)  # as a PicklingError is

@@ -4,12 +4,17 @@ A *task* is a small tuple of whole numbers that says what to make: ``(step,)`` f
 known by its step, ``(input, epoch key, unit)`` for a unit of a stream.  What is made depends on the
 task alone, so any worker may make it, in any order, and make it again.
 
-``session.submit(task)`` returns a `Pending`, much like an executor of ``concurrent.futures``, and
-``pending.result()`` waits for the element.  Whoever submits tasks asks for their results in an
+``session.submit(task)`` returns a `Pending`, and ``pending.result()`` waits for the element.  A
+future of ``concurrent.futures`` is a `Pending`.  Whoever submits tasks asks for their results in an
 order of its own, and keeps about ``session.window`` of them under way.  Workers (threads,
 processes) belong to the session: they start with the first task, serve everybody who submits, and
 live until the session is closed or dropped.  A session that was closed starts again with the next
 task.
+
+An engine from outside writes two classes: one with ``session(work)``, and a subclass of `Session`
+with ``window``, ``submit``, ``close`` and ``describe``.  A worker makes the element of a task with
+``work(task, lend)``.  ``docs/extending.md`` has an example, ``loaderx.testing.EngineContract`` the
+tests.
 """
 
 from __future__ import annotations
@@ -58,10 +63,16 @@ class Measured:
 
 
 class Work(Protocol):
-    """What is to be done for a task.  Threads may call it at once, each with its own ``lend``."""
+    """What is to be done for a task; the loader makes it, engines call it.
+
+    Threads may call it at once, whatever `thread_safe` says: reads of a source that is not
+    thread-safe take turns.  Worker processes get it pickled with ``cloudpickle``, since it holds
+    functions of the user's.
+    """
 
     @property
-    def thread_safe(self) -> bool: ...
+    def thread_safe(self) -> bool:
+        """May threads read all sources at once?  If not, threads wait for each other."""
 
     @property
     def unsure(self) -> str:
@@ -72,10 +83,20 @@ class Work(Protocol):
         """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
     def __call__(self, task: Task, lend: Lend) -> Any:
-        """The element of a task, or `Measured`."""
+        """Makes the element of a task: a tree of arrays, or a `Measured` with one.
+
+        An engine hands on what it gets, without looking into it.
+
+        ``lend`` gives the memory for the element.  Every thread needs one of its own, such as
+        ``pools.lend`` of a `PoolPerThread`.  It may use memory again only if nobody holds the
+        element that it was lent for.
+        """
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
-        """The elements of consecutive steps, for an engine that makes one after the other."""
+        """The elements of consecutive steps, for an engine that makes one after the other.
+
+        Only for steps: a loader of a stream never asks for a `Session.run`.
+        """
 
     def describe(self, task: Task) -> str:
         """Which records a task is made of, for messages."""
@@ -88,10 +109,15 @@ class Work(Protocol):
 
 
 class Pending(Protocol):
-    """A task that was submitted.  Dropping it cancels it, where the engine can do that."""
+    """A task that was submitted.  Whoever drops it without asking for its result cancels it."""
 
     def result(self) -> Any:
-        """Waits for the element; raises the error of the task.  To be called once."""
+        """Waits for the element; raises the error of the task.  It is called once at most.
+
+        After `cancel`, or after the session was closed, it gives the element or raises an error of
+        any kind, and never waits for workers that are gone.  Loaders turn the `CancelledError` of
+        ``concurrent.futures`` into a `LoaderxError` that says that the loader was closed.
+        """
 
     def done(self) -> bool:
         """False if `result` would have to wait for somebody else."""
@@ -99,8 +125,12 @@ class Pending(Protocol):
     def cancel(self) -> object:
         """Says that the result is not wanted: the task need not be begun.
 
-        A `result` that is being waited for gives up soon, with an error.  It may be called at any
-        time, by other threads, signal handlers and finalisers: it waits for nobody.
+        A `result` that is being waited for gives up soon, with an error.  If it cannot, since the
+        task has begun, closing a loader while another thread waits for a batch takes as long as
+        that batch.
+
+        It may be called at any time, by other threads, signal handlers and finalisers, and several
+        times: it waits for nobody.
         """
 
     # It may also have `finish(until)`: waits until a task that was cancelled is not under way any
@@ -108,34 +138,50 @@ class Pending(Protocol):
 
 
 class Session:
-    """Does the work of one loader.  An engine's session says how, with `submit` and `close`."""
+    """Does the work of one loader.  An engine's session says how, with `submit` and `close`.
+
+    All iterators of the loader use it, in any threads: several may submit tasks and wait at once.
+    Workers must not hold the session, and between two tasks nothing of the work either: the user's
+    functions may hold the loader.  So a session that nobody uses is collected, and its workers end.
+    """
 
     window = 0
-    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks."""
+    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks.
+
+    More may be submitted, and their results may be asked for in any order.
+    """
 
     def submit(self, task: Task) -> Pending:
-        """Takes on a task.  Tasks are begun in the order in which they are submitted."""
+        """Takes on a task, and does not wait for it.  The first one starts the workers.
+
+        Tasks are begun in the order in which they are submitted.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Stops the workers.  A task that is submitted later starts them again."""
+        """Stops the workers, and waits for them.  A task that is submitted later starts them again.
+
+        It may be called several times, and while other threads submit tasks or wait for results:
+        these come back, with the element or an error.
+        """
 
     def describe(self) -> tuple[str, str]:
-        """The engine that runs, such as ``threads(2)``, and why."""
+        """The engine that runs, such as ``threads(2)``, and why: `loader.stats` shows both."""
         return type(self).__name__.lower().removesuffix("session"), "it was asked for"
 
     def begin(self, tasks: int | None) -> None:
         """A series of tasks begins, so many of them (None: unknown).  For engines that measure."""
 
     def run(self, steps: range) -> Run:
-        """The elements of consecutive steps, in order."""
+        """The elements of consecutive steps, in order.  What is here suits most engines."""
         return OrderedRun(self, steps)
 
 
 class Engine(Protocol):
     """Opens sessions.  An engine is a value: it holds no threads and no position."""
 
-    def session(self, work: Work) -> Session: ...
+    def session(self, work: Work) -> Session:
+        """A session for the work of one loader.  It starts nothing before the first task."""
 
 
 class Run(Protocol):
@@ -169,10 +215,12 @@ class Run(Protocol):
 class OrderedRun:
     """The elements of consecutive steps, a window of them under way."""
 
+    _pending: deque[Pending] = deque()  # for `__del__`, if Ctrl-C comes before `__init__` has begun
+
     def __init__(self, session: Session, steps: range) -> None:
         self._session = session
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
-        self._pending: deque[Pending] = deque()
+        self._pending = deque()
         self._is_closing = False
 
     @property
@@ -195,8 +243,8 @@ class OrderedRun:
             element = pending[0].result()
         except LoaderxError:
             raise
-        except Exception:  # an engine's own error for what was cancelled
-            if self._is_closing:
+        except Exception as error:
+            if self._is_closing or is_cancellation(error):
                 raise closed_error() from None
             raise
         pending.popleft()
@@ -220,6 +268,12 @@ class OrderedRun:
     def describe(self) -> tuple[str, str]:
         return self._session.describe()
 
+    # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
+    # pendings are dropped with every batch.
+    def __del__(self) -> None:
+        for pending in self._pending:
+            pending.cancel()
+
 
 def cancel_all(pending: Sequence[Pending]) -> None:
     """Cancels tasks, and waits for those that are under way where the engine can: not for ever.
@@ -235,11 +289,25 @@ def cancel_all(pending: Sequence[Pending]) -> None:
             finish(until)
 
 
-def closed_error() -> LoaderxError:
+class TryAgainError(LoaderxError):
+    """The workers could not be used just then; the same task may be submitted again."""
+
+
+def closed_error() -> TryAgainError:
     """For a ``next`` that gave up because its loader was closed."""
-    return LoaderxError(
+    return TryAgainError(
         "the loader was closed while this batch was waited for. The next `next` goes on with it."
     )
+
+
+def is_cancellation(error: Exception) -> bool:
+    """Is it what a future raises that was cancelled, by `Pending.cancel` or by `Session.close`?
+
+    A function of the user's that raises the same is not meant: its error comes as a `RecordError`.
+    """
+    from concurrent.futures import CancelledError  # late: it imports logging
+
+    return isinstance(error, CancelledError)
 
 
 def forked_error(workers: str) -> LoaderxError:

@@ -78,6 +78,7 @@ class ThreadsSession(Session):
         self.window = workers + prefetch
         self._turns = turns
         self._pool: _ThreadPool | None = None
+        self._finaliser: weakref.finalize[..., ThreadsSession] | None = None
         self._lock = threading.RLock()  # threads may share a loader
 
     def submit(self, task: Task) -> PendingInThread:
@@ -96,7 +97,10 @@ class ThreadsSession(Session):
                 self._pool.stop()  # again: Ctrl-C may have cut it short
             pool = _ThreadPool()
             try:
-                weakref.finalize(self, pool.stop).atexit = False  # `_stop_all` does that
+                if self._finaliser is not None:
+                    self._finaliser.detach()
+                self._finaliser = weakref.finalize(self, pool.stop)
+                self._finaliser.atexit = False  # `_stop_all` does that
                 self._pool = pool  # known before its threads are, so that they can be stopped
                 # A worker's slots hold elements that wait here, and those that the user holds.
                 pool.start(self._workers, self.window // self._workers + 3)
@@ -213,9 +217,6 @@ class PendingInThread:
             if job.owner != os.getpid() or time.monotonic() > until:
                 return  # it may never end, and is left to its (daemon) thread
             time.sleep(0.001)
-
-    def __del__(self) -> None:
-        self._job.is_cancelled = True
 
 
 class _Flag:

@@ -92,7 +92,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._in_epoch: EpochCounters | None = None  # what is counted for the epoch of this step
         self._epoch_end: float = 0  # the step at which to look whether another epoch begins
         self._run: Run | None = None
-        self._next: Any = self._open
+        self._next: Callable[[], Any] | None = None  # None: no run is open
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has somebody asked that thread to close the run?
@@ -123,7 +123,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._busy = get_ident()
                 position = self._position
                 try:
-                    element = self._next()
+                    element = self._open() if self._next is None else self._next()
                     if type(element) is Measured:
                         element = self._note(element)
                     self._last = now = perf_counter()
@@ -133,11 +133,11 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     if position + 1 >= self._epoch_end:
                         self._turn_epoch()
                 except StopIteration:
-                    self._next = self._open
+                    self._next = None
                     self._end()
                     raise
                 except BaseException:
-                    self._next = self._open  # at once: a second Ctrl-C may cut `_stop` short
+                    self._next = None  # at once: a second Ctrl-C may cut `_stop` short
                     self._stop()
                     raise
                 finally:
@@ -150,7 +150,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             # one is lost: there is no way to give it back in order.
             if taken and self._position == position + 1:
                 self._position = position
-                self._next = self._open
+                self._next = None
             if isinstance(error, LoaderxError):
                 hide_own_frames(error)
                 # Not a bare `raise`: that would bring the frames back.
@@ -247,7 +247,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _stop(self) -> None:
         """Closes the run; nobody else may be inside ``next``."""
         run, self._run = self._run, None
-        self._next = self._open
+        self._next = None
         self._closing = False
         if run is not None:
             try:
@@ -290,7 +290,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return {**self.__dict__, **left, "_busy": 0, "_closing": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _next=self._open, _lock=threading.RLock())
+        self.__dict__.update(state, _next=None, _lock=threading.RLock())
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # Without a run, making it failed; at the interpreter's end there is nothing to count with.

@@ -14,6 +14,7 @@ from loaderx.engines.base import (
     Timing,
     cancel_all,
     closed_error,
+    is_cancellation,
 )
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
@@ -80,14 +81,14 @@ class UnitSession:
     def wait(self, pending: Pending) -> Any:
         """The output of a unit."""
         self._waiting = pending
-        if self._is_closing:
+        if self._is_closing and not pending.done():  # else it is there, or is made here
             raise closed_error()
         try:
             element = pending.result()
         except LoaderxError:
             raise
-        except Exception:  # an engine's own error for what was cancelled
-            if self._is_closing:
+        except Exception as error:
+            if self._is_closing or is_cancellation(error):
                 raise closed_error() from None
             raise
         finally:

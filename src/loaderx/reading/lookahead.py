@@ -42,6 +42,9 @@ class UnitMaker(Protocol):
 class Lookahead:
     """The units of one input for one lane."""
 
+    # For `__del__`, if Ctrl-C comes before `__init__` has begun.
+    _pending: deque[tuple[Path, int, PendingUnit]] = deque()
+
     def __init__(
         self,
         maker: UnitMaker,
@@ -56,7 +59,7 @@ class Lookahead:
         self._lane = lane  # the units of this lane
         self._share = share  # readers that share the window
         self._bounds = [last_epoch, *plan.epoch_counts[1:]]
-        self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
+        self._pending = deque()
         self._following: tuple[Path, int] | None = None  # what is submitted next
 
     def get(self, path: Path, unit: int) -> Any:
@@ -90,6 +93,10 @@ class Lookahead:
             return path, unit + 1
         following = next_path(path, self._bounds)
         return None if following is None else (following, 0)
+
+    def __del__(self) -> None:
+        for _, _, pending in self._pending:
+            pending.cancel()
 
     def clear(self) -> list[PendingUnit]:
         """Forgets what was asked for, and gives it back to be cancelled."""

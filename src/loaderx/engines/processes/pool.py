@@ -26,7 +26,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeVar
 
-from loaderx.engines.base import Measured, Task, Work, closed_error, forked_error
+from loaderx.engines.base import Measured, Task, TryAgainError, Work, closed_error, forked_error
 from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.pickling import SharedPayload
@@ -34,7 +34,7 @@ from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.stuck import StuckCheck
 from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import LoaderxError, RecordError, warn_user
+from loaderx.errors import RecordError, warn_user
 
 CHECK_S = 0.25  # how often whoever waits looks after the workers, and whether it was cancelled
 GRACE_S = 0.5  # for a worker to end by itself
@@ -306,9 +306,9 @@ class WorkerPool:
                 self._stuck.check(job)
 
 
-def reentered_error() -> LoaderxError:
+def reentered_error() -> TryAgainError:
     """For who asks for a batch while its thread is in the middle of getting one."""
-    return LoaderxError(
+    return TryAgainError(
         "a signal handler or a finaliser asked for a batch of this loader while the thread that it "
         "interrupted was getting one from the same worker processes. Ask for it after the handler "
         "has returned."
@@ -316,7 +316,7 @@ def reentered_error() -> LoaderxError:
 
 
 class PendingJob:
-    """A job as who submitted it sees it.  Dropping it cancels the job."""
+    """A job as who submitted it sees it."""
 
     __slots__ = ("_job", "_pool")
 
@@ -331,7 +331,3 @@ class PendingJob:
 
     def cancel(self) -> None:
         self._pool.cancel(self._job)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_job") and not self._job.is_closed:  # Ctrl-C may end `__init__` early
-            self._pool.cancel(self._job)

@@ -1,0 +1,159 @@
+"""Work for the tests of engines: arrays of numbers, tasks that fail, tasks that wait for a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from loaderx.engines.base import Measured, Task, Timing
+from loaderx.memory import Array, Layout, Lend
+from loaderx.testing.comparing import check
+
+PATIENCE_S = 60.0  # after which something counts as hanging
+_SIZE = 500  # numbers of an element
+_LAYOUT = Layout.of(((_SIZE,), np.dtype(np.uint64)))
+
+
+class Numbers:
+    """Makes an array from the numbers of a task.  Worker processes may have it: it is picklable.
+
+    Args:
+        gate: knows the tasks that have begun, and opens for those that wait.
+        waits: tasks that wait until the gate is open.
+        fails: tasks that raise a `ValueError`.
+    """
+
+    thread_safe = True
+    unsure = ""
+    only_gathers = False
+
+    def __init__(
+        self,
+        gate: Gate | None = None,
+        *,
+        waits: Collection[Task] = (),
+        fails: Collection[Task] = (),
+    ) -> None:
+        self._gate, self._waits, self._fails = gate, waits, fails
+
+    def __call__(self, task: Task, lend: Lend) -> Any:
+        if self._gate is not None:
+            self._gate.has_begun(task)
+            if task in self._waits:
+                self._gate.wait()
+        if task in self._fails:
+            raise ValueError(f"task {task} is one that fails")
+        (values,) = lend(_LAYOUT)
+        values[...] = numbers_of(task)
+        return {"values": values}
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+        for step in steps:
+            yield self((step,), lend)
+
+    def describe(self, task: Task) -> str:
+        return f"the numbers {task}"
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        return iter(())
+
+
+class MeasuredNumbers(Numbers):
+    """The same, with statistics."""
+
+    def __call__(self, task: Task, lend: Lend) -> Measured:
+        return Measured(super().__call__(task, lend), ["a failure"], Timing({"map": 0.5}, 3), 7)
+
+
+def numbers_of(task: Task) -> Array:
+    """What `Numbers` makes of a task."""
+    values = np.resize(np.array(task, np.uint64), _SIZE) ^ np.arange(_SIZE, dtype=np.uint64)
+    values[-1] = len(task)
+    return values
+
+
+class Gate:
+    """A folder through which tasks, in this process or another, and a test tell each other things.
+
+    The gate opens at the end of a ``with``, so that no worker waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="loaderx-")
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.open()
+        shutil.rmtree(self._folder)
+
+    def open(self) -> None:
+        """Lets all tasks go on that wait."""
+        self._touch("open")
+
+    def wait(self) -> None:
+        """Waits until the gate is open; for tasks."""
+        wait_until(lambda: self._has("open") or not self._has(""), "a gate to open")
+
+    def has_begun(self, task: Task) -> None:
+        """Tells the test that a task has begun."""
+        self._touch(_name(task))
+
+    def wait_until_begun(self, task: Task) -> None:
+        """Waits until a worker is at a task; for tests."""
+        wait_until(lambda: self._has(_name(task)), f"task {task} to begin")
+
+    def has_begun_any(self) -> bool:
+        """Has any task begun?"""
+        return any(name.startswith("begun") for name in os.listdir(self._folder))
+
+    def _touch(self, name: str) -> None:
+        try:
+            open(os.path.join(self._folder, name), "w").close()
+        except FileNotFoundError:
+            check(not self._has(""), f"{name} cannot be written")  # the test is over
+
+    def _has(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self._folder, name))
+
+
+def _name(task: Task) -> str:
+    return "-".join(["begun", *map(str, task)])
+
+
+class InThread:
+    """A call in a thread of its own, so that a test can do something meanwhile, or see it hang."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.value: Any = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.value = call()
+        except Exception as error:
+            self.error = error
+
+    def join(self, what: str) -> InThread:
+        """Waits for the end of the call; ``what`` it is that must not hang."""
+        self._thread.join(PATIENCE_S)
+        check(not self._thread.is_alive(), f"{what} has not come back after {PATIENCE_S:.0f} s.")
+        return self
+
+
+def wait_until(is_true: Callable[[], bool], what: str) -> None:
+    """Waits until something is true, but not for ever."""
+    until = time.monotonic() + PATIENCE_S
+    while not is_true():
+        check(time.monotonic() < until, f"waited {PATIENCE_S:.0f} s in vain for {what}.")
+        time.sleep(0.001)
