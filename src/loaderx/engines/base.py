@@ -215,12 +215,10 @@ class Run(Protocol):
 class OrderedRun:
     """The elements of consecutive steps, a window of them under way."""
 
-    _pending: deque[Pending] = deque()  # for `__del__`, if Ctrl-C comes before `__init__` has begun
-
     def __init__(self, session: Session, steps: range) -> None:
         self._session = session
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
-        self._pending = deque()
+        self._pending: deque[Pending] = deque()
         self._is_closing = False
 
     @property
@@ -271,7 +269,7 @@ class OrderedRun:
     # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
     # pendings are dropped with every batch.
     def __del__(self) -> None:
-        for pending in self._pending:
+        for pending in self.__dict__.get("_pending", ()):  # Ctrl-C may end `__init__` early
             pending.cancel()
 
 

@@ -42,9 +42,6 @@ class UnitMaker(Protocol):
 class Lookahead:
     """The units of one input for one lane."""
 
-    # For `__del__`, if Ctrl-C comes before `__init__` has begun.
-    _pending: deque[tuple[Path, int, PendingUnit]] = deque()
-
     def __init__(
         self,
         maker: UnitMaker,
@@ -59,7 +56,7 @@ class Lookahead:
         self._lane = lane  # the units of this lane
         self._share = share  # readers that share the window
         self._bounds = [last_epoch, *plan.epoch_counts[1:]]
-        self._pending = deque()
+        self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
         self._following: tuple[Path, int] | None = None  # what is submitted next
 
     def get(self, path: Path, unit: int) -> Any:
@@ -95,7 +92,7 @@ class Lookahead:
         return None if following is None else (following, 0)
 
     def __del__(self) -> None:
-        for _, _, pending in self._pending:
+        for _, _, pending in self.__dict__.get("_pending", ()):  # `__init__` may have ended early
             pending.cancel()
 
     def clear(self) -> list[PendingUnit]:
