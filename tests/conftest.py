@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +17,11 @@ from workers import loader_threads, worker_processes
 # Before anybody imports jax: eight devices made of one CPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+# A shell that starts this in the background has Ctrl-C ignored, which tests of it would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "loaderx",

@@ -74,7 +74,7 @@ class TestOneProcess(Contract):
 
 class TestProcesses(Contract):
     def make_engine(self):
-        return Processes(3, prefetch=1)
+        return Processes(2, prefetch=1)
 
 
 class TestAuto(Contract):
