@@ -204,7 +204,8 @@ class PendingInThread:
         return job.value
 
     def done(self) -> bool:
-        return not self._job.done.locked()
+        job = self._job
+        return not job.done.locked() or job.is_cancelled or job.stopping.is_set
 
     def cancel(self) -> None:
         self._job.is_cancelled = True

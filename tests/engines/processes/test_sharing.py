@@ -189,7 +189,9 @@ def test_two_iterators_in_two_threads_share_the_workers():
             thread.join(120)
         assert_same(seen["a"], expected)
         assert_same(seen["b"], expected)
-        assert pids() == workers
+        until = time.monotonic() + 60
+        while pids() != workers:  # the system lists them by thread, and theirs has just ended
+            assert time.monotonic() < until
         assert len(workers) == 2
 
 
