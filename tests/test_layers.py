@@ -24,9 +24,10 @@ LAYERS = [
     {"loader"},
     {"jax"},
     {"engines", "dataset"},
+    {"plans"},
+    {"stages"},
     {"reading"},
-    {"chain"},
-    {"sources", "order", "stages"},
+    {"sources", "order"},
     {"memory", "rng", "tree"},
     {"hints", "installed"},
     {"errors", "frozen", "given"},
@@ -121,7 +122,7 @@ def test_who_has_no_stream_does_not_import_how_they_run():
     script = (
         "import sys, loaderx\n"
         "loaderx.DataLoader(loaderx.Dataset.range(9).shuffle(window=3).batch(2))\n"
-        "late = ('loaderx.reading.stream_plan', 'loaderx.stages.packing')\n"
+        "late = ('loaderx.plans.stream_plan', 'loaderx.stages.pack_rows')\n"
         "print([m for m in sys.modules if m in late])"
     )
     done = subprocess.run(

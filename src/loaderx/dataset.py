@@ -10,22 +10,7 @@ from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, o
 import numpy as np
 import numpy.typing as npt
 
-from loaderx import chain
-from loaderx.chain import streams, units
-from loaderx.chain.arguments import (
-    check_bucketing,
-    check_packing,
-    check_padding,
-    check_window,
-    index_table,
-    mix_weights,
-    say_slice,
-    split_bounds,
-)
-from loaderx.chain.base import Node
-from loaderx.chain.describe import describe_chain
-from loaderx.chain.fingerprint import default_seed
-from loaderx.chain.leaks import warn_of_changing_parts
+from loaderx import stages
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -43,15 +28,25 @@ from loaderx.errors import (
 from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
 from loaderx.order.mixing import tickets
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
-from loaderx.reading.index_plan import IndexPlan
+from loaderx.reading.stacking import NO_PADDING
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
+from loaderx.stages.batch import check_padding
+from loaderx.stages.bucket import check_bucketing
+from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
-from loaderx.stages.stacking import NO_PADDING
+from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.mix import mix_weights
+from loaderx.stages.node import Node
+from loaderx.stages.pack import check_packing
+from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
+from loaderx.stages.units import check_lanes
+from loaderx.stages.windows import check_window
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
@@ -105,7 +100,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 )
         arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", chain.FromSource(ArraySource(tree, "from_file")))
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -131,7 +126,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         if isinstance(keys, str):
             raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(chain.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
+        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
     def from_arrays(*trees: Tree, **leaves: Any) -> Dataset[Any]:
@@ -146,7 +141,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if trees and leaves:
             raise ArgumentTypeError("give either one tree or named arrays, not both.")
         tree = leaves if not trees else trees[0] if len(trees) == 1 else trees
-        return Dataset._of(chain.FromSource(ArraySource(tree)))
+        return Dataset._of(stages.FromSource(ArraySource(tree)))
 
     @staticmethod
     def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
@@ -169,7 +164,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 "Dataset.concatenate, Dataset.zip or Dataset.mix."
             )
         refuse_sources(source)
-        return Dataset._of(chain.FromSource(adapt(source, thread_safe=thread_safe)))
+        return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
     def from_iterable(iterable: Iterable[Any] | Callable[..., Iterable[Any]]) -> Dataset[Any]:
@@ -185,12 +180,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
         [[0, 1], [2, 3], [4]]
         """
-        return Dataset._of(chain.FromIterable(IterableSource(iterable)))
+        return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
     @staticmethod
     def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
         """The numbers of `range`, as int64."""
-        return Dataset._of(chain.FromSource(RangeSource(start, stop, step)))
+        return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
 
     # Joins ------------------------------------------------------------------------------------
 
@@ -198,7 +193,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @advised
     def concatenate(datasets: Dataset[T] | Iterable[Dataset[T]], *more: Dataset[T]) -> Dataset[T]:
         """One dataset after the other: ``concatenate(a, b)``, or of a list."""
-        return Dataset._of(chain.Concatenated(_nodes("concatenate", _several(datasets, more))))
+        return Dataset._of(stages.Concatenated(_nodes("concatenate", _several(datasets, more))))
 
     @joins
     @advised
@@ -214,7 +209,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         else:
             nodes = _nodes("zip", datasets)
             tree = tuple(0 for _ in nodes)
-        return Dataset._of(chain.Zipped(nodes, flatten(tree)[1]))
+        return Dataset._of(stages.Zipped(nodes, flatten(tree)[1]))
 
     @joins
     @advised
@@ -246,7 +241,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if stop == "repeat":
             for node in nodes:
                 warn_of_changing_parts(node)
-        return Dataset._of(chain.Mixed(nodes, tickets(shares), stop))
+        return Dataset._of(stages.Mixed(nodes, tickets(shares), stop))
 
     # Stages on elements -----------------------------------------------------------------------
 
@@ -325,7 +320,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(chain.Filtered(self._node, resolve(f, "filter"), bool(batched)))
+        return Dataset._of(stages.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
     def flat_map(self, f: Any) -> Dataset[Any]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -333,7 +328,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return Dataset._of(chain.FlatMapped(self._node, resolve(f, "flat_map")))
+        return Dataset._of(stages.FlatMapped(self._node, resolve(f, "flat_map")))
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
@@ -355,7 +350,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
-            chain.Transformed(
+            stages.Transformed(
                 self._node, kind, transform, name, stacked=bool(batched), own_seed=own
             )
         )
@@ -400,14 +395,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         own = None if seed is None else check_seed(seed)
         if window is None:
-            return Dataset._of(chain.Shuffled(self._node, own))
-        node = chain.WindowShuffled(self._node, check_window(window), own)
-        streams.check_windows(node)
-        return Dataset._of(node)
+            return Dataset._of(stages.Shuffled(self._node, own))
+        return Dataset._of(stages.WindowShuffled(self._node, check_window(window), own))
 
     def seed(self, n: int) -> Dataset[T]:
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
-        return Dataset._of(chain.Seeded(self._node, check_seed(n)))
+        return Dataset._of(stages.Seeded(self._node, check_seed(n)))
 
     @advised
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
@@ -419,7 +412,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         if epochs != 1:
             warn_of_changing_parts(self._node)
-        return Dataset._of(chain.Repeated(self._node, epochs))
+        return Dataset._of(stages.Repeated(self._node, epochs))
 
     @advised
     def take(self, n: int) -> Dataset[T]:
@@ -438,7 +431,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return self._slice(n, 1, None if length is None else length - n)
 
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
-        return Dataset._of(chain.Sliced(self._node, start, step, count))
+        return Dataset._of(stages.Sliced(self._node, start, step, count))
 
     @advised
     def split(
@@ -462,7 +455,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if length is None:
             raise ChainError("split needs a dataset that ends: put it before .repeat().")
         for node in self._node.below():
-            shuffled = isinstance(node, (chain.Shuffled, chain.WindowShuffled))
+            shuffled = node.shuffle_span is not None
             if shuffled or node.repeats_here:
                 raise ChainError(
                     f"split after .{node.stage}: the parts would share records from one epoch to "
@@ -470,13 +463,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 )
         bounds = split_bounds(fractions, length)
         # Fixed here and now: a seed that is set on one part later must not move its border.
-        own = default_seed(self._node, 0) if seed is None else check_seed(seed)
+        own = self._node.default_seed() if seed is None else check_seed(seed)
         listed = ", ".join(map(str, fractions))
         options = "" if seed is None else f", seed={own}"
         call = f"split({listed}{options if shuffle else ', shuffle=False'})"
         return tuple(
             Dataset._of(
-                chain.Part(
+                stages.Part(
                     self._node, f"{call}[{i}]", start, stop - start, own if shuffle else None
                 )
             )
@@ -524,9 +517,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
-            units.check_lanes(self._node, lanes)
+            check_lanes(self._node, lanes)
         return Dataset._of(
-            chain.Batched(
+            stages.Batched(
                 self._node,
                 size,
                 drop_remainder,
@@ -573,7 +566,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             lengths, strategy, window, overflow, pad_value, max_segments, segment_ids, positions,
             bos, whole_documents,
         )  # fmt: skip
-        return Dataset._of(chain.PackedRecords(self._node, options))
+        return Dataset._of(stages.PackedRecords(self._node, options))
 
     def bucket(
         self,
@@ -603,11 +596,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         options = check_bucketing(
             boundaries, batch_sizes, leaves, window, drop_remainder, pad_value, mask_key
         )
-        return Dataset._of(chain.Bucketed(self._node, options))
+        return Dataset._of(stages.Bucketed(self._node, options))
 
     def unbatch(self) -> Dataset[Any]:
         """The rows of batches as records again (padding left out)."""
-        return Dataset._of(chain.Unbatched(self._node))
+        return Dataset._of(stages.Unbatched(self._node))
 
     def on_error(self, policy: Any, *, limit: int | None = None) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
@@ -634,8 +627,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
                     raise ArgumentError("`limit` needs on_error('replace') or on_error('skip').")
                 return self
             if policy == "skip" and not self._node.is_stream:
-                return Dataset._of(chain.Skipping(self._node, policy, limit))
-        return Dataset._of(chain.Guarded(self._node, policy, limit))
+                return Dataset._of(stages.Skipping(self._node, policy, limit))
+        return Dataset._of(stages.Guarded(self._node, policy, limit))
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -668,7 +661,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
             table = index_table(np.asarray(index), self._node.length)
-            return Dataset._of(chain.Picked(self._node, table))
+            return Dataset._of(stages.Picked(self._node, table))
         if isinstance(index, str):
             raise ArgumentTypeError(
                 f"a dataset is indexed by number, got {index!r}. For one leaf of each record write "
@@ -700,13 +693,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
             step = check_int("step", 1 if index.step is None else index.step, least=1)
             stop = index.stop
             if step > 1 and self._node.is_stream:
-                raise ChainError(f"the slice {say_slice(index)} of a stream: its step must be 1.")
+                raise ChainError(f"the slice {slice_text(index)} of a stream: its step must be 1.")
             count = None if stop is None else -(-(check_int("stop", stop, least=0) - start) // step)
         else:
             start, stop, step = index.indices(length)
             count = len(range(start, stop, step))
         if count is not None and count <= 0:
-            raise ArgumentError(f"the slice {say_slice(index)} leaves nothing of the dataset.")
+            raise ArgumentError(f"the slice {slice_text(index)} leaves nothing of the dataset.")
         return self._slice(start, step, count)
 
     def __iter__(self) -> Iterator[T]:
@@ -718,7 +711,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
-            from loaderx.reading.stream_plan import iterate  # most chains are no streams
+            from loaderx.plans.stream_plan import iterate  # most chains are no streams
 
             yield from iterate(self._node)
             return
@@ -738,9 +731,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if self._node.spec is not None:
             return self._node.spec
         spec = spec_of(self._first() if self._node.is_stream else self[0])
-        if not self._node.batched or not any(
-            isinstance(node, chain.Batched) and node.can_be_short for node in self._node.below()
-        ):
+        counts = [count for node in self._node.batch_stages() for count in node.row_counts(False)]
+        if not any(count.is_rest for count in counts):
             return spec
         return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)
 

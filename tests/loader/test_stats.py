@@ -13,7 +13,8 @@ from loaderx.engines import Processes, Threads
 from loaderx.engines.base import Timing
 from loaderx.loader import iterator as loader_iterator
 from loaderx.loader.sampling import MOST, Estimate, Sampler
-from loaderx.reading import context, index_plan
+from loaderx.plans import index_plan
+from loaderx.reading import context
 from plain import grow
 from stream_chains import odd
 

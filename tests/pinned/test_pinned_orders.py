@@ -20,7 +20,7 @@ import pytest
 
 from inside import node_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
-from loaderx.chain.base import Node
+from loaderx.stages.node import Node
 from tests.pinned.chains import CHAINS
 from tests.pinned.inputs import write_files
 from tests.pinned.reading import (

@@ -49,13 +49,13 @@ def test_a_filter_of_random_numbers_is_asked_again(make):
 
 @pytest.mark.parametrize("make", RANDOM.values(), ids=RANDOM)
 def test_but_not_for_ever(make, monkeypatch):
-    monkeypatch.setattr(empty_epochs, "RANDOM_PASSES", 40)
+    monkeypatch.setattr(empty_epochs, "RANDOM_EPOCHS", 40)
     with pytest.raises(LoaderxError, match=r"not one (record|batch) came .* in [\d,]+ whole p"):
         list(DataLoader(make(never), engine="inline"))
 
 
 def test_how_long_a_random_filter_is_waited_for():
-    assert empty_epochs.RANDOM_PASSES == 1000  # as docs/streams.md says
+    assert empty_epochs.RANDOM_EPOCHS == 1000  # as docs/streams.md says
     with pytest.raises(LoaderxError, match="not one record came through in 1,000 whole passes"):
         next(iter(DataLoader(DRAWN.filter(never).repeat().batch(2), engine="inline")))
 

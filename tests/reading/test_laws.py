@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from chains import arrays, batched_chains, batches, chains
 from inside import node_of
 from loaderx import DataLoader, Dataset
-from loaderx.chain.fingerprint import without_outer_repeat
 from oracle import assert_same, elements, route, same
 from plain import grow, jitter
 
@@ -109,7 +108,7 @@ def test_unbatch_then_batch_cuts_anew(dataset, first, second):
 @given(batched_chains())
 def test_epochs_make_up_a_repeat(dataset):
     loader = DataLoader(dataset, engine="inline")
-    one = without_outer_repeat(node_of(dataset))
+    one = node_of(dataset).one_epoch()
     if one is node_of(dataset):
         assert_same([*loader.epoch(0), *loader.epoch(1)], dataset.repeat(2))
     else:  # it has epochs already

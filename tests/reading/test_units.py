@@ -14,9 +14,9 @@ from inside import node_of
 from loaderx import DataLoader, Dataset
 from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.memory import Pool
-from loaderx.reading import window_readers
 from loaderx.reading.context import ReadContext
 from loaderx.reading.lookahead import MakeHere
+from loaderx.stages import stream_build
 from stream_chains import batched_streams, record_streams
 
 
@@ -28,16 +28,16 @@ def in_use(setup: StreamSetup) -> tuple[list[int], list[int]]:
     """The units of the plan, and the windows of the readers of one lane."""
     windows: list[int] = []
 
-    class Spied(window_readers.ChunkReader):
+    class Spied(stream_build.WindowReader):
         def __init__(self, *values: Any) -> None:
             super().__init__(*values)
             if self.window is not None:
                 windows.append(self.window)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_readers, "ChunkReader", Spied)
-        setup.plan.read(MakeHere(setup.plan.leaves, lambda: ReadContext(Pool().lend)))
-    return [leaf.rows for leaf in setup.plan.leaves], sorted(windows)[:: len(setup.plan.own)]
+        patch.setattr(stream_build, "WindowReader", Spied)
+        setup.plan.read(MakeHere(setup.plan.units, lambda: ReadContext(Pool().lend)))
+    return [leaf.rows for leaf in setup.plan.units], sorted(windows)[:: len(setup.plan.own)]
 
 
 def check(dataset: Dataset[Any]) -> None:

@@ -11,7 +11,8 @@ import pytest
 from chains import arrays
 from inside import dataset_of, node_of
 from loaderx import DataLoader, Dataset, StateError, chain
-from loaderx.stages.options import Bucketing, Packing
+from loaderx.stages.bucket import Bucketing
+from loaderx.stages.pack import Packing
 from plain import grow, jitter, tag
 
 

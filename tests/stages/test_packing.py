@@ -17,10 +17,9 @@ from loaderx import (
     RecordError,
     StackError,
 )
-from loaderx.chain.arguments import check_packing
 from loaderx.memory import Pool
-from loaderx.stages.options import Packing
-from loaderx.stages.packing import pack
+from loaderx.stages.pack import Packing, check_packing
+from loaderx.stages.pack_rows import pack
 from oracle import assert_same
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StackError
 from loaderx.memory import Pool
-from loaderx.stages.stacking import stack as fast_stack
+from loaderx.reading.stacking import stack as fast_stack
 from loaderx.tree import LEAF, as_array, describe, flatten, map_leaves, same_structure
 from oracle import assert_same, stack
 from streams import everything

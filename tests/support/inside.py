@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from loaderx import DataLoader, Dataset
-from loaderx.chain.base import Node
 from loaderx.engines import Session
 from loaderx.engines.processes.pool import WorkerPool
 from loaderx.engines.processes.worker_processes import WorkerProcesses
@@ -13,6 +12,7 @@ from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.loader.units import UnitWork
 from loaderx.loader.work import PlanWork
 from loaderx.sources import Source
+from loaderx.stages.node import Node
 
 
 def node_of(dataset: Dataset[Any]) -> Node:

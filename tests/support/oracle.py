@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from inside import node_of
-from loaderx import chain
-from loaderx.chain.base import Node
-from loaderx.chain.fingerprint import default_seed
+from loaderx import stages
 from loaderx.order.mixing import schedule
 from loaderx.order.permutation import permute
 from loaderx.rng import (
@@ -29,6 +27,7 @@ from loaderx.rng import (
     key_words,
     record_generators,
 )
+from loaderx.stages.node import Node
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap
 from loaderx.tree import as_array, flatten, map_leaves
 
@@ -38,7 +37,7 @@ Row = tuple[Any, int]  # a record, and its key
 def elements(dataset: Any) -> list[Any]:
     """All elements of a finite dataset."""
     node = node_of(dataset)
-    seed = default_seed(node, 0)
+    seed = node.default_seed()
     make = _batch if node.batched else record_at
     return [make(node, 0, p, seed)[0] for p in range(node.length)]
 
@@ -46,29 +45,29 @@ def elements(dataset: Any) -> list[Any]:
 def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
     """The address of an element in the node's input, for stages that only move elements."""
     match node:
-        case chain.Seeded():
+        case stages.Seeded():
             return epoch, p
-        case chain.Repeated():
+        case stages.Repeated():
             rounds, inside = divmod(p, node.input.length)
             return child_epoch(epoch, rounds, node.repeats), inside
-        case chain.Shuffled():
+        case stages.Shuffled():
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             return epoch, permuted(p, node.length, fold_int(epoch, stage, ORDER))
-        case chain.WindowShuffled():
+        case stages.WindowShuffled():
             window, inside = divmod(p, node.window)
             first = window * node.window
             rest = node.window if node.length is None else min(node.window, node.length - first)
             stage = fold_int(node.seed(seed), node.random_stages, ORDER)
             key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
             return epoch, first + permuted(inside, rest, key)
-        case chain.Part():
+        case stages.Part():
             if node.seed is None:
                 return epoch, node.start + p
             stage = fold_int(node.seed, 0, PART)
             return epoch, permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
-        case chain.Sliced():
+        case stages.Sliced():
             return epoch, node.start + p * node.step
-        case chain.Picked():
+        case stages.Picked():
             seen = int((node.table[:p] == node.table[p]).sum())
             return child_epoch(epoch, seen, node.repeats), int(node.table[p])
     return None
@@ -84,7 +83,7 @@ def permuted(p: int, length: int, key: int) -> int:
 
 def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     """Component, epoch and position for concatenate and mix."""
-    if isinstance(node, chain.Concatenated):
+    if isinstance(node, stages.Concatenated):
         for number, part in enumerate(node.components):
             if part.length is None or p < part.length:
                 return number, epoch, p
@@ -104,7 +103,7 @@ def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
     return component, epoch, inside
 
 
-def _route_to_the_end(node: chain.Mixed, epoch: int, p: int) -> tuple[int, int, int]:
+def _route_to_the_end(node: stages.Mixed, epoch: int, p: int) -> tuple[int, int, int]:
     """One record after the other; whoever is due and has none leaves, and a new period begins."""
     counts = [0] * len(node.components)
     left, slot = list(range(len(counts))), 0
@@ -122,7 +121,7 @@ def _route_to_the_end(node: chain.Mixed, epoch: int, p: int) -> tuple[int, int, 
         slot += 1
 
 
-def _keyed(node: chain.Transformed, key: int, seed: int) -> int:
+def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
     return fold_int(key, fold_int(node.seed(seed), node.random_stages, STAGE), STAGE)
 
 
@@ -131,31 +130,31 @@ def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
     if moved is not None:
         return record_at(node.input, *moved, seed)
     match node:
-        case chain.FromSource():
+        case stages.FromSource():
             value = node.source.records(np.array([p]))[0]
             return value, fold_int(epoch, p, ROW)
-        case chain.Guarded():
+        case stages.Guarded():
             return record_at(node.input, epoch, p, seed)
-        case chain.Transformed():
+        case stages.Transformed():
             value, key = record_at(node.input, epoch, p, seed)
             return transformed(node, value, key, p, seed), key
-        case chain.Unbatched():
+        case stages.Unbatched():
             return _unbatched(node.input, epoch, p, seed)
-        case chain.Zipped():
-            rows = [record_at(part, epoch, p, default_seed(part, seed)) for part in node.components]
+        case stages.Zipped():
+            rows = [record_at(part, epoch, p, part.default_seed(seed)) for part in node.components]
             key = rows[0][1]
             for _, other in rows[1:]:
                 key = fold_int(key, other, BRANCH)
             return node.structure.build([value for value, _ in rows]), key
-        case chain.Concatenated() | chain.Mixed():
+        case stages.Concatenated() | stages.Mixed():
             component, inner, inside = route(node, epoch, p)
             part = node.components[component]
-            value, key = record_at(part, inner, inside, default_seed(part, seed))
+            value, key = record_at(part, inner, inside, part.default_seed(seed))
             return value, fold_int(key, component, BRANCH)
     raise AssertionError(type(node))
 
 
-def transformed(node: chain.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
+def transformed(node: stages.Transformed, value: Any, key: int, p: int, seed: int) -> Any:
     transform = node.transform
     if node.stacked:
         batch, _ = on_batch(node, stack([value]), [key], p, seed)
@@ -191,28 +190,28 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
     if moved is not None:
         return _batch(node.input, *moved, seed)
     match node:
-        case chain.Guarded():
+        case stages.Guarded():
             return _batch(node.input, epoch, k, seed)
-        case chain.Transformed():
+        case stages.Transformed():
             batch, keys = _batch(node.input, epoch, k, seed)
             return on_batch(node, batch, keys, k, seed)
-        case chain.Batched():
+        case stages.Batched():
             return _cut(node, epoch, k, seed)
-        case chain.Zipped():
-            parts = [_batch(part, epoch, k, default_seed(part, seed)) for part in node.components]
+        case stages.Zipped():
+            parts = [_batch(part, epoch, k, part.default_seed(seed)) for part in node.components]
             keys = parts[0][1]
             for _, others in parts[1:]:
                 keys = [fold_int(a, b, BRANCH) for a, b in zip(keys, others)]
             return node.structure.build([batch for batch, _ in parts]), keys
-        case chain.Concatenated() | chain.Mixed():
+        case stages.Concatenated() | stages.Mixed():
             component, inner, inside = route(node, epoch, k)
             part = node.components[component]
-            batch, keys = _batch(part, inner, inside, default_seed(part, seed))
+            batch, keys = _batch(part, inner, inside, part.default_seed(seed))
             return batch, [fold_int(key, component, BRANCH) for key in keys]
     raise AssertionError(type(node))
 
 
-def _cut(node: chain.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
+def _cut(node: stages.Batched, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
     total = node.input.length
     wanted = range(k * node.size, (k + 1) * node.size)
     real = [p for p in wanted if total is None or p < total]
@@ -235,7 +234,7 @@ def _unbatched(node: Node, epoch: int, p: int, seed: int) -> Row:
     while True:
         batch, keys = _batch(node, epoch, k, seed)
         count = len(flatten(batch)[0][0])
-        padded = next((n for n in node.below() if isinstance(n, chain.Batched)), None)
+        padded = next((n for n in node.below() if isinstance(n, stages.Batched)), None)
         if padded.pad_remainder:
             count = int(batch[padded.mask_key].sum())
         if p < count:

@@ -14,10 +14,9 @@ import numpy as np
 
 import oracle
 from inside import node_of
-from loaderx import chain
-from loaderx.chain.base import Node
-from loaderx.chain.fingerprint import default_seed
+from loaderx import stages
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
+from loaderx.stages.node import Node
 from loaderx.tree import flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key
@@ -27,7 +26,7 @@ Placed = tuple[int, Any, int]  # with its place in the unit before it
 def elements(dataset: Any) -> Iterator[Any]:
     """The elements of a stream, one after the other."""
     node = node_of(dataset)
-    seed = default_seed(node, 0)
+    seed = node.default_seed()
     if node.batched:
         for batch, _ in _batches(node, 0, seed):
             yield batch
@@ -38,22 +37,22 @@ def elements(dataset: Any) -> Iterator[Any]:
 
 def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
     match node:
-        case chain.Batched():
+        case stages.Batched():
             yield from _cut(node, epoch, seed)
-        case chain.Repeated():
+        case stages.Repeated():
             for q in itertools.count() if node.epochs is None else range(node.epochs):
                 yield from _batches(node.input, oracle.child_epoch(epoch, q, node.repeats), seed)
-        case chain.Sliced():
+        case stages.Sliced():
             stop = None if node.count is None else node.start + node.count
             yield from itertools.islice(_batches(node.input, epoch, seed), node.start, stop)
-        case chain.Transformed():
+        case stages.Transformed():
             for number, (batch, keys) in enumerate(_batches(node.input, epoch, seed)):
                 yield oracle.on_batch(node, batch, keys, number, seed)
         case _:
             yield from _batches(node.inputs[0], epoch, seed)
 
 
-def _cut(node: chain.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
     masked = _only_masks(node.input)
     lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
@@ -88,8 +87,10 @@ def _lane(
 def _found_below(node: Node) -> tuple[Node, list[Node]]:
     """Where the stages up to this node find their records, and these stages, the lowest first."""
     above: list[Node] = []
-    while node.is_stream and not isinstance(node, (chain.Mixed, chain.FromIterable, chain.Sliced)):
-        if not isinstance(node, chain.Seeded):
+    while node.is_stream and not isinstance(
+        node, (stages.Mixed, stages.FromIterable, stages.Sliced)
+    ):
+        if not isinstance(node, stages.Seeded):
             above.insert(0, node)
         node = node.inputs[0]
     return node, above
@@ -97,7 +98,7 @@ def _found_below(node: Node) -> tuple[Node, list[Node]]:
 
 def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
     """Epoch keys of all passes of the repeats above, outermost first."""
-    repeats = [node for node in reversed(above) if isinstance(node, chain.Repeated)]
+    repeats = [node for node in reversed(above) if isinstance(node, stages.Repeated)]
 
     def nested(number: int, key: int) -> Iterator[int]:
         if number == len(repeats):
@@ -115,7 +116,7 @@ def _one_pass(
     node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int,
     masked: bool,
 ) -> Iterator[Row]:  # fmt: skip
-    above = [stage for stage in above if not isinstance(stage, chain.Repeated)]
+    above = [stage for stage in above if not isinstance(stage, stages.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
         size = _unit_size(node, windows, lanes, masked)
@@ -141,14 +142,14 @@ def _one_pass(
 
 def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
     match node:
-        case chain.Sliced():
+        case stages.Sliced():
             stop = None if node.count is None else node.start + node.count
             inner = _lane(node.input, epoch, lane, lanes, seed)
             yield from itertools.islice(inner, node.start, stop)
-        case chain.FromIterable():
+        case stages.FromIterable():
             for number, record in enumerate(node.source.make(lane, lanes)):
                 yield record, fold_int(epoch, number, ROW)
-        case chain.Mixed():
+        case stages.Mixed():
             yield from _mixed(node, epoch, lane, lanes, seed)
 
 
@@ -156,7 +157,7 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
     def component(number: int, q: int) -> Iterator[Row]:
         part = node.components[number]
         key = oracle.child_epoch(epoch, q, node.repeats) if node.stop == "repeat" else epoch
-        return _lane(part, key, lane, lanes, default_seed(part, seed))
+        return _lane(part, key, lane, lanes, part.default_seed(seed))
 
     rounds = [0] * len(node.components)
     ended = [False] * len(node.components)
@@ -182,11 +183,15 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
 def units(node: Node) -> list[tuple[str, int]]:
     """Units of datasets ("unit") and windows over ordered rows ("window"), from the top down."""
     cut = next(
-        (n for n in node.below() if isinstance(n, (chain.Batched, chain.Bucketed)) and n.is_stream),
+        (
+            n
+            for n in node.below()
+            if isinstance(n, (stages.Batched, stages.Bucketed)) and n.is_stream
+        ),
         None,
     )
-    lanes = cut.lanes if isinstance(cut, chain.Batched) else 1
-    records = cut.input if isinstance(cut, chain.Batched) else cut or node
+    lanes = cut.lanes if isinstance(cut, stages.Batched) else 1
+    records = cut.input if isinstance(cut, stages.Batched) else cut or node
     return _units(records, lanes, _only_masks(records))
 
 
@@ -227,15 +232,15 @@ def _only_masks(node: Node) -> bool:
     while node.is_stream and node.inputs:
         stages.append(node)
         node = node.inputs[0]
-    stages = [stage for stage in stages if not isinstance(stage, (chain.Repeated, chain.Seeded))]
-    filters = [isinstance(stage, chain.Filtered) and stage.stacked for stage in stages]
+    stages = [stage for stage in stages if not isinstance(stage, (stages.Repeated, stages.Seeded))]
+    filters = [isinstance(stage, stages.Filtered) and stage.stacked for stage in stages]
     return bool(filters) and all(filters) and not node.is_stream
 
 
 def _window(node: Node) -> int | None:
-    if isinstance(node, chain.WindowShuffled):
+    if isinstance(node, stages.WindowShuffled):
         return node.window
-    if isinstance(node, (chain.PackedRecords, chain.Bucketed)):
+    if isinstance(node, (stages.PackedRecords, stages.Bucketed)):
         return node.options.window
     return None
 
@@ -251,30 +256,30 @@ def _through(
 
 def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) -> Iterator[Placed]:
     match node:
-        case chain.Transformed():
+        case stages.Transformed():
             for place, value, key in rows:
                 yield place, oracle.transformed(node, value, key, 0, seed), key
-        case chain.Filtered():
+        case stages.Filtered():
             for place, value, key in rows:
                 argument = oracle.stack([value]) if node.stacked else value
                 if np.all(node.function.call(argument)):
                     yield place, value, key
-        case chain.FlatMapped():
+        case stages.FlatMapped():
             for place, value, key in rows:
                 for number, made in enumerate(node.function.call(value)):
                     yield place, made, fold_int(key, number, CHILD)
-        case chain.WindowShuffled():
+        case stages.WindowShuffled():
             stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):
                     moved = group[oracle.permuted(i, len(group), key)]
                     yield place, moved[1], moved[2]
-        case chain.PackedRecords():
+        case stages.PackedRecords():
             for _, group in _windows(rows, node.options.window, first):
                 for value, key in packed([(v, k) for _, v, k in group], node.options):
                     yield group[0][0], value, key
-        case chain.Guarded() | chain.Skipping():
+        case stages.Guarded() | stages.Skipping():
             yield from rows
 
 

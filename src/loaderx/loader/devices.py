@@ -6,16 +6,14 @@ jax itself is imported by `loaderx.jax`, and that only when a sharding is given.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from loaderx import chain
-from loaderx.chain.base import Node
-from loaderx.chain.streams import Bucketed, check_no_buckets
 from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.loader.narrowing import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
+from loaderx.stages.node import Node, RowCount
+from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
@@ -56,8 +54,9 @@ class Devices:
             )
         if node.spec is not None:
             placement.check_spec(node.spec)
-        if placement.spans_processes:
-            check_no_buckets(node)
+        cut = stream_cut(node)
+        if placement.spans_processes and cut is not None:
+            cut.check_shareable()
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
     def work(self, work: Work) -> Work:
@@ -96,30 +95,9 @@ class Devices:
         return self  # a copy in this process has the same devices
 
 
-def _row_counts(node: Node) -> list[tuple[int | None, str, bool]]:
-    """The numbers of records that a batch can have: with the stage, and whether it is the rest.
-
-    None: how many are left of a stream is seen at its end.
-    """
-    counts: list[tuple[int | None, str, bool]] = []
-    for stage in _batch_stages(node) if node.batched else ():
-        if isinstance(stage, Bucketed):
-            counts += [(size, stage.stage, False) for size in stage.options.batch_sizes]
-            continue
-        counts.append((stage.size, stage.stage, False))
-        if stage.can_be_short and not node.uniform:
-            rest = None if stage.input.length is None else stage.input.length % stage.size
-            counts.append((rest, stage.stage, True))
-    return counts
-
-
-def _batch_stages(node: Node) -> Iterator[chain.Batched | Bucketed]:
-    """The stages that cut the batches of a chain."""
-    if isinstance(node, (chain.Batched, Bucketed)):
-        yield node
-    elif not isinstance(node, chain.Unbatched):
-        for part in node.inputs:
-            yield from _batch_stages(part)
+def _row_counts(node: Node) -> list[RowCount]:
+    """The numbers of records that a batch can have."""
+    return [count for stage in node.batch_stages() for count in stage.row_counts(node.uniform)]
 
 
 def processes() -> tuple[int, int]:

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from loaderx.chain.base import Node
-from loaderx.chain.rules import Guarded
-from loaderx.chain.streams import Skipping
 from loaderx.errors import RecordError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.stages.node import Node
 
 KEPT = 1_000
 LARGE_SHARE = 0.01
@@ -123,9 +121,5 @@ class FailureLog:
 
 def failure_limit(node: Node) -> int | None:
     """The smallest limit that an `on_error` of the chain sets."""
-    limits = [
-        below.max_failures
-        for below in node.below()
-        if isinstance(below, (Guarded, Skipping)) and below.max_failures is not None
-    ]
-    return min(limits, default=None)
+    limits = [below.most_failures for below in node.below()]
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -21,7 +21,6 @@ from threading import get_ident
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from loaderx.chain.base import Node
 from loaderx.engines.base import Measured, Run, Session
 from loaderx.errors import (
     ArgumentError,
@@ -35,9 +34,10 @@ from loaderx.errors import (
 from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
-from loaderx.loader.position import epoch_end, rows_before, whole_epoch_of
+from loaderx.loader.position import epoch_end, whole_epoch_of
 from loaderx.loader.state import make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
+from loaderx.stages.node import Node
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """Records in the batches from a step to another."""
         node, hosts = self._node, int(self._work.hosts)
         # Each divided by itself: so the parts of a stretch add up, however often it is counted.
-        return rows_before(node, stop) // hosts - rows_before(node, start) // hosts
+        return node.rows_before(stop) // hosts - node.rows_before(start) // hosts
 
     def _note(self, noted: Measured) -> Any:
         if noted.failures or noted.read:

@@ -9,10 +9,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from loaderx.chain import Batched, Repeated, Unbatched
-from loaderx.chain.base import Node
-from loaderx.chain.fingerprint import default_seed, fingerprints, without_outer_repeat
-from loaderx.chain.leaks import warn_of_changing_parts
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
 from loaderx.errors import (
@@ -29,6 +25,11 @@ from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import Ends, LoaderIterator, counting
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.work import PlanWork
+from loaderx.stages.batch import Batched
+from loaderx.stages.fingerprint import fingerprints
+from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.node import Node
+from loaderx.stages.repeat import Repeated
 
 if TYPE_CHECKING:
     from loaderx.loader.stream_iterator import StreamSetup
@@ -166,7 +167,7 @@ class DataLoader(Generic[T]):
         if shard is None:
             warn_if_processes_repeat(self._devices)
         # One epoch, and the chain of all epochs, however many of them this loader runs.
-        self._base = without_outer_repeat(self._node)
+        self._base = self._node.one_epoch()
         endless = self._base.length is None
         self._all = self._base if endless else Repeated(self._base, None)
         self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
@@ -222,11 +223,11 @@ class DataLoader(Generic[T]):
 
     @cached_property
     def _chain(self) -> list[str]:
-        return fingerprints(self._node, default_seed(self._node, 0))
+        return fingerprints(self._node, self._node.default_seed())
 
     @cached_property
     def _chain_of_epochs(self) -> list[str]:
-        return fingerprints(self._all, default_seed(self._all, 0))
+        return fingerprints(self._all, self._all.default_seed())
 
     def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
         devices = self._devices
@@ -416,9 +417,9 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
         return (index, count)
     if not node.batched:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
-    for below in node.below():
-        if isinstance(below, Batched) and _reaches(node, below):
-            _check_host_batch(below, count, node.uniform)
+    for stage in node.batch_stages():
+        assert isinstance(stage, Batched)  # a dataset that is read by index has no other
+        _check_host_batch(stage, count, node.uniform)
     return (index, count)
 
 
@@ -433,12 +434,3 @@ def _check_host_batch(node: Batched, count: int, uniform: bool) -> None:
             f"the last batch of {node.stage} is short, and some hosts would get nothing. Write "
             "drop_remainder=True or pad_remainder=True."
         )
-
-
-def _reaches(node: Node, target: Node) -> bool:
-    """Is ``target`` the batch stage of these batches, with no unbatch in between?"""
-    if node is target:
-        return True
-    if isinstance(node, (Unbatched, Batched)):
-        return False
-    return any(_reaches(part, target) for part in node.inputs)

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.chain.base import Node
-from loaderx.chain.encoding import parse_stage
-from loaderx.chain.fingerprint import identity
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
-from loaderx.loader.position import rows_before
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.reading.state_numbers import shown
+from loaderx.stages.encoding import parse_stage
+from loaderx.stages.fingerprint import identity
+from loaderx.stages.node import Node
 
 STATE_VERSION = 2
 _ORDER = f"order {ORDER_VERSION}"
@@ -34,7 +33,7 @@ def make_state(chain: list[str], base: Node, step: int) -> dict[str, Any]:
         "version": STATE_VERSION,
         "step": step,
         "epoch": epoch,
-        "record": rows_before(base, inside),
+        "record": base.rows_before(inside),
         "chain": [_ORDER, *chain],
     }
 
@@ -118,7 +117,7 @@ def _same_record(state: dict[str, Any], base: Node) -> int:
     size = (base.batch_size if base.batched else 1) or 1
     if base.length is None:
         return int(record // size)
-    rows = rows_before(base, base.length)
+    rows = base.rows_before(base.length)
     epoch, record = epoch + record // rows, record % rows  # it may have counted on and on
     return int(epoch * base.length + min(record // size, base.length))
 
@@ -134,8 +133,8 @@ def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
     epoch, record = _record_of(state)
     if base.length is not None:
         rounds, step = divmod(step, base.length)
-        record += (epoch - rounds) * rows_before(base, base.length)
-    again = record - rows_before(base, step)
+        record += (epoch - rounds) * base.rows_before(base.length)
+    again = record - base.rows_before(step)
     return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, TypeVar
 
-from loaderx import chain
-from loaderx.chain.base import LIMIT, Node
-from loaderx.chain.fingerprint import default_seed, fingerprints, without_outer_repeat
-from loaderx.chain.streams import check_no_buckets, stream_batch
-from loaderx.chain.units import unit_fingerprint
 from loaderx.engines.base import Measured, Run, Session, Timing
 from loaderx.errors import (
     ArgumentError,
@@ -23,14 +18,21 @@ from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.state import make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import UnitSession, UnitWork
-from loaderx.reading.readers import MANY_PASSES
-from loaderx.reading.stream_plan import Reading, StreamPlan
+from loaderx.order.epochs import LIMIT
+from loaderx.plans.stream_plan import Reading, StreamPlan
+from loaderx.reading.state_numbers import LanePosition, first_entry
+from loaderx.stages.fingerprint import fingerprints
+from loaderx.stages.node import Node
+from loaderx.stages.repeat import MANY_EPOCHS, Repeated
+from loaderx.stages.select import Sliced
+from loaderx.stages.stream_stage import stream_cut
+from loaderx.stages.units import unit_fingerprint
 
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
 
-Position = tuple[list[int], list[Any]]
+Position = tuple[list[int], list[LanePosition]]
 """The counters above the batch, and the position of each lane of this host."""
 
 
@@ -42,7 +44,7 @@ class StreamSetup:
         self.base, self.passes, self.steps = _how_long(node)
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
-        self.chain = [*fingerprints(node, default_seed(node, 0)), unit_fingerprint(self.plan.input)]
+        self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
         self.repeats_records = _repeats_records(self.base)
         self._shard = shard
 
@@ -63,9 +65,9 @@ class StreamSetup:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        if epoch >= MANY_PASSES:
+        if epoch >= MANY_EPOCHS:
             raise ArgumentError(
-                f"epoch({epoch}) is beyond the {MANY_PASSES} epochs of a stream that can be "
+                f"epoch({epoch}) is beyond the {MANY_EPOCHS} epochs of a stream that can be "
                 "numbered."
             )
         steps = self.steps if self.passes == 1 else LIMIT
@@ -77,25 +79,26 @@ def _how_long(node: Node) -> tuple[Node, int | None, int]:
 
     The outermost take only says how long to run, so it is no part of the epoch.
     """
-    base = without_outer_repeat(node)
-    steps = LIMIT
+    base, epochs, steps = node.one_epoch(), 1, LIMIT
     if base is node:
-        while isinstance(base, chain.Sliced) and (base.start, base.step) == (0, 1):
-            steps = min(steps, LIMIT if base.count is None else base.count)
-            base = base.input
-        return base, 1, steps
-    while not isinstance(node, chain.Repeated):
-        if isinstance(node, chain.Sliced) and node.count is not None:
-            steps = min(steps, node.count)
-        node = node.inputs[0]
+        while base.is_take:
+            steps, base = min(steps, _most(base)), base.inputs[0]
+        return base, epochs, steps
+    while not isinstance(node, Repeated):
+        steps, node = min(steps, _most(node)), node.inputs[0]
     return base, node.epochs, steps
+
+
+def _most(node: Node) -> int:
+    """The most elements that a take lets through."""
+    return node.count if isinstance(node, Sliced) and node.count is not None else LIMIT
 
 
 def _repeats_records(node: Node) -> bool:
     """Is the position of a lane one of a repeat?"""
     while node.is_stage and node.is_stream:
-        if not node.batched and isinstance(node, (chain.Repeated, chain.Sliced)):
-            return isinstance(node, chain.Repeated)
+        if not node.batched and (node.is_repeat or node.is_ordered):
+            return node.is_repeat
         node = node.inputs[0]
     return False
 
@@ -104,36 +107,27 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     """Can several hosts read this stream together?"""
     if hosts == 1:
         return
-    batch = stream_batch(node)
-    check_no_buckets(node)
-    if batch is None:
+    cut = stream_cut(node)
+    if cut is None:
         raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
-    if batch.lanes % hosts:
-        raise ChainError(
-            f"{hosts} hosts cannot share {batch.lanes} lane{'s' if batch.lanes > 1 else ''} of a "
-            "stream: the number of hosts must divide the lanes. Write "
-            f"batch({-(-batch.size // hosts) * hosts}, lanes={hosts}), or a multiple of {hosts} to "
-            "be free to use more hosts later."
-        )
-    if batch.input.ends and not _is_bounded(node, batch):
+    cut.check_hosts(hosts)
+    if cut.input.ends and not _is_bounded(node):
         raise ChainError(
             "a stream that ends cannot be read on several hosts: none knows when the others' "
             "lanes end. Put .repeat() before .batch(...), or .take(steps) after it."
         )
 
 
-def _is_bounded(node: Node, batch: Node) -> bool:
+def _is_bounded(node: Node) -> bool:
     """Is there a take between the batch and the first repeat above it?"""
-    above: list[Node] = []
-    while node is not batch:
-        above.append(node)
+    bounded = False
+    while node.is_stage and node.inputs[0].batched:
+        if node.is_repeat:
+            bounded = False
+        elif _most(node) < LIMIT:
+            bounded = True
         node = node.inputs[0]
-    for stage in reversed(above):
-        if isinstance(stage, chain.Sliced) and stage.count is not None:
-            return True
-        if isinstance(stage, chain.Repeated):
-            return False
-    return False
+    return bounded
 
 
 class Positions:
@@ -177,17 +171,17 @@ class StreamRun:
         if self._step >= self._stop:
             raise StopIteration
         try:
-            made = self._reading.next()
+            batch = self._reading.next()
         except RecordError as error:
             error.step = self._step
             raise
-        if made is None:
+        if batch is None:
             self.rest = self._measured(None)
             raise StopIteration
         self._step += 1
-        self.rows += made.count
+        self.rows += batch.count
         self.positions.add(self._step, self._reading.state(), self.rows)
-        return self._measured(made.tree)
+        return self._measured(batch.tree)
 
     def ready(self) -> bool:
         return True  # it is cut here, from units that are made ahead
@@ -261,7 +255,7 @@ class StreamIterator(LoaderIterator[T]):
             saved, fresh = self._saved, self._fresh
         else:
             saved, fresh = positions.at(step), False
-        units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.leaves))
+        units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.units))
         reading = self._setup.plan.read(units, *self._passes)
         if saved is not None:
             reading.restore(*saved, fresh=fresh)
@@ -325,7 +319,7 @@ class StreamIterator(LoaderIterator[T]):
         """The pass of the next batch; for repeats below `batch`, that of this host's first lane."""
         counters, positions = self._here()[1]
         if self._setup.repeats_records and not counters[0]:
-            return int(positions[0][0])
+            return first_entry(positions[0])
         return counters[0]
 
     def seek(self, step: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loaderx.chain.base import Node
 from loaderx.engines.base import (
     Measured,
     Pending,
@@ -19,9 +18,10 @@ from loaderx.engines.base import (
 from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
+from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
 from loaderx.reading.lookahead import PendingUnit, make_unit
-from loaderx.reading.stream_plan import StreamPlan
+from loaderx.stages.node import Node
 
 
 class UnitWork:
@@ -32,18 +32,18 @@ class UnitWork:
     def __init__(self, node: Node, plan: StreamPlan, shard: tuple[int, int]) -> None:
         self._node: Node | None = node
         self.host, self.hosts = shard
-        self.leaves = plan.leaves
+        self.units = plan.units
         self.thread_safe, self.unsure = are_thread_safe(node)
-        self.is_in_order = not plan.leaves  # all of it is read from an iterator
+        self.is_in_order = not plan.units  # all of it is read from an iterator
         self.only_gathers = False  # its stages are Python, the user's or ours
 
     def __call__(self, task: Task, lend: Lend) -> Measured:
         context = TimedContext(lend)
-        output = make_unit(self.leaves, task, context)
+        output = make_unit(self.units, task, context)
         return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
-        """Units are no steps: nobody asks for this."""
+        """Not asked for: the tasks of a stream are units, not steps."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -51,8 +51,8 @@ class UnitWork:
 
     def describe(self, task: Task) -> str:
         """Which records a unit is made of."""
-        leaf, _, unit = task
-        rows = self.leaves[leaf].rows
+        plan, _, unit = task
+        rows = self.units[plan].rows
         return f"records {unit * rows} to {(unit + 1) * rows - 1} of the input"
 
     def parts(self) -> Iterator[tuple[str, Any]]:

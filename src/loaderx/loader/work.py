@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.chain.base import Node
-from loaderx.chain.batches import Batched
-from loaderx.chain.inputs import FromSource
-from loaderx.chain.rules import Guarded
-from loaderx.chain.streams import Filtered, FlatMapped
-from loaderx.chain.transforms import Transformed
 from loaderx.engines.base import Measured, Task, Timing
-from loaderx.loader.position import rows_before
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext, TimedContext
-from loaderx.reading.index_plan import IndexPlan
-from loaderx.sources import ArraySource, ObjectSource, RangeSource, Tokens
+from loaderx.sources import ArraySource, ObjectSource, RangeSource, Source, Tokens
+from loaderx.stages.node import Node
 
-_GATHERED = (ArraySource, Tokens, RangeSource, type(None), str)  # no functions, no user's objects
+_GATHERED = (ArraySource, Tokens, RangeSource)  # neither functions nor objects of the user's
 
 
 class PlanWork:
@@ -70,33 +64,24 @@ class PlanWork:
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
         (step,) = task
-        first, after = rows_before(self._node, step), rows_before(self._node, step + 1)
+        first, after = self._node.rows_before(step), self._node.rows_before(step + 1)
         if after - first <= 1:
             return f"record {first} of the stream"
         return f"records {first} to {after - 1} of the stream"
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
+    def parts(self) -> Iterator[tuple[str, object]]:
         """Sources and transforms with the names that the dataset's ``repr`` gives them."""
         yield from parts_of(self._node)
 
 
 def are_thread_safe(node: Node) -> tuple[bool, str]:
     """May threads read the sources at once?  And the name of one that has not said so."""
-    sources = [below.source for below in node.below() if isinstance(below, FromSource)]
+    sources = [part for _, part in parts_of(node) if isinstance(part, Source)]
     unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
     return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
 
 
-def parts_of(node: Node) -> Iterator[tuple[str, Any]]:
+def parts_of(node: Node) -> Iterator[tuple[str, object]]:
     """What a chain has of the user's: sources and functions, each with the name of its stage."""
     for below in node.below():
-        if isinstance(below, FromSource):
-            yield below.stage, below.source
-        elif isinstance(below, Transformed):
-            yield below.stage, below.transform
-        elif isinstance(below, (Filtered, FlatMapped)):
-            yield below.stage, below.function
-        elif isinstance(below, Batched):
-            yield f"collate_fn of {below.stage}", below.collate
-        elif isinstance(below, Guarded):
-            yield below.stage, below.policy
+        yield from below.user_objects()

@@ -1,4 +1,4 @@
-"""Epoch keys: what makes the second pass over a dataset differ from the first."""
+"""Epoch keys: what makes the second epoch of a dataset differ from the first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from loaderx.rng import EPOCH, Keys, fold
 
 Positions = npt.NDArray[np.int64]
 
+LIMIT = 1 << 62  # positions are int64, with room for arithmetic
+
 
 def wrap(epochs: Keys, positions: Positions, length: int, ordinal: int) -> tuple[Keys, Positions]:
     """Addresses inside a dataset of ``length`` that is repeated without end.
 
-    The first pass keeps its epoch key, so that epoch 0 of a repetition is the dataset itself.
+    The first epoch keeps its key, so that epoch 0 of a repetition is the dataset itself.
     ``ordinal`` tells this repetition from those below it.
     """
     if not positions.size:

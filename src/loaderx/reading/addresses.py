@@ -1,4 +1,4 @@
-"""Rows that have been found: which records of which sources, and what stages must know of them.
+"""Addresses that have been resolved: which records of which sources, and what stages need to know.
 
 Addresses are resolved in blocks of thousands of rows.  What comes out mirrors the operators: each
 class here belongs to one kind of operator, and can be cut down to the rows of one step.
@@ -6,8 +6,8 @@ class here belongs to one kind of operator, and can be cut down to the rows of o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,11 @@ from loaderx.sources.base import Indices
 
 Positions = npt.NDArray[np.int64]
 
+Addresses: TypeAlias = Any
+"""What an operator has resolved for itself.  Others only ask for its length, and `cut` it."""
 
-class SourceRows:
+
+class SourceAddresses:
     """Records of one source."""
 
     __slots__ = ("epochs", "index")
@@ -30,96 +33,96 @@ class SourceRows:
     def __len__(self) -> int:
         return len(self.index)
 
-    def cut(self, start: int, stop: int) -> SourceRows:
+    def cut(self, start: int, stop: int) -> SourceAddresses:
         epochs = self.epochs
         if epochs.size > 1:
             epochs = epochs[start:stop]
-        return SourceRows(epochs, self.index[start:stop])
+        return SourceAddresses(epochs, self.index[start:stop])
 
 
-class TaggedRows:
+class TaggedAddresses:
     """Rows with one value each: random keys, or positions."""
 
     __slots__ = ("inner", "values")
 
-    def __init__(self, inner: Any, values: Any) -> None:
+    def __init__(self, inner: Addresses, values: Any) -> None:
         self.inner = inner
         self.values = values
 
     def __len__(self) -> int:
         return len(self.inner)
 
-    def cut(self, start: int, stop: int) -> TaggedRows:
-        return TaggedRows(self.inner.cut(start, stop), self.values[start:stop])
+    def cut(self, start: int, stop: int) -> TaggedAddresses:
+        return TaggedAddresses(self.inner.cut(start, stop), self.values[start:stop])
 
 
-class AnchoredRows:
+class AnchoredAddresses:
     """Rows with their address at the place where another row may replace them."""
 
     __slots__ = ("epochs", "inner", "positions")
 
-    def __init__(self, epochs: Keys, positions: Positions, inner: Any) -> None:
+    def __init__(self, epochs: Keys, positions: Positions, inner: Addresses) -> None:
         self.epochs, self.positions, self.inner = epochs, positions, inner
 
     def __len__(self) -> int:
         return len(self.inner)
 
-    def cut(self, start: int, stop: int) -> AnchoredRows:
+    def cut(self, start: int, stop: int) -> AnchoredAddresses:
         epochs = self.epochs
         if epochs.size > 1:
             epochs = epochs[start:stop]
-        return AnchoredRows(epochs, self.positions[start:stop], self.inner.cut(start, stop))
+        return AnchoredAddresses(epochs, self.positions[start:stop], self.inner.cut(start, stop))
 
 
-class MergedRows:
+class MergedAddresses:
     """Rows of several components: for each, the places they take (ascending) and their rows."""
 
     __slots__ = ("count", "parts")
 
-    def __init__(self, count: int, parts: Sequence[tuple[int, Positions, Any]]) -> None:
+    def __init__(self, count: int, parts: Sequence[tuple[int, Positions, Addresses]]) -> None:
         self.count = count
         self.parts = parts
 
     def __len__(self) -> int:
         return self.count
 
-    def cut(self, start: int, stop: int) -> MergedRows:
+    def cut(self, start: int, stop: int) -> MergedAddresses:
         parts = []
         for component, places, rows in self.parts:
             first, last = np.searchsorted(places, (start, stop)).tolist()
             if first < last:
                 parts.append((component, places[first:last] - start, rows.cut(first, last)))
-        return MergedRows(stop - start, parts)
+        return MergedAddresses(stop - start, parts)
 
 
-class ZippedRows:
+class ZippedAddresses:
     """The same rows of several components."""
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: Sequence[Any]) -> None:
+    def __init__(self, parts: Sequence[Addresses]) -> None:
         self.parts = parts
 
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def cut(self, start: int, stop: int) -> ZippedRows:
-        return ZippedRows([part.cut(start, stop) for part in self.parts])
+    def cut(self, start: int, stop: int) -> ZippedAddresses:
+        return ZippedAddresses([part.cut(start, stop) for part in self.parts])
 
 
-class BatchRows:
+class BatchAddresses:
     """The rows of one batch: ``count`` real ones, to be filled up to ``size``."""
 
     __slots__ = ("count", "inner", "size")
 
-    def __init__(self, inner: Any, count: int, size: int) -> None:
+    def __init__(self, inner: Addresses, count: int, size: int) -> None:
         self.inner, self.count, self.size = inner, count, size
 
     def __len__(self) -> int:
         return self.size
 
-    def cut(self, start: int, stop: int) -> BatchRows:
-        return BatchRows(self.inner.cut(start, stop), stop - start, stop - start)
+    def cut(self, start: int, stop: int) -> BatchAddresses:
+        return BatchAddresses(self.inner.cut(start, stop), stop - start, stop - start)
 
 
 class Steps:
@@ -127,7 +130,7 @@ class Steps:
 
     __slots__ = ()
 
-    def step(self, number: int) -> Any:
+    def step(self, number: int) -> Addresses:
         """What is to be read for one step of the block."""
         raise NotImplementedError
 
@@ -144,28 +147,33 @@ class Steps:
 class BatchSteps(Steps):
     """Equal runs of ``width`` rows per step, of which the first ``counts`` are real."""
 
-    __slots__ = ("counts", "padded", "rows", "width")
+    __slots__ = ("addresses", "counts", "padded", "width")
 
-    def __init__(self, rows: Any, width: int, counts: list[int] | None, padded: bool) -> None:
-        self.rows, self.width, self.counts, self.padded = rows, width, counts, padded
+    def __init__(
+        self, addresses: Addresses, width: int, counts: list[int] | None, padded: bool
+    ) -> None:
+        self.addresses, self.width, self.counts, self.padded = addresses, width, counts, padded
 
-    def step(self, number: int) -> BatchRows:
+    def step(self, number: int) -> BatchAddresses:
         width = self.width
         start = number * width
         if self.counts is None:
-            return BatchRows(self.rows.cut(start, start + width), width, width)
+            return BatchAddresses(self.addresses.cut(start, start + width), width, width)
         count = self.counts[number]
-        rows = self.rows.cut(start, start + max(count, 1))  # one row shows how padding must look
-        return BatchRows(rows, count, width if self.padded else count)
+        cut = self.addresses.cut(
+            start, start + max(count, 1)
+        )  # one row shows how padding must look
+        return BatchAddresses(cut, count, width if self.padded else count)
 
     def bounds(self, number: int) -> tuple[int, int]:
         start = number * self.width
-        full = self.counts is None or self.padded
-        return start, start + (self.width if full else self.counts[number])  # type: ignore[index]
+        if self.counts is None or self.padded:
+            return start, start + self.width
+        return start, start + self.counts[number]
 
     @property
     def row_count(self) -> int:
-        return len(self.rows)
+        return len(self.addresses)
 
 
 class TaggedSteps(Steps):
@@ -176,11 +184,11 @@ class TaggedSteps(Steps):
     def __init__(self, inner: Steps, values: Any, per_row: bool) -> None:
         self.inner, self.values, self.per_row = inner, values, per_row
 
-    def step(self, number: int) -> TaggedRows:
+    def step(self, number: int) -> TaggedAddresses:
         if not self.per_row:
-            return TaggedRows(self.inner.step(number), self.values[number])
+            return TaggedAddresses(self.inner.step(number), self.values[number])
         start, stop = self.inner.bounds(number)
-        return TaggedRows(self.inner.step(number), self.values[start:stop])
+        return TaggedAddresses(self.inner.step(number), self.values[start:stop])
 
     def bounds(self, number: int) -> tuple[int, int]:
         return self.inner.bounds(number)
@@ -196,11 +204,15 @@ class MergedSteps(Steps):
     __slots__ = ("blocks", "offsets", "ordinal", "which")
 
     def __init__(
-        self, which: list[int], ordinal: list[int], blocks: Sequence[Any], offsets: Sequence[int]
+        self,
+        which: list[int],
+        ordinal: list[int],
+        blocks: Mapping[int, Steps],
+        offsets: Mapping[int, int],
     ) -> None:
         self.which, self.ordinal, self.blocks, self.offsets = which, ordinal, blocks, offsets
 
-    def step(self, number: int) -> tuple[int, Any]:
+    def step(self, number: int) -> tuple[int, Addresses]:
         component = self.which[number]
         return component, self.blocks[component].step(self.ordinal[number])
 
@@ -211,7 +223,7 @@ class MergedSteps(Steps):
 
     @property
     def row_count(self) -> int:
-        return sum(block.row_count for block in self.blocks if block is not None)
+        return sum(block.row_count for block in self.blocks.values())
 
 
 class ZippedSteps(Steps):
@@ -219,16 +231,15 @@ class ZippedSteps(Steps):
 
     __slots__ = ("blocks",)
 
-    def __init__(self, blocks: Sequence[Any]) -> None:
+    def __init__(self, blocks: Sequence[Steps]) -> None:
         self.blocks = blocks
 
-    def step(self, number: int) -> list[Any]:
+    def step(self, number: int) -> list[Addresses]:
         return [block.step(number) for block in self.blocks]
 
     def bounds(self, number: int) -> tuple[int, int]:
-        first: tuple[int, int] = self.blocks[0].bounds(number)
-        return first
+        return self.blocks[0].bounds(number)
 
     @property
     def row_count(self) -> int:
-        return int(self.blocks[0].row_count)
+        return self.blocks[0].row_count

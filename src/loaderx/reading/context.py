@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
+from loaderx.rng import ROOT, Keys
 
 MOST_TEXT = 500
+
+Given_contra = TypeVar("Given_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 Failed = tuple[int | None, str, str, str]
 """A record that `on_error` replaced or left out: its index, its name, the stage, the error."""
 
 
+class Step(Protocol[Given_contra, Result_co]):
+    """An operator, or a stage of a stream."""
+
+    stage: str
+
+    def read(self, given: Given_contra, context: Any, /) -> Result_co: ...
+
+
 class ReadContext:
     """Passed down through the operators while they read."""
 
-    __slots__ = ("failures", "lend")
+    __slots__ = ("epoch", "failures", "lend", "meters")
 
     def __init__(self, lend: Lend) -> None:
         self.lend = lend
         self.failures: list[Failed] = []
+        self.epoch: Keys = ROOT  # of the unit, for stages that draw an order
+        self.meters: dict[int, tuple[int, int]] = {}  # per stage that counts: in, out
+
+    def count(self, meter: int, before: int, after: int) -> None:
+        """Counts what went into a stage, and what came out of it."""
+        known = self.meters.get(meter, (0, 0))
+        self.meters[meter] = (known[0] + before, known[1] + after)
 
     def add_failure(self, error: RecordError) -> None:
         """Takes note of a record that `on_error` replaces or leaves out."""
@@ -36,8 +57,8 @@ class ReadContext:
             index, record, stage, reason = self.failures[number]
             self.failures[number] = (index, record + suffix, stage, reason)
 
-    def read(self, operator: Any, rows: Any) -> Any:
-        return operator.read(rows, self)
+    def read(self, operator: Step[Given, Result], given: Given) -> Result:
+        return operator.read(given, self)
 
 
 class TimedContext(ReadContext):
@@ -50,11 +71,11 @@ class TimedContext(ReadContext):
         self.times: dict[str, float] = {}
         self._inside = 0.0
 
-    def read(self, operator: Any, rows: Any) -> Any:
+    def read(self, operator: Step[Given, Result], given: Given) -> Result:
         outside, self._inside = self._inside, 0.0
         start = perf_counter()
         try:
-            return operator.read(rows, self)
+            return operator.read(given, self)
         finally:
             took = perf_counter() - start
             own = took - self._inside

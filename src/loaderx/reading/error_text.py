@@ -1,10 +1,10 @@
-"""An exception of a user's function in one line, with advice where its arguments are the reason."""
+"""Errors of a user's function in words, with advice where its arguments are the reason."""
 
 from __future__ import annotations
 
 import re
 
-from loaderx.errors import StackError, below_own_frames, one_line
+from loaderx.errors import RecordError, StackError, below_own_frames, one_line
 
 _CALLS = {
     "filter": "f(record), where a tuple is one record",
@@ -16,7 +16,28 @@ _CALLS = {
 _MISCALLED = re.compile(r"takes .*positional argument|missing \d+ required positional argument")
 
 
-def say(error: BaseException, stage: str, *, is_batch: bool) -> str:
+def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
+    """The error to raise when a stage fails on a record; an index of None: on many at once."""
+    reason = error_line(error, stage, is_batch=index is None)
+    detail = f"{stage} failed on {record}: {reason}"
+    return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
+
+
+def failed_on_batch(stage: str, error: BaseException) -> RecordError:
+    """The error to raise when a stage fails on a whole batch."""
+    reason = error_line(error, stage, is_batch=True)
+    return RecordError(f"{stage} failed on a batch: {reason}", stage=stage)
+
+
+def within(dataset: int, error: RecordError) -> RecordError:
+    """The same error, seen from a join of several datasets."""
+    error.detail = f"dataset {dataset}: {error.detail}"
+    if error.record:
+        error.record += f" of dataset {dataset}"
+    return error
+
+
+def error_line(error: BaseException, stage: str, *, is_batch: bool) -> str:
     """An exception of the user's in one line; one of our own speaks for itself."""
     if isinstance(error, StackError):
         return str(error)

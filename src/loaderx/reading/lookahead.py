@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from loaderx.reading.context import ReadContext
-from loaderx.reading.units import UnitPlan
+from loaderx.reading.units import UnitOutput, UnitPlan
 
 Path = tuple[int, ...]
 """The epoch number of every repeat above, outermost first."""
@@ -23,7 +23,7 @@ Path = tuple[int, ...]
 class PendingUnit(Protocol):
     """A unit that was asked for."""
 
-    def result(self) -> Any: ...
+    def result(self) -> UnitOutput: ...
 
     def cancel(self) -> object: ...
 
@@ -59,7 +59,7 @@ class Lookahead:
         self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
         self._following: tuple[Path, int] | None = None  # what is submitted next
 
-    def get(self, path: Path, unit: int) -> Any:
+    def get(self, path: Path, unit: int) -> UnitOutput:
         """The output of a unit of the lane."""
         pending = self._pending
         while pending and pending[0][:2] != (path, unit):
@@ -139,14 +139,14 @@ class UnitHere:
     ) -> None:
         self._plans, self._task, self._new_context = plans, task, new_context
 
-    def result(self) -> Any:
+    def result(self) -> UnitOutput:
         return make_unit(self._plans, self._task, self._new_context())
 
     def cancel(self) -> None:
         """There is nothing to stop."""
 
 
-def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], context: ReadContext) -> Any:
+def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], context: ReadContext) -> UnitOutput:
     """The output of a unit."""
     number, epoch_key, unit = task
     return plans[number].make(epoch_key, unit, context)

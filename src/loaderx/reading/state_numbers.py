@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Any
+from typing import TypeAlias
 
-from loaderx.chain.base import LIMIT
 from loaderx.errors import StateError
+from loaderx.order.epochs import LIMIT
+
+LanePosition: TypeAlias = object
+"""The position of a reader in a saved state: small nested lists, checked before they are used."""
 
 
-def entries(state: Any, names: tuple[str, ...]) -> list[Any]:
+def entries(state: object, names: tuple[str, ...]) -> list[LanePosition]:
     """The entries of a position, of which there must be one for each name."""
     if not isinstance(state, (list, tuple)) or len(state) != len(names):
         raise StateError(
@@ -19,7 +22,13 @@ def entries(state: Any, names: tuple[str, ...]) -> list[Any]:
     return list(state)
 
 
-def whole(value: Any, name: str, most: int = LIMIT) -> int:
+def first_entry(position: LanePosition) -> int:
+    """The first number of a position that was checked."""
+    assert isinstance(position, (list, tuple))
+    return int(position[0])
+
+
+def whole(value: object, name: str, most: int = LIMIT) -> int:
     """``value`` as a number from 0 to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise StateError(f"the state has {shown(value)} where a whole number is expected ({name}).")
@@ -31,7 +40,7 @@ def whole(value: Any, name: str, most: int = LIMIT) -> int:
     return value
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A few characters of any value, however large, deep or odd it is."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"

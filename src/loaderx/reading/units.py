@@ -1,68 +1,70 @@
 """Units: what comes out of a fixed run of input positions, by its number alone.
 
-`UnitPlan` makes the output of a unit; it is sent to workers.  What it gives is a dict of arrays,
-or `Loose` records where they cannot be stacked.
+`UnitPlan` makes the output of a unit; it is sent to workers.  The output is a tree that goes
+through shared memory as batches do: columns where the records could be stacked, else an `Opaque`
+list of them.  `rows_from` makes `Rows` of it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Generic, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import RecordError, StackError
 from loaderx.order.epochs import child
-from loaderx.reading.chunks import Branch, Chunk, Filter, Guard, UnitStage, run_stages
+from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import Failed, ReadContext
-from loaderx.reading.records import Chosen, ReadSource, RecordOperator, Run, Stacked, as_records
+from loaderx.reading.operators import RecordOperator
+from loaderx.reading.rows import Positions, Record, Rows, named
+from loaderx.reading.stacking import NO_PADDING, Padding, stack
+from loaderx.reading.unit_stage import UnitStage, first_guard, run_stages
 from loaderx.rng import ROOT, Keys
-from loaderx.sources import ArraySource
-from loaderx.stages.stacking import Padding, stack
-from loaderx.tree import flatten
+from loaderx.tree import Tree, flatten
 
-Positions = npt.NDArray[np.int64]
+T = TypeVar("T")
 
-NO_METERS = np.empty((0, 3), np.int64)
 READ = -1  # the meter of the records that were read
 
-
-class Loose:
-    """Records that were not stacked, with a name each where they should have been.
-
-    Where an `on_error` stands above, each also has its index in its source.
-    """
-
-    __slots__ = ("failures", "indices", "keys", "meters", "names", "records")
-
-    def __init__(
-        self,
-        records: list[Any],
-        keys: Any,
-        meters: Any,
-        names: Any = None,
-        failures: FailedRecords | None = None,
-        indices: list[int | None] | None = None,
-    ) -> None:
-        self.records, self.keys, self.meters, self.names = records, keys, meters, names
-        self.indices = indices
-        self.failures = failures
+Names = tuple[list[Record], list[str] | None, list[int | None] | None]
+"""Single records, with names and indices in their source where messages need them."""
 
 
-class FailedRecords:
-    """The records of a unit that `on_error` left out.  A class, since lists are structure."""
+class Opaque(Generic[T]):
+    """A value that is one leaf of a tree, whatever it is: lists are structure."""
 
-    __slots__ = ("records",)
+    __slots__ = ("value",)
 
-    def __init__(self, records: list[Failed]) -> None:
-        self.records = records
+    def __init__(self, value: T) -> None:
+        self.value = value
 
 
-def failures_of(output: Any) -> list[Failed]:
-    """The records that were left out when the output of a unit was made."""
-    found = output.failures if isinstance(output, Loose) else output["failures"]
-    return [] if found is None else found.records
+class UnitOutput(TypedDict):
+    """The output of a unit."""
+
+    columns: Tree  # None: they are single records
+    records: Opaque[Names] | None
+    chosen: Positions | None
+    keys: Keys | None
+    meters: npt.NDArray[np.int64]  # per stage that counts: its number, records in, records out
+    failures: Opaque[list[Failed]] | None  # records that `on_error` left out
+
+
+def rows_from(output: UnitOutput, padding: Padding) -> Rows:
+    """The rows of a unit's output."""
+    keys = output["keys"]
+    if output["records"] is not None:
+        records, names, indices = output["records"].value
+        return Rows.of_records(
+            records, keys, identify=None if names is None else named(names, indices)
+        )
+    chosen = output["chosen"]
+    count = len(flatten(output["columns"])[0][0]) if chosen is None else len(chosen)
+    if chosen is not None:
+        padding = NO_PADDING
+    return Rows.of_columns(output["columns"], count, keys, chosen=chosen, padding=padding)
 
 
 class Finish:
@@ -77,46 +79,46 @@ class Finish:
         """Does it take rows where they lie, if all are of one shape?"""
         return self.stacked and not self.padding.lengths
 
-    def output(self, chunk: Chunk, context: ReadContext) -> Any:
-        """A dict of arrays, or `Loose`."""
-        meters = np.array(
-            [[meter, *counts] for meter, counts in sorted(chunk.meters.items())], np.int64
-        ).reshape(-1, 3)
-        keys = chunk.keys
-        failures = FailedRecords(context.failures) if context.failures else None
-        if isinstance(chunk.run, Chosen):
-            return {
-                "rows": chunk.run.tree,
-                "chosen": chunk.run.rows,
-                "keys": keys,
-                "meters": meters,
-                "failures": failures,
-            }
-        if not self.stacked or not len(chunk):
-            records = as_records(chunk.run) if len(chunk) else []
-            if not self.named:
-                return Loose(records, keys, meters, failures=failures)
-            known = [chunk.identify(origin) for origin in chunk.origins.tolist()]
-            names, indices = [name for _, name in known], [index for index, _ in known]
-            return Loose(records, keys, meters, names, failures, indices)
-        tree = chunk.run.tree if isinstance(chunk.run, Stacked) else None
-        if tree is None or not self.takes_views:
-            records = as_records(chunk.run)
-            try:
-                tree = stack(records, context.lend, chunk.name, self.padding)
-            except StackError:  # the batch may fit together even if the unit does not
-                names = [chunk.name(number) for number in range(len(records))]
-                return Loose(records, keys, meters, names, failures)
-        leaves, _ = flatten(tree)
-        if not leaves or not all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
-            return Loose(as_records(chunk.run), keys, meters, failures=failures)
-        return {
-            "rows": tree,
-            "chosen": None,
-            "keys": keys,
-            "meters": meters,
-            "failures": failures,
+    def output(self, rows: Rows, context: ReadContext) -> UnitOutput:
+        meters = [[meter, *counts] for meter, counts in sorted(context.meters.items())]
+        made: UnitOutput = {
+            "columns": None,
+            "records": None,
+            "chosen": rows.chosen,
+            "keys": rows.keys,
+            "meters": np.array(meters, np.int64).reshape(-1, 3),
+            "failures": Opaque(context.failures) if context.failures else None,
         }
+        if rows.chosen is not None:
+            made["columns"] = rows.structure.build(rows.leaves)
+        elif not self.stacked or not len(rows):
+            made["records"] = self._single(rows)
+        else:
+            self._stack(rows, context, made)
+        return made
+
+    def _single(self, rows: Rows) -> Opaque[Names]:
+        records = rows.records() if len(rows) else []
+        if not self.named:
+            return Opaque((records, None, None))
+        known = [rows.identity(number) for number in range(len(rows))]
+        return Opaque((records, [name for _, name in known], [index for index, _ in known]))
+
+    def _stack(self, rows: Rows, context: ReadContext, made: UnitOutput) -> None:
+        tree = rows.tree if rows.is_stacked and self.takes_views else None
+        if tree is None:
+            records = rows.records()
+            try:
+                tree = stack(records, context.lend, rows.name, self.padding)
+            except StackError:  # the batch may fit together even if the unit does not
+                names = [rows.name(number) for number in range(len(records))]
+                made["records"] = Opaque((records, names, None))
+                return
+        leaves, _ = flatten(tree)
+        if leaves and all(isinstance(leaf, np.ndarray) and leaf.ndim for leaf in leaves):
+            made["columns"] = tree
+        else:
+            made["records"] = Opaque((rows.records(), None, None))
 
 
 class UnitPlan:
@@ -132,31 +134,23 @@ class UnitPlan:
         length: int | None,
         longest: int,
         limit: int,
-        passes: Sequence[tuple[int | None, int]],
+        repeats: Sequence[tuple[int | None, int]],
         keyed: bool,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows, self.length = rows, length
         self.limit = limit  # records that can be numbered
         self.longest = longest  # records until all have come once, for a dataset that is endless
-        self.passes = list(passes)  # (how many, ordinal) of the repeats above, outermost first
+        self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
-        self.window = self._borrowed()
-        self._epoch: tuple[Sequence[int], int] | None = None  # the last one that was asked for
-        components = [stage.component for stage in stages if isinstance(stage, Branch)]
-        self._components = "".join(f" of dataset {int(number[0])}" for number in components)
-
-    def _borrowed(self) -> Callable[[int, int], Any] | None:
-        """Reads a unit as views of the source: where a mask picks rows from it, that is enough."""
+        # Where a mask picks rows from the source, views of it are enough to look at.
         first = self.stages[0] if self.stages else None
-        operator = self.operator
-        if not isinstance(first, Filter) or not first.wants or operator.moves:
-            return None
-        if not isinstance(operator, ReadSource) or not isinstance(operator.source, ArraySource):
-            return None
-        first.borrows = True
-        first.lends = len(self.stages) == 1 and self.finish.takes_views
-        return operator.source.window
+        self.views = operator.views() if first is not None and first.takes_views else None
+        if first is not None and self.views is not None:
+            first.use_views(is_last=len(self.stages) == 1 and finish.takes_views)
+        self._epoch: tuple[Sequence[int], int] | None = None  # the last one that was asked for
+        datasets = [stage.dataset for stage in stages if stage.dataset is not None]
+        self._datasets = "".join(f" of dataset {number}" for number in datasets)
 
     @property
     def units(self) -> int | None:
@@ -170,67 +164,69 @@ class UnitPlan:
     @property
     def epoch_counts(self) -> list[int | None]:
         """How many epochs each of the repeats above has, outermost first; None: endless."""
-        return [count for count, _ in self.passes]
+        return [count for count, _ in self.repeats]
 
     def epoch_key(self, path: Sequence[int]) -> int:
         """The key of an epoch, from the numbers of all repeats: draws and orders depend on it."""
         known = self._epoch
         if known is None or known[0] != path:
-            key = ROOT
-            for (_, ordinal), number in zip(self.passes, path, strict=True):
-                key = child(key, np.array([number]), ordinal)
+            key = epoch_key([ordinal for _, ordinal in self.repeats], path)
             self._epoch = known = (tuple(path), int(key[0]))
         return known[1]
 
-    def make(self, epoch_key: int, unit: int, context: ReadContext) -> Any:
+    def make(self, epoch_key: int, unit: int, context: ReadContext) -> UnitOutput:
         """The output of a unit."""
         first = unit * self.rows
         stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
         epoch: Keys = np.array([epoch_key], np.uint64)
-        views = None if self.window is None else self.window(first, stop)
+        views = None if self.views is None else self.views(first, stop)
 
-        def find() -> Any:
+        def find() -> Addresses:
             return self.operator.resolve(epoch, np.arange(first, stop))
 
         found = None if views is not None and not self.keyed else find()
         if views is not None:
-            run: Run = Stacked(views, stop - first)
+            rows = Rows.of_columns(views, stop - first)
             kept = np.arange(stop - first)
         else:
-            run, kept = self._read(found, context)
-        chunk = Chunk(
-            run,
-            self.operator.keys(found)[kept] if self.keyed else None,
-            kept,
-            kept,
-            epoch=epoch,
-            first=first,
-            identify=lambda row: self.operator.index(find() if found is None else found, row),
-            meters={READ: (stop - first, 0)},
-        )
-        chunk = run_stages(self.stages, chunk, context)
+            rows, kept = self._read(found, context)
+        if self.keyed:
+            rows.keys = self.operator.keys(found)[kept]
+        rows.places, rows.origins = kept + first, kept
+        rows.identify = lambda row: self.operator.index(find() if found is None else found, row)
+        context.epoch = epoch
+        context.count(READ, stop - first, 0)
+        rows = run_stages(self.stages, rows, context)
         if context.failures:
-            context.name_failures(0, self._components)
-        return self.finish.output(chunk, context)
+            context.name_failures(0, self._datasets)
+        return self.finish.output(rows, context)
 
-    def _read(self, rows: Any, context: ReadContext) -> tuple[Run, Positions]:
+    def _read(self, addresses: Addresses, context: ReadContext) -> tuple[Rows, Positions]:
         try:
-            return context.read(self.operator, rows), np.arange(len(rows))
+            return context.read(self.operator, addresses), np.arange(len(addresses))
         except RecordError as error:
-            guard = next((stage for stage in self.stages if isinstance(stage, Guard)), None)
+            guard = first_guard(self.stages)
             if guard is None or error.index is None:
                 raise
         context.failures.clear()  # those of an `on_error` below come again
-        found: list[Any] = []
+        found: list[Record] = []
         kept: list[int] = []
-        for number in range(len(rows)):
+        for number in range(len(addresses)):
             before = len(context.failures)
             try:
-                found += as_records(context.read(self.operator, rows.cut(number, number + 1)))
+                found += context.read(self.operator, addresses.cut(number, number + 1)).records()
                 kept.append(number)
             except RecordError as error:
                 if not guard.drops(error):
                     raise
                 del context.failures[before:]
                 context.add_failure(error)
-        return found, np.array(kept, np.int64)
+        return Rows.of_records(found), np.array(kept, np.int64)
+
+
+def epoch_key(ordinals: Sequence[int], path: Sequence[int]) -> Keys:
+    """The key of an epoch, from the ordinals of the repeats above and their epoch numbers."""
+    key = ROOT
+    for ordinal, number in zip(ordinals, path, strict=True):
+        key = child(key, np.array([number]), ordinal)
+    return key

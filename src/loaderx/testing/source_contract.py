@@ -16,10 +16,10 @@ import cloudpickle
 import numpy as np
 
 from loaderx import DataLoader, Dataset
-from loaderx.chain.inputs import FromSource
 from loaderx.errors import ArgumentTypeError, LoaderxWarning
 from loaderx.memory import Pool
 from loaderx.sources.base import Indices, Source
+from loaderx.stages.inputs import FromSource
 from loaderx.testing.comparing import (
     can_be_stacked,
     check,

@@ -1,0 +1,168 @@
+"""A compiled stream: unit plans for the workers, and readings for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from loaderx.errors import RecordError, StateError
+from loaderx.memory import Pool
+from loaderx.reading.batch_readers import BatchReader, CutRecords, Lanes
+from loaderx.reading.context import ReadContext
+from loaderx.reading.lookahead import Lookahead, MakeHere, PendingUnit, UnitMaker
+from loaderx.reading.monitor import Monitor
+from loaderx.reading.rows import Rows
+from loaderx.reading.stacking import NO_PADDING
+from loaderx.reading.state_numbers import LanePosition
+from loaderx.reading.units import Finish
+from loaderx.stages.node import Node
+from loaderx.stages.repeat import RepeatAfterBatch
+from loaderx.stages.stream_build import Above, MakeReader, Repeats, StreamBuild
+from loaderx.stages.stream_stage import stream_cut
+from loaderx.stages.units import stream_input_of
+from loaderx.tree import Tree
+
+
+class StreamPlan:
+    """A compiled stream.  ``units`` is what workers need; `read` starts a reading."""
+
+    def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
+        self.node = node
+        self.cut = stream_cut(node)
+        self.lanes = 1 if self.cut is None else self.cut.lanes
+        host, hosts = shard
+        self.hosts = hosts
+        self.own = range(self.lanes * host // hosts, self.lanes * (host + 1) // hosts)
+        self.input = stream_input_of(node)
+        full_batch = None if self.cut is None else self.cut.rows_per_batch(len(self.own))
+        self.build = StreamBuild(node, self.lanes, full_batch)
+        self.warned: set[int] = set()  # meters of which a warning was given
+        self.make_lane = self._build_lanes()
+        self.units = self.build.units
+
+    def _build_lanes(self) -> MakeReader:
+        """Readers of the lanes: of what stands below the cut, with the repeats above it."""
+        build, node = self.build, self.node
+        repeats = (Repeats(None, node.repeats + 1),)  # the epochs of the whole
+        if self.cut is None:
+            finish = Finish(stacked=False, padding=NO_PADDING)
+            return build.reader(node, Above(self.input, (), repeats, finish))
+        above = Above(self.input, self.cut.cut_in_units(build), repeats, self.cut.finish())
+        while node is not self.cut:
+            above = node.above_cut(build, above)
+            node = node.inputs[0]
+        return build.reader(self.cut.input, above)
+
+    def unit_count(self, first: int, stop: int | None) -> int | None:
+        """The units of epochs ``first`` to ``stop`` on this host; None if that is not known."""
+        total = 0
+        for plan in self.units:
+            if stop is None or plan.units is None:
+                return None
+            count = (stop - first) * -(-plan.units * len(self.own) // self.lanes)
+            for epochs in plan.epoch_counts[1:]:
+                if epochs is None:
+                    return None
+                count *= epochs
+            total += count
+        return total
+
+    def read(self, maker: UnitMaker, first: int = 0, stop: int | None = 1) -> Reading:
+        """A reading of epochs ``first`` to ``stop``, at its beginning."""
+        return Reading(self, maker, first, stop)
+
+
+class Reading:
+    """One reading of a stream: the lanes, the batches, and what is above them."""
+
+    def __init__(self, plan: StreamPlan, maker: UnitMaker, first: int, stop: int | None) -> None:
+        self.plan, self._maker = plan, maker
+        self._stop = stop
+        self._lookaheads: list[Lookahead] = []
+        self.times: dict[str, float] = {}
+        self._pool = Pool(6)
+        self.monitor = Monitor(plan.build.meters, plan.warned, self._pool)
+        readers = [plan.make_lane(self, lane) for lane in plan.own]
+        if plan.cut is None:
+            self._cut: Lanes = CutRecords(readers)
+        else:
+            self._cut = plan.cut.cut_reader(readers, self._pool, is_alone=plan.hosts == 1)
+        self._cut.first_lane = plan.own.start
+        empty_epochs = plan.build.empty_epochs
+        batches = self._above(plan.node)
+        self._top = RepeatAfterBatch(batches, ".repeat()", empty_epochs, first, stop)
+        self._top.start(())
+
+    def _above(self, node: Node) -> BatchReader:
+        """The batches after the stages above the cut."""
+        if node is self.plan.cut or not node.batched:
+            return self._cut
+        return node.after_batch(self._above(node.inputs[0]), self.plan.build)
+
+    def next(self) -> Rows | None:
+        """The next batch; None at the end."""
+        batch = self._top.next()
+        for context in self.monitor.contexts:
+            self.add(context.times)
+        self.monitor.contexts.clear()
+        return batch
+
+    def add(self, times: dict[str, float]) -> None:
+        """Takes note of work that was done for this reading."""
+        for stage, seconds in times.items():
+            self.times[stage] = self.times.get(stage, 0.0) + seconds
+
+    def look_ahead(self, number: int, lane: range) -> Lookahead:
+        """What asks for the units of a lane ahead of its reader."""
+        plan = self.plan
+        made = Lookahead(
+            self._maker,
+            number,
+            plan.units[number],
+            lane,
+            share=len(plan.units) * len(plan.own),
+            last_epoch=self._stop,
+        )
+        self._lookaheads.append(made)
+        return made
+
+    def clear(self) -> list[PendingUnit]:
+        """Forgets what was asked for ahead, and gives it back to be cancelled."""
+        return [pending for lookahead in self._lookaheads for pending in lookahead.clear()]
+
+    @property
+    def epoch(self) -> int:
+        return self._top.count
+
+    def state(self) -> tuple[list[int], list[LanePosition]]:
+        """The counters above the batch (the epoch first), and the position of each own lane."""
+        return self._top.counters(), self._cut.positions()
+
+    def restore(
+        self, counters: Sequence[int], positions: Sequence[LanePosition], *, fresh: bool
+    ) -> None:
+        left = iter(counters)
+        self._top.restore((), left, positions, fresh=fresh)
+        if more := len(list(left)):
+            needed = len(counters) - more - 1
+            raise StateError(
+                f"the state has {needed + more} counters in `above`, and this dataset needs "
+                f"{needed}."
+            )
+
+
+def iterate(node: Node) -> Iterator[Tree]:
+    """The elements of a stream, made in the caller's thread."""
+    plan = StreamPlan(node)
+    lend = Pool().lend
+    reading = plan.read(MakeHere(plan.units, lambda: ReadContext(lend)))
+    step = 0
+    while True:
+        try:
+            batch = reading.next()
+        except RecordError as error:
+            error.step = step
+            raise
+        if batch is None:
+            return
+        step += 1
+        yield batch.tree

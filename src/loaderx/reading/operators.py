@@ -1,0 +1,221 @@
+"""Operators: how a dataset that is read by index makes its records and batches.
+
+`resolve` (for batches: `steps`) turns addresses into `Addresses`, for thousands of rows at once and
+ahead of time; `read` turns those of one step into `Rows`, or into a batch.  Stages that only move
+elements are no operators: they become `Move`s of the operator below them, so reading never meets
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, LoaderxError, RecordError
+from loaderx.frozen import Frozen
+from loaderx.memory import Lend
+from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import failed
+from loaderx.reading.rows import Fail, Positions, Rows
+from loaderx.rng import REPLACE, Keys, fold, fold_int
+from loaderx.tree import Tree
+
+Policy: TypeAlias = str | Callable[[RecordError], str]
+"""What `on_error` was given: "replace" or "skip", or a function of the error."""
+
+Gather: TypeAlias = Callable[[Positions, Lend], Tree]
+"""The records with these indices, as one batch."""
+
+Views: TypeAlias = Callable[[int, int], Tree | None]
+"""The records from one index to another as views of the source; None if that cannot be."""
+
+
+class Request(Frozen):
+    """What the stages above ask of the operator of a node."""
+
+    seed: int  # of stages that have none
+    host: int = 0
+    hosts: int = 1
+    stacked: bool = False  # are columns wanted, rather than single records?
+    guarded: bool = False  # does an `on_error` stand above: must rows be replaceable?
+    policy: Policy | None = None  # of an `on_error` above the batch
+    full: int | None = None  # records read at a time, but for the last time; None: that varies
+    whole: bool = True  # are batches read as they are cut, rather than row by row?
+
+    def rows_of_host(self, size: int | None, available: int | None) -> int | None:
+        """Rows of every batch on this host, but for a short last one; None where that varies."""
+        if size is None or not self.whole:
+            return None
+        rows = size // self.hosts
+        return rows if available is None else min(rows, available)
+
+
+class Move:
+    """A stage that only moves elements: maps the address of each to an address of its input.
+
+    ``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size``
+    rows, between a batch and its unbatch; there a record is batch times size plus place.  Rows move
+    with their batch, unless a subclass knows better.
+    """
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        raise NotImplementedError
+
+    def rows(self, epochs: Keys, positions: Positions, size: int) -> tuple[Keys, Positions]:
+        batches, places = np.divmod(positions, size)
+        epochs, batches = self.steps(epochs, batches)
+        return epochs, batches * size + places
+
+
+class RecordOperator:
+    """The base of operators on records: moves rows first, then finds them."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.moves: list[Move] = []  # outermost first
+
+    def resolve(self, epochs: Keys, positions: Positions) -> Addresses:
+        for move in self.moves:
+            epochs, positions = move.steps(epochs, positions)
+        return self.locate(epochs, positions)
+
+    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+        raise NotImplementedError
+
+    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+        raise NotImplementedError
+
+    def keys(self, addresses: Addresses) -> Keys:
+        """A key per row, the same wherever the row stands."""
+        raise NotImplementedError
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        """A row's index in its source, and the record's name for messages."""
+        raise NotImplementedError
+
+    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
+        """The rows that replace these when they cannot be read."""
+        raise NotImplementedError
+
+    def gather_of(self, width: int) -> Gather | None:
+        """The source's own gather, if that is all there is to do for ``width`` records."""
+        return None
+
+    def views(self) -> Views | None:
+        """Reads consecutive records as views of the source, if that is all there is to do."""
+        return None
+
+    def namer(self, addresses: Addresses) -> Callable[[int], str]:
+        return lambda number: self.index(addresses, number)[1]
+
+    def failer(self, addresses: Addresses, stage: str) -> Fail:
+        """The errors of a stage above this operator."""
+
+        def fail(number: int | None, error: Exception) -> LoaderxError:
+            if number is None:
+                return failed(stage, f"a run of {len(addresses)} records", None, error)
+            index, name = self.index(addresses, number)
+            return failed(stage, name, index, error)
+
+        return fail
+
+
+class OverRecords(RecordOperator):
+    """The base of operators above one other."""
+
+    def __init__(self, stage: str, child: RecordOperator) -> None:
+        super().__init__(stage)
+        self.child = child
+
+    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+        return self.child.resolve(epochs, positions)
+
+    def keys(self, addresses: Addresses) -> Keys:
+        return self.child.keys(addresses)
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        return self.child.index(addresses, number)
+
+    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
+        return self.child.relocate(addresses, attempt)
+
+
+class Anchor(OverRecords):
+    """The place where a row that cannot be read is replaced by another row of the same dataset."""
+
+    def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
+        super().__init__(child.stage, child)  # in the statistics it is no stage of its own
+        self.length, self.seed = length, seed
+
+    def locate(self, epochs: Keys, positions: Positions) -> AnchoredAddresses:
+        return AnchoredAddresses(epochs, positions, self.child.resolve(epochs, positions))
+
+    def read(self, addresses: AnchoredAddresses, context: ReadContext) -> Rows:
+        return context.read(self.child, addresses.inner)
+
+    def keys(self, addresses: AnchoredAddresses) -> Keys:
+        return self.child.keys(addresses.inner)
+
+    def index(self, addresses: AnchoredAddresses, number: int) -> tuple[int, str]:
+        return self.child.index(addresses.inner, number)
+
+    def relocate(self, addresses: AnchoredAddresses, attempt: int) -> AnchoredAddresses:
+        if self.length < 2:
+            raise ArgumentError("on_error: there is no other record to take instead.")
+        epochs, before = addresses.epochs, addresses.positions
+        tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
+        drawn = fold(fold(epochs, before, REPLACE), tries, REPLACE)
+        away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
+        positions = (before + away) % self.length
+        return AnchoredAddresses(epochs, before, self.child.resolve(epochs, positions))
+
+
+class BatchOperator:
+    """The base of operators on batches: moves batches first, then finds their rows.
+
+    `steps` resolves a block of steps to the rows that each must read, `rows` resolves single
+    records of batches (for `unbatch`), and `read` makes one batch, or of rows a run of records as
+    a batch.
+    """
+
+    def __init__(self, stage: str, size: int | None) -> None:
+        self.stage = stage
+        self.size = size  # rows per global batch, None where components differ
+        self.moves: list[Move] = []  # outermost first
+
+    def steps(self, epochs: Keys, numbers: Positions) -> Steps:
+        for move in self.moves:
+            epochs, numbers = move.steps(epochs, numbers)
+        return self.locate(epochs, numbers)
+
+    def rows(self, epochs: Keys, positions: Positions) -> Addresses:
+        for move in self.moves:
+            assert self.size is not None
+            epochs, positions = move.rows(epochs, positions, self.size)
+        return self.locate_rows(epochs, positions)
+
+    def locate(self, epochs: Keys, numbers: Positions) -> Steps:
+        raise NotImplementedError
+
+    def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
+        raise NotImplementedError
+
+    def read(self, addresses: Addresses, context: ReadContext) -> Tree:
+        raise NotImplementedError
+
+    def keys(self, steps: Steps) -> Keys:
+        """A key per row of a block of steps."""
+        raise NotImplementedError
+
+    def row_keys(self, addresses: Addresses) -> Keys:
+        raise NotImplementedError
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        raise NotImplementedError
+
+    def plain_gather(self) -> Gather | None:
+        """The source's own gather, if that is all there is to do for a batch."""
+        return None

@@ -1,0 +1,361 @@
+"""A list of records becomes one batch: every leaf stacked, straight into a recycled buffer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from operator import attrgetter, itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import StackError, one_line
+from loaderx.frozen import Frozen
+from loaderx.memory import Layout, Lend, aligned
+from loaderx.tree import (
+    Array,
+    Structure,
+    Tree,
+    as_array,
+    describe,
+    flatten,
+    narrow_scalars,
+    same_structure,
+)
+
+Name = Callable[[int], str]
+"""Names the record in a row, for messages."""
+
+Value: TypeAlias = Any
+"""A scalar of the user's to fill places with, or a dict with one for each leaf."""
+
+RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
+"""What to do about unequal shapes where a batch is stacked."""
+
+_shape = attrgetter("shape")
+_PYTHON_NUMBERS = {bool, int, float, complex}
+_TEXT = {str, bytes}
+
+
+_NO_LENGTHS: Mapping[str, int] = {}
+
+
+class Padding(Frozen):
+    """``pad_to``: leaves that are padded along their first axis, and with what."""
+
+    lengths: Mapping[str, int] = _NO_LENGTHS
+    value: Value = 0
+
+    def value_for(self, path: str) -> Value:
+        return self.value.get(path, 0) if isinstance(self.value, Mapping) else self.value
+
+
+NO_PADDING = Padding()
+
+
+def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
+    """The batch of these records, in arrays that the caller owns."""
+    _, structure = flatten(records[0])
+    columns = columns_of(records, structure, name)
+    paths = structure.paths()
+    if records[0] is None:
+        raise StackError(
+            f"cannot stack: {name(0)} is None; did its source or its function forget its `return`?"
+        )
+    for path in padding.lengths:
+        if path not in paths:
+            raise StackError(
+                f"`pad_to` names a leaf {path!r} that records do not have; "
+                f"they have {', '.join(map(repr, paths))}."
+            )
+    pieces = [
+        _Piece.of(column, path, name, padding.lengths.get(path))
+        for column, path in zip(columns, paths, strict=True)
+    ]
+    targets = lend(Layout.of(*[((len(records), *piece.shape), piece.dtype) for piece in pieces]))
+    for piece, path, target in zip(pieces, paths, targets, strict=True):
+        value = (
+            None if piece.lengths is None else filler(piece.dtype, padding.value_for(path), path)
+        )
+        try:
+            piece.write(target, value)
+        except TypeError as error:  # some row would have to be cast
+            raise _misfit(piece.values, path, name) from error
+    batch = structure.build(targets)
+    if padding.lengths:
+        batch = _with_lengths(batch, paths, pieces)
+    return batch
+
+
+def columns_of(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
+    """Each leaf of all records, in the order of the structure."""
+    if structure.is_flat_dict:
+        width, keys = len(structure.keys), structure.keys
+        if set(map(type, records)) == {dict} and set(map(len, records)) == {width}:
+            try:
+                return [list(map(itemgetter(key), records)) for key in keys]
+            except KeyError:
+                pass  # reported below
+    rows = []
+    for number, record in enumerate(records):
+        leaves = same_structure(record, structure)
+        if leaves is None:
+            _check_missing(record, records[0], "", (name(number), name(0)))
+            raise StackError(
+                f"cannot stack: {name(number)} has the structure "
+                f"{describe(flatten(record)[1])}, {name(0)} has {describe(structure)}. "
+                "Make them alike in .map()."
+            )
+        rows.append(leaves)
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
+    """Raises if two dicts differ in what is None in one of them; names are theirs."""
+    if (one is None) != (first is None):
+        raise _missing(path, names[0] if one is None else names[1])
+    if isinstance(one, Mapping) and isinstance(first, Mapping):
+        for key in one:
+            if key in first:
+                _check_missing(one[key], first[key], f"{path}.{key}".strip("."), names)
+
+
+class _Piece:
+    """One leaf of all records, checked: what is to be written, and how its rows look."""
+
+    __slots__ = ("dtype", "lengths", "shape", "values")
+
+    def __init__(
+        self,
+        values: Any,  # a finished column, or a list of arrays
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        lengths: list[int] | None = None,
+    ) -> None:
+        self.values, self.shape, self.dtype, self.lengths = values, shape, dtype, lengths
+
+    @classmethod
+    def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
+        kinds = set(map(type, column))
+        if pad_to is not None:
+            arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
+            return cls._padded(arrays, path, name, pad_to)
+        if kinds <= _PYTHON_NUMBERS:
+            if len(kinds) > 1:
+                other = next(i for i, v in enumerate(column) if type(v) is not type(column[0]))
+                raise StackError(
+                    f"cannot stack {_leaf(path)}: {name(0)} has the {type(column[0]).__name__} "
+                    f"{column[0]!r}, {name(other)} the {type(column[other]).__name__} "
+                    f"{column[other]!r}. Make them one type in .map()."
+                )
+            try:
+                values = narrow_scalars(column)
+            except StackError as error:
+                raise StackError(f"cannot stack {_leaf(path)}: {error}") from error
+            return cls(values, (), values.dtype)
+        if len(kinds) == 1 and _is_numpy_number(kinds):
+            values = np.array(column)
+            return cls(values, (), values.dtype)
+        if kinds <= _TEXT:
+            values = np.empty(len(column), object)
+            values[:] = column
+            return cls(values, (), values.dtype)
+        arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
+        shape, dtype = arrays[0].shape, arrays[0].dtype
+        if len(set(map(_shape, arrays))) > 1:
+            raise _misfit(arrays, path, name)
+        return cls(arrays, shape, dtype)
+
+    @classmethod
+    def _padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> _Piece:
+        first = next((array for array in arrays if array.size), arrays[0])
+        for number, array in enumerate(arrays):
+            if array.ndim == 0:
+                raise StackError(
+                    f"cannot pad {_leaf(path)}: in {name(number)} it has no axis to pad."
+                )
+            if len(array) > pad_to:
+                raise StackError(
+                    f"cannot pad {_leaf(path)} to {pad_to}: {name(number)} has length "
+                    f"{len(array)}. Cut it in .map(), or raise `pad_to`."
+                )
+            if array.size and (array.shape[1:] != first.shape[1:] or array.dtype != first.dtype):
+                raise _misfit([first, array], path, lambda _, number=number: name(number))  # type: ignore[misc]
+        lengths = [len(array) for array in arrays]
+        return cls(arrays, (pad_to, *first.shape[1:]), first.dtype, lengths)
+
+    def write(self, target: Array, pad_value: Any) -> None:
+        values = self.values
+        if self.lengths is not None:
+            target[...] = pad_value
+            for row, array, length in zip(target, values, self.lengths, strict=True):
+                if length:
+                    row[:length] = array
+        elif isinstance(values, np.ndarray):
+            target[...] = values
+        elif self.shape and self.dtype != object:
+            # One call for all rows: the records laid end to end along their first axis.
+            np.concatenate(values, out=target.reshape(-1, *self.shape[1:]), casting="no")
+        else:
+            for number, array in enumerate(values):
+                if array.dtype != self.dtype:
+                    raise TypeError
+                target[number] = array[()] if array.ndim == 0 else array
+
+
+def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
+    at_once = _rows_of_numbers(column)
+    if at_once is not None:
+        return at_once
+    arrays = []
+    for number, value in enumerate(column):
+        if value is None:
+            raise _missing(path, name(number))
+        if isinstance(value, (dict, tuple)):
+            raise StackError(
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} there, "
+                "others have an array. Make them alike in .map()."
+            )
+        try:
+            arrays.append(as_array(value))
+        except StackError as error:
+            raise StackError(f"cannot stack {_leaf(path)}, {name(number)}: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise StackError(
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} "
+                f"that is no array ({one_line(error)})."
+            ) from error
+    return arrays
+
+
+def _missing(path: str, record: str) -> StackError:
+    return StackError(
+        f"cannot stack: {_leaf(path)} of {record} is None (missing?). Fill it in with .map(), or "
+        "leave such records out with .filter()."
+    )
+
+
+def _rows_of_numbers(column: list[Any]) -> list[Array] | None:
+    """`as_array` of lists of Python numbers, all of one type, in one go: ten times as fast."""
+    if set(map(type, column)) != {list}:
+        return None
+    numbers = list(itertools.chain.from_iterable(column))
+    kinds = set(map(type, numbers))
+    if len(kinds) != 1 or not kinds <= _PYTHON_NUMBERS:
+        return None
+    try:
+        values = narrow_scalars(numbers)
+    except StackError:  # reported by the slow way, which knows the record
+        return None
+    ends = list(itertools.accumulate(map(len, column)))
+    return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _is_numpy_number(kinds: set[type]) -> bool:
+    (kind,) = kinds
+    return issubclass(kind, (np.number, np.bool_))
+
+
+def _misfit(arrays: list[Array], path: str, name: Name) -> StackError:
+    first = arrays[0]
+    number, one = next(
+        (i, a) for i, a in enumerate(arrays) if (a.shape, a.dtype) != (first.shape, first.dtype)
+    )
+    if one.shape != first.shape:
+        return StackError(
+            f"cannot stack {_leaf(path)}: {name(number)} has shape {one.shape}, "
+            f"the others {first.shape}. {RESIZE}"
+        )
+    return StackError(
+        f"cannot stack {_leaf(path)}: {name(number)} has dtype {one.dtype}, "
+        f"the others {first.dtype}. Cast it in .map()."
+    )
+
+
+def _leaf(path: str) -> str:
+    return f'leaf "{path}"' if path else "records"
+
+
+def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
+    """Beside each padded leaf, the lengths before padding."""
+    for path, piece in zip(paths, pieces, strict=True):
+        if piece.lengths is None:
+            continue
+        lengths = aligned(np.array(piece.lengths, np.int32))
+        batch = add_leaf(batch, f"{path}_length", lengths, "pad_to")
+    return batch
+
+
+def unpadded(record: Any, padding: Padding) -> Any:
+    """A row of a padded batch as the record that it was."""
+    for path in padding.lengths:
+        record = _unpadded(record, path)
+    return record
+
+
+def _unpadded(record: Any, path: str) -> Any:
+    key, _, rest = path.partition(".")
+    if rest and key in record:
+        return {**record, key: _unpadded(record[key], rest)}
+    key = path
+    length = record[f"{key}_length"]
+    found = {name: leaf for name, leaf in record.items() if name != f"{key}_length"}
+    return {**found, key: found[key][:length]}
+
+
+def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
+    """The batch with one more leaf, at a dotted path of dict keys (which may have dots, too)."""
+    key, _, rest = path.partition(".")
+    if not isinstance(batch, dict):
+        raise StackError(
+            f"`{asked_by}` adds a leaf {path!r}, so records must be dicts; "
+            f"these are {type(batch).__name__}. Make a dict of them in .map() first."
+        )
+    if rest and key in batch:
+        return {**batch, key: add_leaf(batch[key], rest, leaf, asked_by)}
+    if path in batch:
+        raise StackError(f"`{asked_by}` adds a leaf {path!r}, but records have one already.")
+    return {**batch, path: leaf}
+
+
+def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
+    """The batch filled up from ``count`` to ``size`` rows, with a mask of the real ones."""
+    leaves, structure = flatten(batch)
+    if not all(isinstance(leaf, np.ndarray) and leaf.ndim and len(leaf) for leaf in leaves):
+        raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
+    mask_layout = ((size,), np.dtype(np.bool_))
+    if count == size:
+        (mask,) = lend(Layout.of(mask_layout))
+    else:
+        shapes = [((size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        *targets, mask = lend(Layout.of(*shapes, mask_layout))
+        for leaf, target, path in zip(leaves, targets, structure.paths(), strict=True):
+            target[:count] = leaf[:count]
+            target[count:] = _filler(target.dtype, value.value_for(path))
+        batch = structure.build(targets)
+    mask[:count] = True
+    mask[count:] = False
+    return add_leaf(batch, mask_key, mask, "pad_remainder")
+
+
+def _filler(dtype: np.dtype[Any], value: Any) -> Any:
+    if dtype.kind in "OUS":
+        return value if value else ""
+    return np.asarray(value).astype(dtype)
+
+
+def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_value") -> Any:
+    """A value for places without data, of the leaf's own dtype."""
+    if dtype.kind in "OUS":
+        return _filler(dtype, value)
+    try:
+        with np.errstate(invalid="ignore"):
+            made = np.asarray(value).astype(dtype)
+    except (TypeError, ValueError):
+        made = None
+    if made is None or (dtype.kind in "iu" and not np.array_equal(made, value)):
+        raise StackError(
+            f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. "
+            "Give another one (a dict has one for each leaf), or cast the leaf in .map()."
+        )
+    return made

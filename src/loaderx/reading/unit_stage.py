@@ -1,0 +1,74 @@
+"""Stages of a stream, on the records of one unit.
+
+A unit is a fixed run of input positions.  What comes out of it depends on its number alone, so any
+worker can make it, and make it again if it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loaderx.errors import RecordError
+from loaderx.reading.context import ReadContext
+from loaderx.reading.rows import Rows, joined
+
+
+class UnitStage:
+    """The base: turns the rows of a unit into other rows."""
+
+    wants: bool | None = None  # columns, single records, or whatever comes
+    is_one_to_one = False  # does every record stay, in its place?
+    is_guard = False  # is it an `on_error`?
+    window: int | None = None  # the records that it works on together
+    takes_views = False  # is it content with views of the source, as what only masks rows is?
+    dataset: int | None = None  # the number of the dataset in a mix that the rows belong to
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    def read(self, rows: Rows, context: ReadContext) -> Rows:
+        raise NotImplementedError
+
+    def use_views(self, *, is_last: bool) -> None:
+        """It is given views of the source; if it is the last stage, they may go further."""
+
+    def drops(self, error: RecordError) -> bool:
+        """Does this `on_error` leave the record out?"""
+        raise NotImplementedError
+
+
+def first_guard(stages: Sequence[UnitStage]) -> UnitStage | None:
+    """The `on_error` that guards what stands below these stages, if there is one."""
+    return next((stage for stage in stages if stage.is_guard), None)
+
+
+def run_stages(stages: Sequence[UnitStage], rows: Rows, context: ReadContext) -> Rows:
+    """Takes rows through the stages."""
+    for number, stage in enumerate(stages):
+        try:
+            rows = context.read(stage, rows)
+            continue
+        except RecordError as error:
+            guard = first_guard(stages[number + 1 :])
+            if guard is None or stage.window is not None or error.index is None:
+                raise
+        rows = _without_failures(stage, rows, context, guard)
+    return rows
+
+
+def _without_failures(stage: UnitStage, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
+    """What the stage makes of each record alone; those that fail twice are left out."""
+    parts: list[Rows] = []
+    for number in range(len(rows)):
+        one = rows.pick(np.array([number]), context.lend)
+        try:
+            parts.append(context.read(stage, one))
+        except RecordError as error:
+            if not guard.drops(error):
+                raise
+            context.add_failure(error)
+    if not parts:
+        return rows.pick(np.empty(0, np.int64), context.lend)
+    return joined(parts)

@@ -1,0 +1,75 @@
+"""concatenate: one dataset after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ChainError
+from loaderx.order.epochs import LIMIT
+from loaderx.reading.rows import Positions
+from loaderx.rng import Keys
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.join import JoinedByIndex, Merged, Router
+from loaderx.stages.node import checked_length
+
+
+class Concatenated(Merged, JoinedByIndex):
+    """All elements of each component in turn."""
+
+    def __post_init__(self) -> None:
+        self._check_components()
+        self._refuse_streams(
+            "Concatenate before the stage that makes it one (filter, flat_map, pack, ...), or use "
+            "Dataset.mix."
+        )
+        self._check_specs()
+        for number, node in enumerate(self.components[:-1]):
+            if node.length is None:
+                raise ChainError(
+                    f"concatenate: dataset {number} is endless, nothing can follow it."
+                )
+
+    @property
+    def kind(self) -> str:
+        return "concatenate"
+
+    @cached_property
+    def length(self) -> int | None:
+        total = 0
+        for node in self.components:
+            if node.length is None:
+                return None
+            total += node.length
+        return checked_length(total)
+
+    @cached_property
+    def limit(self) -> int:
+        return min(LIMIT, sum(node.limit for node in self.components))
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.concatenate({len(self.components)} datasets)"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("concatenate", {"datasets": self.digests(seed)}, self)
+
+    def router(self) -> Router:
+        return ByOffset([part.length for part in self.components])
+
+
+class ByOffset(Router):
+    """One component after the other."""
+
+    def __init__(self, lengths: Sequence[int | None]) -> None:
+        ends = np.cumsum([length or 0 for length in lengths[:-1]], dtype=np.int64)
+        self.starts = np.concatenate([np.zeros(1, np.int64), ends])
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        which = np.searchsorted(self.starts, positions, side="right") - 1
+        return which, epochs, positions - self.starts[which]

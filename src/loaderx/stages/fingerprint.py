@@ -1,0 +1,42 @@
+"""What a saved state says about its chain."""
+
+from __future__ import annotations
+
+from loaderx.stages.encoding import parse_stage
+from loaderx.stages.node import Node
+
+
+def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
+    """One short string per stage, source first.
+
+    The outermost take and repeat say how long to run, not what the stream is: they are left out,
+    except where the whole node matters (inside a mix, or within an epoch).
+    """
+    kept = node if whole else node.one_epoch()
+    stages = kept.chain()
+    free = None
+    if kept is node and not whole:  # else what is left is repeated as a whole
+        while stages[-1].is_take or not stages[-1].fingerprint(seed):
+            stages.pop()
+        free = _free_repeat(stages)
+    texts = ["repeat()" if stage is free else stage.fingerprint(seed) for stage in stages]
+    return [text for text in texts if text]
+
+
+def identity(fingerprint: str) -> str:
+    """A fingerprint without the name of its function: names may change."""
+    stage = parse_stage(fingerprint)
+    if stage is None or "function" not in stage.values:
+        return fingerprint
+    del stage.values["function"]
+    return stage.text()
+
+
+def _free_repeat(stages: list[Node]) -> Node | None:
+    """A repeat whose count only says when the stream ends: nothing above it moves elements."""
+    for stage in reversed(stages):
+        if stage.is_repeat:
+            return stage
+        if not stage.keeps_order:
+            return None
+    return None

@@ -1,0 +1,77 @@
+"""flat_map: any number of records for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import StackError
+from loaderx.reading.context import ReadContext
+from loaderx.reading.rows import Record, Rows
+from loaderx.reading.unit_stage import UnitStage
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.functions import Function
+from loaderx.stages.stream_stage import StreamStage
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import StreamBuild
+
+
+class FlatMapped(StreamStage):
+    """``f(record)`` is a list of records."""
+
+    function: Function
+
+    @property
+    def stage(self) -> str:
+        return f"flat_map({self.function.name})"
+
+    def fingerprint(self, seed: int) -> str:
+        named = {"function": self.function.name}
+        return stage_text("flat_map", named, self, without=("function",))
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield self.stage, self.function
+
+    def unit_stage(self, build: StreamBuild) -> UnitStage:
+        return FlatMap(self.stage, self.function)
+
+
+class FlatMap(UnitStage):
+    """Calls the function on each record of a unit."""
+
+    wants = False
+
+    def __init__(self, stage: str, function: Function) -> None:
+        super().__init__(stage)
+        self.function = function
+
+    def read(self, rows: Rows, context: ReadContext) -> Rows:
+        call, fail = self.function.call, rows.fail(self.stage)
+        out: list[Record] = []
+        counts: list[int] = []
+        for number, record in enumerate(rows.records()):
+            try:
+                made = _listed(call(record))
+            except Exception as error:
+                raise fail(number, error) from error
+            out += made
+            counts.append(len(made))
+        return rows.derived(out, np.repeat(np.arange(len(rows)), counts))
+
+
+def _listed(made: object) -> list[Record]:
+    if made is None or isinstance(made, (str, bytes, dict, np.ndarray)):
+        raise StackError(
+            f"it must return a list (or another iterable) of records; got a {type(made).__name__}."
+        )
+    records: list[Record] = list(made)  # type: ignore[call-overload]
+    if any(record is None for record in records):
+        raise StackError("one of the records that it returned is None.")
+    return records

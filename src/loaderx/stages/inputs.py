@@ -1,0 +1,300 @@
+"""What chains begin with: sources that are read by index, and iterables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
+from loaderx.reading.addresses import SourceAddresses
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import error_line
+from loaderx.reading.lookahead import Path
+from loaderx.reading.operators import Gather, RecordOperator, Request, Views
+from loaderx.reading.readers import Reader
+from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
+from loaderx.reading.units import epoch_key
+from loaderx.rng import ROW, Keys, fold
+from loaderx.sources import ArraySource, Source, Tokens
+from loaderx.sources.iterables import IterableSource, OpenIterable
+from loaderx.stages.encoding import array_text, stage_text
+from loaderx.stages.node import Input, checked_length
+from loaderx.tree import LEAF, Tree, flatten
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
+
+_POSITION = ("records read", "has it ended", "its own state")
+MOST_READ = 1 << 40  # records of an iterable: to skip so many would take weeks
+
+# Sources ----------------------------------------------------------------------------------------
+
+
+class FromSource(Input):
+    """The records of a source, by index."""
+
+    source: Source
+
+    @cached_property
+    def length(self) -> int:
+        return checked_length(len(self.source))
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return self.source.spec
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.{self.source.label()}"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            "source", {"length": self.length, "spec": _spec(self.spec)}, self, without=("source",)
+        )
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield self.stage, self.source
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        return ReadSource(self.source, stacked=request.stacked)
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        raise AssertionError("a source is read by index: it is made into units")
+
+
+def _spec(spec: Tree | None) -> object:
+    """What a state says about records: their leaves by name, in whatever order."""
+    if spec is None:
+        return None
+    leaves, structure = flatten(spec)
+    texts = [array_text(leaf.shape, leaf.dtype) for leaf in leaves]
+    pairs = sorted(zip(structure.paths(), texts, strict=True))
+    if structure is LEAF:
+        return texts[0]
+    named = dict(pairs)
+    return named if len(named) == len(pairs) else pairs  # {"a.b": x, "a": {"b": y}}
+
+
+class ReadSource(RecordOperator):
+    """Records of a source, gathered in one call where it can do that."""
+
+    def __init__(self, source: Source, *, stacked: bool) -> None:
+        super().__init__("source")
+        self.source = source
+        self.stacked = stacked and source.gathers
+        self.lock = contextlib.nullcontext() if source.thread_safe else threading.Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self.lock = contextlib.nullcontext() if self.source.thread_safe else threading.Lock()
+
+    def locate(self, epochs: Keys, positions: Positions) -> SourceAddresses:
+        return SourceAddresses(epochs, positions)
+
+    def read(self, addresses: SourceAddresses, context: ReadContext) -> Rows:
+        index = addresses.index
+        try:
+            with self.lock:
+                if self.stacked:
+                    return Rows.of_columns(self.source.gather(index, context.lend), len(index))
+                return Rows.of_records(self.source.records(index))
+        except LoaderxError as error:  # the source itself is at fault, not a record
+            raise self.failer(addresses, "reading the source")(None, error) from error
+        except Exception:
+            pass  # what follows is no consequence of it: a traceback must not show both
+        return self._one_by_one(addresses)
+
+    def _one_by_one(self, addresses: SourceAddresses) -> Rows:
+        """Reads again, each record alone: to learn which one fails, or because it failed once."""
+        fail = self.failer(addresses, "reading the source")
+        found: list[Record] = []
+        for number in range(len(addresses)):
+            try:
+                with self.lock:
+                    found += self.source.records(addresses.index[number : number + 1])
+            except Exception as error:
+                raise fail(number, error) from error
+        return Rows.of_records(found)
+
+    def keys(self, addresses: SourceAddresses) -> Keys:
+        return fold(addresses.epochs, addresses.index, ROW)
+
+    def index(self, addresses: SourceAddresses, number: int) -> tuple[int, str]:
+        index = int(addresses.index[number])
+        return index, f"record {index}"
+
+    def gather_of(self, width: int) -> Gather | None:
+        source = self.source
+        if not self.stacked or not source.thread_safe:
+            return None
+        if isinstance(source, (ArraySource, Tokens)):
+            return source.gatherer(width)
+        return source.gather
+
+    def views(self) -> Views | None:
+        if isinstance(self.source, ArraySource) and not self.moves:
+            return self.source.window
+        return None
+
+
+# Iterables --------------------------------------------------------------------------------------
+
+
+class FromIterable(Input):
+    """The records of an iterable, in its order."""
+
+    source: IterableSource
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @cached_property
+    def ends(self) -> bool:
+        return True  # not known; what never ends needs no second epoch
+
+    @cached_property
+    def is_stream(self) -> bool:
+        return True
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return None
+
+    @property
+    def stage(self) -> str:
+        return f"Dataset.from_iterable({self.source.name})"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("iterable", {}, self, without=("source",))
+
+    @property
+    def is_ordered(self) -> bool:
+        return True
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield from ()  # it is read in this process
+
+    def check_lanes(self, lanes: int) -> None:
+        if not self.source.shards:
+            raise ChainError(
+                f"lanes={lanes} needs {lanes} parts of the iterable: give from_iterable a function "
+                "of (shard, count) that reads one of them."
+            )
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        raise AssertionError("a stream is not read by index")
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        source, stage, lanes, keyed = self.source, self.stage, build.lanes, build.keyed
+        ordinals = above.ordinals
+
+        def iterable(reading: Reading, lane: int) -> Reader:
+            return IterableReader(source, stage, lane, lanes, ordinals, keyed)
+
+        return build.windowed(iterable, above, above.stages)
+
+
+class IterableReader(Reader):
+    """Records of an iterable.  State: records read, and the source's own state."""
+
+    def __init__(
+        self,
+        source: IterableSource,
+        stage: str,
+        lane: int,
+        lanes: int,
+        ordinals: Sequence[int],
+        keyed: bool,
+    ) -> None:
+        self.source, self.stage = source, stage
+        self.lane, self.lanes = lane, lanes
+        self.ordinals, self.keyed = ordinals, keyed
+        self.path: Path = (0,) * len(ordinals)
+        self.opened: OpenIterable | None = None
+        self.position: LanePosition = None
+        self.records: list[Record] = []
+
+    def start(self, path: Path) -> None:
+        self._go(path, None)
+
+    def _go(self, path: Path, position: LanePosition) -> None:
+        self.path, self.position = path, position
+        self.opened, self.records = None, []
+
+    def ready(self, n: int) -> int:
+        if not self.records:
+            try:
+                if self.opened is None:
+                    self.opened = self.source.open(self.lane, self.lanes, self.position)
+                self.records = self.opened.read(n)
+            except LoaderxError:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
+        return min(n, len(self.records))
+
+    def _failure(self, error: Exception) -> RecordError:
+        number = None if self.opened is None else self.opened.count
+        where = "when it was opened" if number is None else f"on record {number}"
+        text = f"{self.stage} failed {where}: {error_line(error, self.stage, is_batch=False)}"
+        return RecordError(text, index=number, stage=self.stage)
+
+    def take(self, n: int) -> Rows:
+        assert self.opened is not None
+        records, self.records = self.records[:n], self.records[n:]
+        first = self.opened.count - len(self.records) - n
+        numbers = np.arange(first, first + n)
+        key = epoch_key(self.ordinals, self.path)
+        keys = fold(key, numbers, ROW) if self.keyed else None
+        return Rows.of_records(records, keys, origins=numbers, identify=_identify)
+
+    @property
+    def reads_records(self) -> bool:
+        return True
+
+    def state(self) -> LanePosition:
+        """Where the next record is; asked for only when all that was read has been taken."""
+        assert not self.records
+        return self.position if self.opened is None else self.opened.position()
+
+    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+        if state is not None:
+            count, ended, own = entries(state, _POSITION)
+            whole(count, "records read", MOST_READ)
+            if not isinstance(ended, bool) or (ended and own is not None):
+                raise StateError(
+                    f"the state has {shown(ended)} where True or False is expected: whether an "
+                    "iterable has ended, which then has no state of its own."
+                )
+        self._go(path, state)
+
+    def check_window(self, number: int, window: int, used: int) -> None:
+        """Is this the position at the start of a window?"""
+        count, ended = 0, False
+        if self.position is not None:
+            read, ended_there, _ = entries(self.position, _POSITION)
+            count, ended = whole(read, "records read", MOST_READ), bool(ended_there)
+        at_end = ended and not used and (number - 1) * window < count < number * window
+        if count != number * window and not at_end:
+            raise StateError(
+                f"the state is in window {number}, which begins after {number * window} records, "
+                f"and has read {count}."
+            )
+
+
+def _identify(number: int) -> tuple[int | None, str]:
+    return number, f"record {number}"

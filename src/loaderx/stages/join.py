@@ -1,0 +1,312 @@
+"""Several datasets as one: what concatenate, mix and zip have in common.
+
+Concatenate and mix take every element from one component; a `Router` says from which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, ChainError, RecordError, StackError
+from loaderx.memory import Layout
+from loaderx.reading.addresses import Addresses, MergedAddresses, MergedSteps, Steps
+from loaderx.reading.batch_readers import BatchReader
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import within
+from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.rng import BRANCH, Keys, fold
+from loaderx.stages.encoding import Encoded, digest, encode
+from loaderx.stages.fingerprint import fingerprints, identity
+from loaderx.stages.node import Node, UnitCost
+from loaderx.tree import Tree, describe, flatten
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+
+
+class Joined(Node):
+    """Several datasets as one: the base of concatenate, mix and zip."""
+
+    components: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.components
+
+    @property
+    def kind(self) -> str:
+        raise NotImplementedError
+
+    def _check_components(self) -> None:
+        if not self.components:
+            raise ArgumentError(f"{self.kind} needs at least one dataset.")
+        if len({node.batched for node in self.components}) > 1:
+            raise ChainError(f"{self.kind}: some datasets are batched and some are not.")
+        if self.is_stream and self.batched:
+            raise ChainError(
+                f"{self.kind} of batched streams: join the records, and put .batch(...) after it."
+            )
+
+    def _refuse_streams(self, advice: str) -> None:
+        for number, node in enumerate(self.components):
+            if node.is_stream:
+                raise ChainError(f"{self.kind}: dataset {number} is a stream. {advice}")
+
+    def _check_specs(self) -> None:
+        known = [(i, node.spec) for i, node in enumerate(self.components) if node.spec is not None]
+        for number, spec in known[1:]:
+            skip = int(self.batched)  # batch sizes may differ
+            if problem := _difference(known[0][1], spec, known[0][0], number, skip):
+                raise ChainError(f"{self.kind}: {problem} Make them alike in .map().")
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        specs = [node.spec for node in self.components]
+        if any(spec is None for spec in specs):
+            return None
+        first, *others = specs
+        same = all(repr(spec) == repr(first) for spec in others)
+        return first if same else None
+
+    def digests(self, seed: int) -> list[Encoded]:
+        """The fingerprints of each dataset, as one digest."""
+        chains = [
+            fingerprints(node, node.default_seed(seed), whole=True) for node in self.components
+        ]
+        return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
+
+    def of_component(self, number: int, request: Request) -> Request:
+        """What is asked of a component, which may have a default seed of its own."""
+        seed = self.components[number].default_seed(request.seed)
+        return request.replace(seed=seed, full=None)
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "records"
+
+    @property
+    def can_drop(self) -> bool:
+        return False
+
+    @property
+    def keeps_places(self) -> bool:
+        return False
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield from ()
+
+    def batch_rows_before(self, step: int) -> int:
+        return step * (self.batch_size or 1)
+
+    def epoch_of(self, step: int) -> int:
+        return 0
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("refused when the chain was made: batched streams are not joined")
+
+
+class JoinedByIndex(Joined):
+    """The base of joins that are refused for streams."""
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        raise AssertionError("refused when the chain was made")
+
+
+def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
+    """What differs between two specs, in words, the first ``skip`` axes aside; None if nothing."""
+    leaves, structure = flatten(one)
+    others, other_structure = flatten(other)
+    if structure is not other_structure:
+        return (
+            f"elements of dataset {j} look like {describe(other_structure)}, "
+            f"those of dataset {i} like {describe(structure)}."
+        )
+    for path, a, b in zip(structure.paths(), leaves, others, strict=True):
+        if a.dtype != b.dtype or a.shape[skip:] != b.shape[skip:]:
+            return f'leaf "{path}" is {b!r} in dataset {j} and {a!r} in dataset {i}.'
+    return None
+
+
+# Elements of one component each -----------------------------------------------------------------
+
+
+class Router:
+    """Which component a position belongs to, and where in it."""
+
+    def route(
+        self, epochs: Keys, positions: Positions
+    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        raise NotImplementedError
+
+
+class Merged(Joined):
+    """The base of joins that take every element from one component."""
+
+    def router(self) -> Router:
+        """From which component, and from where in it."""
+        raise NotImplementedError
+
+    @property
+    def is_one_dataset(self) -> bool:
+        return False
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        children = [
+            part.record_operator(self.of_component(number, request))
+            for number, part in enumerate(self.components)
+        ]
+        return MergeRecords(self.stage, children, self.router())
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        children = [
+            part.batch_operator(self.of_component(number, request))
+            for number, part in enumerate(self.components)
+        ]
+        return MergeBatches(self.stage, children, self.router(), self.batch_size)
+
+
+class MergeRecords(RecordOperator):
+    """Concatenate and mix: every row comes from one component."""
+
+    def __init__(self, stage: str, children: Sequence[RecordOperator], router: Router) -> None:
+        super().__init__(stage)
+        self.children = children
+        self.router = router
+
+    def locate(self, epochs: Keys, positions: Positions) -> MergedAddresses:
+        parts = []
+        which, epochs, positions = self.router.route(epochs, positions)
+        for component, child in enumerate(self.children):
+            places = np.flatnonzero(which == component)
+            if places.size:
+                mine = epochs if epochs.size == 1 else epochs[places]
+                parts.append((component, places, child.resolve(mine, positions[places])))
+        return MergedAddresses(len(which), parts)
+
+    def read(self, addresses: MergedAddresses, context: ReadContext) -> Rows:
+        parts = [
+            (places, self._read_part(component, part, context))
+            for component, places, part in addresses.parts
+        ]
+        if len(parts) == 1:
+            return parts[0][1]
+        if all(rows.is_stacked for _, rows in parts):
+            return self._interleave(addresses, parts, context)
+        out: list[Record] = [None] * len(addresses)
+        for places, rows in parts:
+            for place, record in zip(places.tolist(), rows.records(), strict=True):
+                out[place] = record
+        return Rows.of_records(out)
+
+    def _read_part(self, component: int, addresses: Addresses, context: ReadContext) -> Rows:
+        before = len(context.failures)
+        try:
+            rows = context.read(self.children[component], addresses)
+        except RecordError as error:
+            raise within(component, error) from error.__cause__
+        if len(context.failures) > before:
+            context.name_failures(before, f" of dataset {component}")
+        return rows
+
+    def _interleave(
+        self,
+        addresses: MergedAddresses,
+        parts: list[tuple[Positions, Rows]],
+        context: ReadContext,
+    ) -> Rows:
+        count, first = len(addresses), parts[0][1]
+        structure = first.structure
+        targets = context.lend(
+            Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
+        )
+        known = addresses.parts[0][0]
+        for (component, _, _), (places, rows) in zip(addresses.parts, parts, strict=True):
+            if rows.structure is not structure:
+                raise StackError(
+                    f"{self.stage}: dataset {component} has the leaves {rows.structure.paths()}, "
+                    f"dataset {known} has {structure.paths()}."
+                )
+            for path, target, leaf in zip(structure.paths(), targets, rows.leaves, strict=True):
+                if leaf.dtype != target.dtype or leaf.shape[1:] != target.shape[1:]:
+                    raise StackError(
+                        f'{self.stage}: leaf "{path}" is {leaf.dtype}{list(leaf.shape[1:])} in '
+                        f"dataset {component} and {target.dtype}{list(target.shape[1:])} in "
+                        f"dataset {known}."
+                    )
+                target[places] = leaf
+        return Rows.of_columns(structure.build(targets), count)
+
+    def keys(self, addresses: MergedAddresses) -> Keys:
+        out = np.empty(len(addresses), np.uint64)
+        for component, places, part in addresses.parts:
+            branch = np.array([component], np.uint64)
+            out[places] = fold(self.children[component].keys(part), branch, BRANCH)
+        return out
+
+    def index(self, addresses: MergedAddresses, number: int) -> tuple[int, str]:
+        for component, places, part in addresses.parts:
+            found = np.flatnonzero(places == number)
+            if found.size:
+                index, name = self.children[component].index(part, int(found[0]))
+                return index, f"{name} of dataset {component}"
+        raise IndexError(number)
+
+    def relocate(self, addresses: MergedAddresses, attempt: int) -> MergedAddresses:
+        parts = [
+            (component, places, self.children[component].relocate(part, attempt))
+            for component, places, part in addresses.parts
+        ]
+        return MergedAddresses(len(addresses), parts)
+
+
+class MergeBatches(BatchOperator):
+    """Concatenate and mix of batched datasets: every batch comes from one component."""
+
+    def __init__(
+        self, stage: str, children: Sequence[BatchOperator], router: Router, size: int | None
+    ) -> None:
+        super().__init__(stage, size)
+        self.children = children
+        self.router = router
+
+    def locate(self, epochs: Keys, numbers: Positions) -> MergedSteps:
+        which, epochs, inside = self.router.route(epochs, numbers)
+        ordinal = np.zeros(len(numbers), np.int64)
+        blocks: dict[int, Steps] = {}
+        offsets: dict[int, int] = {}
+        offset = 0
+        for component, child in enumerate(self.children):
+            places = np.flatnonzero(which == component)
+            if not places.size:
+                continue
+            ordinal[places] = np.arange(len(places))
+            mine = epochs if epochs.size == 1 else epochs[places]
+            blocks[component] = child.steps(mine, inside[places])
+            offsets[component] = offset
+            offset += blocks[component].row_count
+        return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)
+
+    def read(self, addresses: tuple[int, Addresses], context: ReadContext) -> Tree:
+        component, inner = addresses
+        return context.read(self.children[component], inner)
+
+    def keys(self, steps: MergedSteps) -> Keys:  # type: ignore[override]
+        parts = [
+            fold(self.children[component].keys(block), np.array([component], np.uint64), BRANCH)
+            for component, block in steps.blocks.items()
+        ]
+        return np.concatenate(parts)

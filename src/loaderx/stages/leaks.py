@@ -1,0 +1,47 @@
+"""A part of an order that changes from epoch to epoch is another part each time: no split."""
+
+from __future__ import annotations
+
+from loaderx.errors import warn_user
+from loaderx.stages.node import Node
+
+
+def warn_of_changing_parts(node: Node) -> bool:
+    """Warns if further epochs of ``node`` take other records; says whether it did.
+
+    To be asked where further epochs come in: at a repeat, or when a loader is asked for one.
+    """
+    for part, shuffle in _changing_parts(node):
+        dot = "" if part.stage.startswith("[") else "."
+        warn_user(
+            f"{dot}{part.stage} stands after {shuffle.stage}, which draws a new order in every "
+            "epoch: each epoch takes other records, and in time all of them. As a split it leaks: "
+            "validation records come up in training. Write train, valid = ds.split(0.9, 0.1) "
+            "and shuffle the parts; to use a fixed part of the data, take before .shuffle()."
+        )
+        return True
+    return False
+
+
+def _changing_parts(node: Node) -> list[tuple[Node, Node]]:
+    """Stages that keep a part of their input, each with a shuffle below that changes it."""
+    if node.begins_epochs:
+        return []  # asked about already
+    if node.is_part:
+        for below in node.inputs[0].below():
+            if below.shuffle_span is not None and _cuts(node, below, below.shuffle_span):
+                return [(node, below)]
+    return [found for each in node.inputs for found in _changing_parts(each)]
+
+
+def _cuts(part: Node, shuffle: Node, span: int) -> bool:
+    """Does a part begin or end among elements that change places with each other?"""
+    ends = part.ends_of_part
+    if ends is None:
+        return True
+    stage = part.inputs[0]
+    while stage is not shuffle:
+        if not stage.keeps_places:
+            return True  # the records stand in other places
+        stage = stage.inputs[0]
+    return any(end % span for end in ends)

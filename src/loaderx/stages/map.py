@@ -1,0 +1,321 @@
+"""map, random_map, map_with_index, random_keys: stages that change elements where they are.
+
+What they do to records and to batches is in `transforms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import LoaderxError
+from loaderx.reading.addresses import Addresses, Steps, TaggedAddresses, TaggedSteps
+from loaderx.reading.batch_readers import AfterBatch, BatchReader, Counted
+from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import failed_on_batch
+from loaderx.reading.operators import BatchOperator, OverRecords, RecordOperator, Request
+from loaderx.reading.rows import Positions, Rows, rows_of
+from loaderx.reading.unit_stage import UnitStage
+from loaderx.rng import Keys, stage_keys
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.global_generators import SeededMap
+from loaderx.stages.node import KeepsPlaces, MadeInUnits, Node, UnitCost
+from loaderx.stages.transforms import RandomKeys, Transform, with_full
+from loaderx.tree import ArraySpec, Tree, flatten
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import StreamBuild
+
+
+class Transformed(MadeInUnits, KeepsPlaces):
+    """map, random_map, map_with_index, random_keys"""
+
+    kind: str
+    transform: Transform
+    name: str
+    stacked: bool = False
+    own_seed: int | None = None
+
+    @property
+    def is_random(self) -> bool:
+        return self.transform.needs == "keys"
+
+    @property
+    def needs_keys(self) -> bool:
+        return self.is_random
+
+    @property
+    def needs_positions(self) -> bool:
+        return self.transform.needs == "positions"
+
+    def seed(self, default: int) -> int:
+        return default if self.own_seed is None else self.own_seed
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        below = self.input.spec
+        if not isinstance(self.transform, RandomKeys) or not isinstance(below, dict):
+            return None
+        rows = (_leading(self.input),) if self.batched else ()
+        return {**below, self.transform.name: ArraySpec((*rows, 2), np.dtype(np.uint32))}
+
+    @property
+    def stage(self) -> str:
+        name = repr(self.name) if isinstance(self.transform, RandomKeys) else self.name
+        seed = "" if self.own_seed is None else f", seed={self.own_seed}"
+        stacked = ", batched=True" if self.stacked else ""
+        seeded = ", seed_globals=True" if isinstance(self.transform, SeededMap) else ""
+        return f"{self.kind}({name}{seed}{stacked}{seeded})"
+
+    def fingerprint(self, seed: int) -> str:
+        # The name of a function may change; that of a leaf which is added is the stage's meaning.
+        is_leaf = isinstance(self.transform, RandomKeys)
+        named: dict[str, object] = {"name" if is_leaf else "function": self.name}
+        if self.is_random:
+            named["seed"] = self.seed(seed)
+        if isinstance(self.transform, SeededMap):
+            named["seed_globals"] = True
+        return stage_text(
+            self.kind,
+            named,
+            self,
+            without=("kind", "transform", "name", "own_seed"),
+            renamed={"stacked": "batched"},
+        )
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "records"
+
+    @property
+    def can_drop(self) -> bool:
+        return False
+
+    def one_epoch(self) -> Node:
+        # The position of an element counts all epochs, so the repeat below is part of the stage.
+        return self if self.needs_positions else super().one_epoch()
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield self.stage, self.transform
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        # Keys are added to whatever comes.
+        stacked = request.stacked if isinstance(self.transform, RandomKeys) else self.stacked
+        return ApplyToRecords(
+            self.stage,
+            self.input.record_operator(request.replace(stacked=stacked)),
+            with_full(self.transform, request.full),
+            stacked=stacked,
+            seed=self.seed(request.seed),
+            ordinal=self.random_stages,
+        )
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        return ApplyToBatches(
+            self.stage,
+            self.input.batch_operator(request),
+            with_full(self.transform, request.rows_of_host(self.batch_size, self.rows)),
+            seed=self.seed(request.seed),
+            ordinal=self.random_stages,
+        )
+
+    def unit_stage(self, build: StreamBuild) -> UnitStage:
+        return ApplyInUnit(
+            self.stage,
+            self.transform,
+            stacked=None if isinstance(self.transform, RandomKeys) else self.stacked,
+            seed=self.seed(build.seed),
+            ordinal=self.random_stages,
+        )
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        if self.needs_positions:
+            return IndexAfterBatch(below, self.stage, self.transform)
+        transform = with_full(self.transform, build.full_batch)
+        seed = self.seed(build.seed)
+        return ApplyAfterBatch(below, self.stage, transform, seed, self.random_stages)
+
+
+def _leading(node: Node) -> int | None:
+    leaves, _ = flatten(node.spec)
+    first = leaves[0].shape[0] if leaves and leaves[0].shape else None
+    return first if first is None or isinstance(first, int) else None
+
+
+# Read by index ----------------------------------------------------------------------------------
+
+
+class ApplyToRecords(OverRecords):
+    """A transform of records.  Keys or positions that it needs are resolved with the addresses."""
+
+    def __init__(
+        self,
+        stage: str,
+        child: RecordOperator,
+        transform: Transform,
+        *,
+        stacked: bool,
+        seed: int,
+        ordinal: int,
+    ) -> None:
+        super().__init__(stage, child)
+        self.transform, self.stacked = transform, stacked
+        self.seed, self.ordinal = seed, ordinal
+        self.is_tagged = transform.needs != "nothing"
+
+    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+        addresses = self.child.resolve(epochs, positions)
+        return self._tagged(addresses, positions) if self.is_tagged else addresses
+
+    def _tagged(self, addresses: Addresses, positions: Positions) -> TaggedAddresses:
+        if self.transform.needs == "positions":
+            return TaggedAddresses(addresses, positions)
+        keys = stage_keys(self.child.keys(addresses), self.seed, self.ordinal)
+        return TaggedAddresses(addresses, keys)
+
+    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+        extra = None
+        if self.is_tagged:
+            addresses, extra = addresses.inner, addresses.values
+        rows = context.read(self.child, addresses)
+        fail = self.child.failer(addresses, self.stage)
+        if not self.stacked:
+            return Rows.of_records(self.transform.on_records(rows.records(), extra, fail))
+        tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
+        return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
+
+    def _inner(self, addresses: Addresses) -> Addresses:
+        return addresses.inner if self.is_tagged else addresses
+
+    def keys(self, addresses: Addresses) -> Keys:
+        return self.child.keys(self._inner(addresses))
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        return self.child.index(self._inner(addresses), number)
+
+    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
+        other = self.child.relocate(self._inner(addresses), attempt)
+        return self._tagged(other, addresses.values) if self.is_tagged else other
+
+
+class ApplyToBatches(BatchOperator):
+    """A transform of batches.  Keys or positions that it needs are resolved with the addresses."""
+
+    def __init__(
+        self, stage: str, child: BatchOperator, transform: Transform, *, seed: int, ordinal: int
+    ) -> None:
+        super().__init__(stage, child.size)
+        self.child, self.transform = child, transform
+        self.seed, self.ordinal = seed, ordinal
+        self.is_tagged = transform.needs != "nothing"
+
+    def locate(self, epochs: Keys, numbers: Positions) -> Steps:
+        steps = self.child.steps(epochs, numbers)
+        if not self.is_tagged:
+            return steps
+        if self.transform.needs == "positions":
+            return TaggedSteps(steps, numbers.tolist(), per_row=False)
+        keys = stage_keys(self.child.keys(steps), self.seed, self.ordinal)
+        return TaggedSteps(steps, keys, per_row=True)
+
+    def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
+        addresses = self.child.rows(epochs, positions)
+        if not self.is_tagged:
+            return addresses
+        keys = stage_keys(self.child.row_keys(addresses), self.seed, self.ordinal)
+        return TaggedAddresses(addresses, keys)
+
+    def read(self, addresses: Addresses, context: ReadContext) -> Tree:
+        extra = None
+        if self.is_tagged:
+            addresses, extra = addresses.inner, addresses.values
+        return self.transform.on_batch(context.read(self.child, addresses), extra, self._fail)
+
+    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+        return failed_on_batch(self.stage, error)
+
+    def keys(self, steps: Steps) -> Keys:
+        return self.child.keys(steps.inner if isinstance(steps, TaggedSteps) else steps)
+
+    def row_keys(self, addresses: Addresses) -> Keys:
+        return self.child.row_keys(addresses.inner if self.is_tagged else addresses)
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        return self.child.index(addresses.inner if self.is_tagged else addresses, number)
+
+
+# In a stream ------------------------------------------------------------------------------------
+
+
+class ApplyInUnit(UnitStage):
+    """A transform of the records of a unit."""
+
+    is_one_to_one = True
+
+    def __init__(
+        self, stage: str, transform: Transform, *, stacked: bool | None, seed: int, ordinal: int
+    ) -> None:
+        super().__init__(stage)
+        self.transform, self.wants = transform, stacked
+        self.seed, self.ordinal = seed, ordinal
+
+    def read(self, rows: Rows, context: ReadContext) -> Rows:
+        extra = None
+        if self.transform.needs == "keys":
+            assert rows.keys is not None
+            extra = stage_keys(rows.keys, self.seed, self.ordinal)
+        fail = rows.fail(self.stage)
+        stacked = rows.is_stacked if self.wants is None else self.wants
+        if not stacked:
+            return rows.with_records(self.transform.on_records(rows.records(), extra, fail))
+        if not len(rows):
+            return rows
+        given = rows.columns(context.lend, self.stage)
+        made = rows_of(self.transform.on_batch(given, extra, fail), len(rows), fail)
+        return rows.with_content(made)
+
+
+class ApplyAfterBatch(AfterBatch):
+    """A transform of the batches of a stream."""
+
+    def __init__(
+        self, below: BatchReader, stage: str, transform: Transform, seed: int, ordinal: int
+    ) -> None:
+        super().__init__(below)
+        self.stage, self.transform = stage, transform
+        self.seed, self.ordinal = seed, ordinal
+
+    def next(self) -> Rows | None:
+        batch = self.below.next()
+        if batch is None:
+            return None
+        extra = None
+        if self.transform.needs == "keys":
+            assert batch.keys is not None
+            extra = stage_keys(batch.keys, self.seed, self.ordinal)
+        return batch.with_columns(self.transform.on_batch(batch.tree, extra, self._fail))
+
+    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+        return failed_on_batch(self.stage, error)
+
+
+class IndexAfterBatch(Counted):
+    """map_with_index of the batches of a stream."""
+
+    def __init__(self, below: BatchReader, stage: str, transform: Transform) -> None:
+        super().__init__(below)
+        self.stage, self.transform = stage, transform
+
+    def next(self) -> Rows | None:
+        batch = self.below.next()
+        if batch is None:
+            return None
+        tree = self.transform.on_batch(batch.tree, self.count, self._fail)
+        self.count += 1
+        return batch.with_columns(tree)
+
+    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+        return failed_on_batch(self.stage, error)

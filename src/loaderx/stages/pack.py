@@ -1,0 +1,192 @@
+"""pack: records of variable length laid end to end into rows of a fixed one.
+
+How records are given rows, and written into them, is in `pack_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RecordError,
+    StackError,
+    check_choice,
+    check_int,
+    check_name,
+)
+from loaderx.frozen import Frozen
+from loaderx.reading.context import ReadContext
+from loaderx.reading.rows import Rows, joined
+from loaderx.reading.stacking import Value
+from loaderx.reading.unit_stage import UnitStage
+from loaderx.rng import PIECE, fold
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.stream_stage import StreamStage
+from loaderx.stages.windows import check_window
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import StreamBuild
+
+STRATEGIES = ("best_fit", "first_fit", "concat")
+OVERFLOWS = ("error", "truncate", "split", "drop")
+
+
+class Packing(Frozen):
+    """The arguments of `Dataset.pack`."""
+
+    lengths: Mapping[str, int]
+    strategy: str = "best_fit"
+    window: int = 2000
+    overflow: str = "error"
+    pad_value: Value = 0
+    max_segments: int | None = None
+    segment_ids: str | None = "{}_segment_ids"
+    positions: str | None = "{}_positions"
+    bos: Value = None
+    whole_documents: bool = False
+
+    def padding(self, path: str) -> Value:
+        return (
+            self.pad_value.get(path, 0) if isinstance(self.pad_value, Mapping) else self.pad_value
+        )
+
+    def first_token(self, path: str) -> Value:
+        if isinstance(self.bos, Mapping):
+            return self.bos.get(path, self.padding(path))
+        return self.bos
+
+    @property
+    def heads(self) -> int:
+        """Places at the head of each row that no record may take."""
+        return 0 if self.bos is None else 1
+
+
+def check_packing(
+    lengths: object,
+    strategy: str,
+    window: int,
+    overflow: str,
+    pad_value: Value,
+    max_segments: int | None,
+    segment_ids: str | None,
+    positions: str | None,
+    bos: Value,
+    whole_documents: bool,
+) -> Packing:
+    if not isinstance(lengths, Mapping) or not lengths:
+        raise ArgumentTypeError(
+            f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
+        )
+    least = 1 if bos is None else 2
+    rows = {
+        check_name("lengths", path): check_int(f"lengths[{path!r}]", n, least=least)
+        for path, n in lengths.items()
+    }
+    check_choice("strategy", strategy, STRATEGIES)
+    check_choice("overflow", overflow, OVERFLOWS)
+    if max_segments is not None:
+        check_int("max_segments", max_segments, least=1)
+    for name, template in (("segment_ids", segment_ids), ("positions", positions)):
+        if template is not None and (not isinstance(template, str) or "{}" not in template):
+            raise ArgumentError(
+                f"`{name}` must be a name with a {{}} for the leaf, such as '{{}}_{name}', or "
+                f"None; got {template!r}."
+            )
+    if segment_ids is not None and segment_ids == positions:
+        raise ArgumentError(f"`segment_ids` and `positions` have the same name {positions!r}.")
+    if whole_documents and strategy != "concat":
+        raise ArgumentError(
+            f"`whole_documents` goes with strategy='concat'; {strategy!r} never cuts a record."
+        )
+    if strategy == "concat" and not whole_documents:
+        if len(set(rows.values())) > 1:
+            raise ArgumentError(
+                "strategy='concat' cuts all leaves at the same places: their `lengths` must be "
+                f"equal, got {rows}. Use whole_documents=True, or another strategy."
+            )
+        if overflow != "error":
+            raise ArgumentError(
+                "strategy='concat' cuts records wherever a row is full, so `overflow` has no "
+                "meaning. Leave it out, or use whole_documents=True."
+            )
+    return Packing(
+        rows,
+        strategy,
+        check_window(window),
+        overflow,
+        pad_value,
+        max_segments,
+        segment_ids,
+        positions,
+        bos,
+        bool(whole_documents),
+    )
+
+
+class PackedRecords(StreamStage):
+    """The records of each window, laid into rows."""
+
+    options: Packing
+
+    @property
+    def stage(self) -> str:
+        options = self.options
+        return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("pack", {}, self.options, self, without=("options",))
+
+    @property
+    def window(self) -> int | None:
+        return self.options.window
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield from ()
+
+    def unit_stage(self, build: StreamBuild) -> UnitStage:
+        meter = build.new_meter("pack", self.stage, sum(self.options.lengths.values()))
+        return Pack(self.stage, self.options, meter=meter)
+
+
+class Pack(UnitStage):
+    """Lays the records of each window of a unit into rows."""
+
+    wants = False
+
+    def __init__(self, stage: str, options: Packing, *, meter: int) -> None:
+        super().__init__(stage)
+        self.options, self.window, self.meter = options, options.window, meter
+
+    def read(self, rows: Rows, context: ReadContext) -> Rows:
+        parts = [
+            self._window(rows, start, stop, context)
+            for _, start, stop in rows.windows(self.options.window)
+        ]
+        found = [part for part in parts if part is not None]
+        return joined(found) if found else rows.derived([], np.empty(0, np.int64))
+
+    def _window(self, rows: Rows, start: int, stop: int, context: ReadContext) -> Rows | None:
+        from loaderx.stages.pack_rows import pack  # most chains do not pack
+
+        window = rows.cut(start, stop)
+        try:
+            found = pack(window.records(), self.options, window.name, context.lend)
+        except StackError as error:
+            raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+        if found is None:
+            return None
+        context.count(self.meter, found.capacity, found.tokens)
+        assert window.places is not None
+        return window.derived(
+            Rows.of_columns(found.tree, found.count),
+            found.first,
+            keys=None
+            if window.keys is None
+            else fold(window.keys[found.first], found.start, PIECE),
+            places=np.repeat(window.places[:1], found.count),
+        )

@@ -1,0 +1,249 @@
+"""repeat: the same again, in further epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from loaderx.errors import ChainError, StateError
+from loaderx.order.epochs import LIMIT, wrap
+from loaderx.reading.batch_readers import BatchReader, Counted, counter_of
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.lookahead import Path
+from loaderx.reading.operators import Move
+from loaderx.reading.readers import Reader
+from loaderx.reading.rows import Positions, Rows
+from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.rng import Keys
+from loaderx.stages.moves import Moved
+from loaderx.stages.node import Node, ShortBatches, UnitCost, checked_length
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
+
+MANY_EPOCHS = 1 << 36  # more than any stream has
+
+
+class Repeated(Moved):
+    """So many epochs of the input; None: endless."""
+
+    epochs: int | None
+
+    def __post_init__(self) -> None:
+        if not self.input.ends:
+            raise ChainError("repeat needs a dataset that ends; this one is endless already.")
+        checked_length((self.input.length or 1) * (self.epochs or 1))
+
+    @property
+    def length(self) -> int | None:
+        if self.epochs is None or self.input.length is None:
+            return None
+        return self.input.length * self.epochs
+
+    @cached_property
+    def limit(self) -> int:
+        return LIMIT if self.length is None else self.length
+
+    @cached_property
+    def ends(self) -> bool:
+        return self.epochs is not None
+
+    @cached_property
+    def rows(self) -> int | None:
+        if self.epochs is None or self.input.rows is None:
+            return None
+        return self.input.rows * self.epochs
+
+    @cached_property
+    def rows_are_known(self) -> bool:
+        return self.input.rows_are_known and self.input.rows is not None
+
+    @cached_property
+    def short_batches(self) -> tuple[ShortBatches, ...] | None:
+        known, period = self.input.short_batches, self.input.length
+        if not known or period is None:
+            return () if self.uniform else None
+        (short,) = known
+        if short.every is None:  # once in every pass
+            return short._replace(every=period).among(0, self.length)
+        goes_round = period % short.every == 0  # across the border between two passes, too
+        return short.among(0, self.length) if goes_round else None
+
+    @property
+    def repeats_here(self) -> int:
+        return 1
+
+    @property
+    def stage(self) -> str:
+        return "repeat()" if self.epochs is None else f"repeat({self.epochs})"
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "nothing"
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    @property
+    def is_repeat(self) -> bool:
+        return True
+
+    @property
+    def begins_epochs(self) -> bool:
+        return self.epochs != 1
+
+    @property
+    def epoch_steps(self) -> int | None:
+        return self.input.length
+
+    def one_epoch(self) -> Node:
+        return self.input
+
+    def batch_rows_before(self, step: int) -> int:
+        assert self.input.length is not None
+        epochs, inside = divmod(step, self.input.length)
+        before = self.input.batch_rows_before
+        return epochs * before(self.input.length) + before(inside)
+
+    def epoch_of(self, step: int) -> int:
+        assert self.input.length is not None
+        return step // self.input.length
+
+    def move(self, seed: int) -> Move:
+        assert self.input.length is not None
+        return Repeat(self.input.length, self.input.rows, self.repeats)
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        below = build.reader(self.input, above.again(self.epochs, self.repeats))
+        epochs, stage, empty_epochs = self.epochs, f".{self.stage}", build.empty_epochs
+
+        def repeated(reading: Reading, lane: int) -> Reader:
+            return RepeatReader(below(reading, lane), epochs, stage, empty_epochs)
+
+        return repeated
+
+    def above_cut(self, build: StreamBuild, above: Above) -> Above:
+        return above.again(self.epochs, self.repeats)
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        return RepeatAfterBatch(below, f".{self.stage}", build.empty_epochs, 0, self.epochs)
+
+
+class Repeat(Move):
+    """The same again, under other epoch keys."""
+
+    def __init__(self, length: int, row_count: int | None, ordinal: int) -> None:
+        self.length, self.row_count, self.ordinal = length, row_count, ordinal
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        return wrap(epochs, positions, self.length, self.ordinal)
+
+    def rows(self, epochs: Keys, positions: Positions, size: int) -> tuple[Keys, Positions]:
+        assert self.row_count is not None
+        return wrap(epochs, positions, self.row_count, self.ordinal)
+
+
+class RepeatReader(Reader):
+    """Epochs of a reader.  State: the epoch, and the position in it."""
+
+    def __init__(
+        self, below: Reader, count: int | None, stage: str, empty_epochs: EmptyEpochs
+    ) -> None:
+        self.below, self.count, self.stage = below, count, stage
+        self.empty_epochs = empty_epochs
+        self.number = self.empty = 0
+        self.has_rows = False  # did this epoch give a row?
+
+    def start(self, path: Path) -> None:
+        self.path, self.number, self.has_rows, self.empty = path, 0, False, 0
+        self.below.start((*path, 0))
+
+    def ready_here(self, n: int) -> int:
+        """Rows of this epoch."""
+        found = self.below.ready(n)
+        self.has_rows = self.has_rows or found > 0
+        return found
+
+    def advance(self) -> None:
+        """Goes to the next epoch."""
+        self.empty = 0 if self.has_rows else self.empty + 1
+        if self.empty and self.count is None:
+            self.empty_epochs.check(self.empty, self.stage)
+        self.number, self.has_rows = self.number + 1, False
+        self.below.start((*self.path, self.number))
+
+    def ready(self, n: int) -> int:
+        while True:
+            found = self.ready_here(n)
+            if found or (self.count is not None and self.number + 1 >= self.count):
+                return found
+            self.advance()
+
+    def take(self, n: int) -> Rows:
+        return self.below.take(n)
+
+    def state(self) -> LanePosition:
+        return [self.number, self.below.state()]
+
+    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+        number, below = entries(state, ("epoch", "position in it"))
+        if self.count is not None and whole(number, "the epoch", MANY_EPOCHS) >= self.count:
+            raise StateError(
+                f"the state is in epoch {number} (counted from 0), and {self.stage} has "
+                f"{self.count}. Was it saved with more of them?"
+            )
+        self.path, self.number, self.empty = path, whole(number, "the epoch", MANY_EPOCHS), 0
+        self.has_rows = True  # not known: the next epoch will show
+        self.below.restore((*path, self.number), below, fresh=fresh)
+
+    def epochs_read(self) -> int:
+        return max(self.number if self.count is None else 0, self.below.epochs_read())
+
+
+class RepeatAfterBatch(Counted):
+    """repeat after batch: epochs ``first`` to ``stop``; its counter is the epoch."""
+
+    def __init__(
+        self,
+        below: BatchReader,
+        stage: str,
+        empty_epochs: EmptyEpochs,
+        first: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        super().__init__(below)
+        self.stage, self.first, self.stop = stage, first, stop
+        self.most_counted = LIMIT if stop is None else stop - 1
+        self.empty_epochs = empty_epochs
+        self.has_batches, self.empty = False, 0
+
+    def start(self, path: Path) -> None:
+        self.path, self.count, self.has_batches, self.empty = path, self.first, False, 0
+        self.below.start((*path, self.count))
+
+    def next(self) -> Rows | None:
+        while True:
+            made = self.below.next()
+            if made is not None:
+                self.has_batches = True
+                return made
+            if self.stop is not None and self.count + 1 >= self.stop:
+                return None
+            self.empty = 0 if self.has_batches else self.empty + 1
+            if self.empty and self.stop is None:
+                self.empty_epochs.check(self.empty, self.stage, "batch")
+            self.count, self.has_batches = self.count + 1, False
+            self.below.start((*self.path, self.count))
+
+    def restore(
+        self, path: Path, counters: Iterator[int], lanes: Sequence[LanePosition], *, fresh: bool
+    ) -> None:
+        self.path, self.count = path, counter_of(counters, self.most_counted)
+        self.has_batches, self.empty = True, 0  # whether this epoch gave a batch is not known
+        self.below.restore((*path, self.count), counters, lanes, fresh=fresh)

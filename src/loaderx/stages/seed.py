@@ -1,0 +1,57 @@
+"""seed: the default seed of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from loaderx.reading.batch_readers import BatchReader
+from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.stages.node import KeepsPlaces, UnitCost
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+
+
+class Seeded(KeepsPlaces):
+    """The default seed of the chain that it stands in, above and below."""
+
+    number: int
+
+    @property
+    def stage(self) -> str:
+        return f"seed({self.number})"
+
+    def fingerprint(self, seed: int) -> str:
+        return ""  # the stages that use the seed name it
+
+    @property
+    def default_seed_here(self) -> int | None:
+        return self.number
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "nothing"
+
+    @property
+    def can_drop(self) -> bool:
+        return False
+
+    @property
+    def epoch_steps(self) -> int | None:
+        return self.input.epoch_steps
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield from ()
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        return self.input.record_operator(request)
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        return self.input.batch_operator(request)
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        return build.reader(self.input, above)
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        return below

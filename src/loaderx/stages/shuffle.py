@@ -1,0 +1,175 @@
+"""shuffle: another order in every epoch, of all elements or within windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import ChainError
+from loaderx.order.permutation import permute
+from loaderx.reading.batch_readers import BatchReader
+from loaderx.reading.context import ReadContext
+from loaderx.reading.operators import Move
+from loaderx.reading.rows import Positions, Rows
+from loaderx.reading.unit_stage import UnitStage
+from loaderx.rng import ORDER, Keys, fold, fold_int
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.moves import Moved, MovedByIndex
+from loaderx.stages.node import MadeInUnits
+from loaderx.stages.stream_stage import check_windows
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import StreamBuild
+
+
+class Shuffled(MovedByIndex):
+    """A new order of all elements in every epoch."""
+
+    own_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.input.is_stream:
+            raise ChainError(
+                "shuffle of a stream needs a window: write .shuffle(window=1000), or put "
+                ".shuffle() before the stage that makes it a stream."
+            )
+        if self.input.length is None:
+            raise ChainError("shuffle needs a dataset that ends: put it before .repeat().")
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    def seed(self, default: int) -> int:
+        return default if self.own_seed is None else self.own_seed
+
+    @property
+    def stage(self) -> str:
+        return "shuffle()" if self.own_seed is None else f"shuffle(seed={self.own_seed})"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
+
+    @property
+    def shuffle_span(self) -> int | None:
+        return self.length
+
+    def batch_rows_before(self, step: int) -> int:
+        return self.input.batch_rows_before(step)
+
+    def move(self, seed: int) -> Move:
+        assert self.length is not None
+        return Shuffle(self.length, self.seed(seed), self.random_stages)
+
+
+class Shuffle(Move):
+    """A new order in every epoch."""
+
+    def __init__(self, length: int, seed: int, ordinal: int) -> None:
+        self.length = length
+        self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        return epochs, permute(positions, self.length, fold(epochs, self.stage, ORDER))
+
+
+class WindowShuffled(MadeInUnits, Moved):
+    """A new order within each window of consecutive records."""
+
+    span: int
+    own_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.input.is_stream and self.batched:
+            raise ChainError(
+                "shuffle after the batch of a stream: put .shuffle(window=...) before .batch(...)."
+            )
+        check_windows(self)
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    def seed(self, default: int) -> int:
+        return default if self.own_seed is None else self.own_seed
+
+    @property
+    def stage(self) -> str:
+        seed = "" if self.own_seed is None else f"seed={self.own_seed}, "
+        return f"shuffle({seed}window={self.span})"
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            "shuffle",
+            {"seed": self.seed(seed)},
+            self,
+            without=("own_seed",),
+            renamed={"span": "window"},
+        )
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    @property
+    def window(self) -> int | None:
+        return self.span
+
+    @property
+    def shuffle_span(self) -> int | None:
+        return self.span
+
+    def move(self, seed: int) -> Move:
+        return WindowShuffle(self.length, self.span, self.seed(seed), self.random_stages)
+
+    def unit_stage(self, build: StreamBuild) -> UnitStage:
+        return ShuffleWindows(self.stage, self.span, self.seed(build.seed), self.random_stages)
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("refused when the chain was made")
+
+
+class WindowShuffle(Move):
+    """A new order within each window of consecutive elements, in every epoch."""
+
+    def __init__(self, length: int | None, window: int, seed: int, ordinal: int) -> None:
+        self.length, self.window = length, window
+        self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        windows, inside = np.divmod(positions, self.window)
+        keys = fold(fold(epochs, self.stage, ORDER), windows, ORDER)
+        if keys.size == 1 and len(positions) > 1:
+            keys = np.repeat(keys, len(positions))
+        whole = np.ones(len(positions), np.bool_)
+        out = windows * self.window
+        if self.length is not None:
+            whole = windows < self.length // self.window
+            short = np.flatnonzero(~whole)
+            if short.size:
+                rest = self.length % self.window
+                out[short] += permute(inside[short], rest, keys[short])
+        full = np.flatnonzero(whole)
+        if full.size:
+            out[full] += permute(inside[full], self.window, keys[full])
+        return epochs, out
+
+
+class ShuffleWindows(UnitStage):
+    """Another order within each window of a unit."""
+
+    def __init__(self, stage: str, window: int, seed: int, ordinal: int) -> None:
+        super().__init__(stage)
+        self.window = window
+        self.key = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
+
+    def read(self, rows: Rows, context: ReadContext) -> Rows:
+        assert self.window is not None
+        parts = []
+        for number, start, stop in rows.windows(self.window):
+            key = fold(fold(context.epoch, self.key, ORDER), np.array([number]), ORDER)
+            parts.append(start + permute(np.arange(stop - start), stop - start, key))
+        if not parts:
+            return rows
+        return rows.pick(np.concatenate(parts), context.lend, keep_places=True)

@@ -1,0 +1,170 @@
+"""From the description of a stream to unit plans for the workers and readers for the caller.
+
+Going down from the batch, stages are collected until something can be read by index: those stages
+and that dataset make a `UnitPlan`, whose units any worker can make.  Stages above a repeat belong
+to every epoch of it, and go into the units with the others.  What stands above a mix, an iterable,
+or a take of records runs in the caller's thread, on the ordered rows; stages that keep every record
+in its place (map and its kin) go down to the units even there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from loaderx.reading.empty_epochs import EmptyEpochs
+from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.monitor import Meter, Monitor
+from loaderx.reading.operators import Request
+from loaderx.reading.readers import Reader, UnitReader
+from loaderx.reading.stacking import NO_PADDING
+from loaderx.reading.unit_stage import UnitStage, first_guard
+from loaderx.reading.units import Finish, UnitPlan
+from loaderx.reading.window_reader import WindowReader
+from loaderx.stages.node import Node
+from loaderx.stages.units import StreamInput
+
+MANY_ROWS = 1 << 14  # in a batch
+
+
+class Reading(Protocol):
+    """One reading of a stream, for which readers are made."""
+
+    @property
+    def monitor(self) -> Monitor: ...
+
+    def look_ahead(self, number: int, lane: range) -> Lookahead:
+        """What asks for the units of a lane ahead of its reader."""
+
+
+MakeReader = Callable[[Reading, int], Reader]
+"""Makes the reader of one lane for one reading."""
+
+
+class Repeats(NamedTuple):
+    """A repeat that stands above."""
+
+    epochs: int | None  # None: endless
+    ordinal: int
+
+
+class Above(NamedTuple):
+    """What stands above the node whose reader is built."""
+
+    input: StreamInput  # where the stages find their records
+    stages: tuple[UnitStage, ...]
+    repeats: tuple[Repeats, ...]  # outermost first
+    finish: Finish
+
+    def over(self, stage: UnitStage) -> Above:
+        """The same, with one more stage below the others."""
+        return self._replace(stages=(stage, *self.stages))
+
+    def again(self, epochs: int | None, ordinal: int) -> Above:
+        """The same, with one more repeat below the others."""
+        return self._replace(repeats=(*self.repeats, Repeats(epochs, ordinal)))
+
+    @property
+    def ordinals(self) -> list[int]:
+        return [ordinal for _, ordinal in self.repeats]
+
+    def split(self) -> tuple[tuple[UnitStage, ...], tuple[UnitStage, ...]]:
+        """The stages that keep every record in its place, and the rest from the first other on."""
+        for number, stage in enumerate(self.stages):
+            if not stage.is_one_to_one:
+                return self.stages[:number], self.stages[number:]
+        return self.stages, ()
+
+
+class StreamBuild:
+    """What is known about a stream while its readers are built, and the unit plans so far."""
+
+    def __init__(self, node: Node, lanes: int, full_batch: int | None) -> None:
+        self.lanes, self.seed = lanes, node.default_seed()
+        self.full_batch = full_batch  # rows of a batch on this host; None where that varies
+        self.keyed = any(below.needs_keys for below in node.below() if below.is_stream)
+        is_guarded = any(below.error_policy is not None for below in node.below())
+        self.loose = Finish(stacked=False, padding=NO_PADDING, named=is_guarded)
+        self.largest = max(MANY_ROWS, *[below.largest_request for below in node.below()])
+        self.empty_epochs = EmptyEpochs(lanes, varies=varies(node))
+        self.units: list[UnitPlan] = []
+        self.meters: list[Meter] = []
+
+    def component(self, node: Node) -> StreamBuild:
+        """The same for a component of a mix, which may have a default seed of its own."""
+        made = copy.copy(self)
+        made.seed = node.default_seed(self.seed)
+        return made
+
+    def new_meter(self, kind: str, stage: str, row: int = 1) -> int:
+        """The number of a stage that counts what goes in and what comes out."""
+        self.meters.append(Meter(kind, stage, row))
+        return len(self.meters) - 1
+
+    def reader(self, node: Node, above: Above) -> MakeReader:
+        """Readers of a stream of records, or of the dataset that it is made of."""
+        if node.is_stream:
+            return node.reader(self, above)
+        assert node is above.input.node
+        return self._units(above)
+
+    def _units(self, above: Above) -> MakeReader:
+        node, rows = above.input.node, above.input.rows
+        assert rows is not None
+        wishes = (stage.wants for stage in above.stages if stage.wants is not None)
+        stacked = next(wishes, above.finish.stacked)
+        plan = UnitPlan(
+            node.record_operator(Request(self.seed, stacked=stacked)),
+            above.stages,
+            above.finish,
+            rows=rows,
+            length=node.length,
+            longest=node.once_through,
+            limit=node.limit,
+            repeats=above.repeats,
+            keyed=self.keyed,
+        )
+        number = len(self.units)
+        self.units.append(plan)
+        lanes, empty_epochs = self.lanes, self.empty_epochs
+
+        def make(reading: Reading, lane: int) -> Reader:
+            own = plan.units_of(lane, lanes)
+            lookahead, note = reading.look_ahead(number, own), reading.monitor.note
+            return UnitReader(plan, lookahead, own, lanes, note, empty_epochs)
+
+        return make
+
+    def windowed(self, below: MakeReader, above: Above, stages: Sequence[UnitStage]) -> MakeReader:
+        """The stages over ordered rows, in the caller's thread."""
+        window, ordinals, finish = above.input.rows, above.ordinals, above.finish
+        empty_epochs, largest = self.empty_epochs, self.largest
+
+        def make(reading: Reading, lane: int) -> Reader:
+            return WindowReader(
+                below(reading, lane), stages, finish, window, ordinals, empty_epochs, largest,
+                reading.monitor,
+            )  # fmt: skip
+
+        return make
+
+
+def guards_of(stages: Sequence[UnitStage]) -> tuple[UnitStage, ...]:
+    """The `on_error` that also guards what stands below these stages, if there is one."""
+    guard = first_guard(stages)
+    return () if guard is None else (guard,)
+
+
+def varies(node: Node) -> bool:
+    """Can an epoch of a stream let something through where the epoch before let nothing?
+
+    It can where random numbers decide what is dropped, or an order which records fill a batch.
+    """
+    for below in node.below():
+        beneath = [stage for each in below.inputs for stage in each.below()]
+        if below.can_drop and any(stage.is_random and not stage.moves for stage in beneath):
+            return True
+        if below.fill_depends_on_order:
+            return any(stage.order_varies for stage in beneath)
+    return False

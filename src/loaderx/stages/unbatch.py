@@ -1,0 +1,160 @@
+"""unbatch: the rows of batches are records again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from loaderx.errors import ChainError, RecordError
+from loaderx.order.epochs import LIMIT
+from loaderx.reading.addresses import Addresses
+from loaderx.reading.batch_readers import BatchReader
+from loaderx.reading.context import ReadContext
+from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.rows import Positions, Rows, rows_problem
+from loaderx.rng import Keys
+from loaderx.stages.node import Node, OneInput, UnitCost
+from loaderx.tree import ArraySpec, Tree, map_leaves
+
+if TYPE_CHECKING:
+    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+
+
+class Unbatched(OneInput):
+    """The records of batches that are read by index."""
+
+    def __post_init__(self) -> None:
+        if not self.input.batched:
+            raise ChainError("unbatch needs batches: there is no .batch(...) before it.")
+        if self.input.is_stream:
+            raise ChainError(
+                "unbatch of a stream: leave .batch(...) out. Functions get stacked runs of records "
+                "with batched=True."
+            )
+        for node in self.input.below():
+            if node is self.input or node.batched:
+                self._check(node)
+        if not self.input.rows_are_known:
+            raise ChainError(
+                "unbatch: a short last batch was moved from its place. Use batch(..., "
+                "drop_remainder=True) before reordering batches, or unbatch first."
+            )
+
+    @staticmethod
+    def _check(node: Node) -> None:
+        if len(node.inputs) > 1 or not node.is_stage:
+            raise ChainError(
+                "unbatch after joining batched datasets: write .unbatch() on each of them, "
+                "then join the records."
+            )
+        if node.needs_positions:
+            raise ChainError(
+                "unbatch after map_with_index on batches: records have no batch index. "
+                "Put map_with_index before .batch(...)."
+            )
+
+    @property
+    def length(self) -> int | None:
+        return self.input.rows
+
+    @cached_property
+    def limit(self) -> int:
+        if self.length is not None:
+            return self.length
+        return min(LIMIT, self.input.limit * (self.input.batch_size or 1))
+
+    @cached_property
+    def batched(self) -> bool:
+        return False
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        return None
+
+    @cached_property
+    def uniform(self) -> bool:
+        return False
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        below = self.input.spec
+        return below and map_leaves(lambda leaf: ArraySpec(leaf.shape[1:], leaf.dtype), below)
+
+    @property
+    def stage(self) -> str:
+        return "unbatch()"
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "records"
+
+    @property
+    def can_drop(self) -> bool:
+        return False
+
+    @property
+    def keeps_places(self) -> bool:
+        return False
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    @property
+    def is_one_dataset(self) -> bool:
+        return self.length is not None  # a dataset of its own, whatever is below it
+
+    def user_objects(self) -> Iterator[tuple[str, object]]:
+        yield from ()
+
+    def batch_rows_before(self, step: int) -> int:
+        raise AssertionError("its elements are records")
+
+    def epoch_of(self, step: int) -> int:
+        return 0
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        below = Request(request.seed, request.host, request.hosts, whole=False)
+        return Unbatch(self.input.batch_operator(below))
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        raise AssertionError("its elements are records")
+
+    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
+        raise AssertionError("refused when the chain was made")
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("refused when the chain was made")
+
+
+class Unbatch(RecordOperator):
+    """The rows of batches.
+
+    Batch functions work row by row, so any run of rows may be computed as a batch of its own.
+    """
+
+    def __init__(self, child: BatchOperator) -> None:
+        super().__init__("unbatch()")
+        self.child = child
+
+    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+        return self.child.rows(epochs, positions)
+
+    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+        batch = context.read(self.child, addresses)
+        problem = rows_problem(batch, len(addresses))
+        if problem is not None:
+            text = f"unbatch() needs functions that keep the rows of their batch: {problem}"
+            raise RecordError(text, stage=self.stage)
+        return Rows.of_columns(batch, len(addresses))
+
+    def keys(self, addresses: Addresses) -> Keys:
+        return self.child.row_keys(addresses)
+
+    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+        return self.child.index(addresses, number)

@@ -1,0 +1,106 @@
+"""How many records make a unit of a stream: computed here, once, for the plan and for its states.
+
+Stages of a stream find their records in a dataset that is read by index, or in the ordered rows of
+a mix, a take or skip, an iterable.  Such a `StreamInput` is read in units, or in windows, that hold
+the windows of all stages above it, up to the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from loaderx.errors import ChainError
+from loaderx.frozen import Frozen
+from loaderx.stages.node import Node
+from loaderx.stages.stream_stage import stream_cut
+from loaderx.tree import ArraySpec, flatten
+
+UNIT_ROWS = 1024
+MASKED_UNIT_ROWS = 8192  # where nothing is done to records but masking them
+UNKNOWN_UNIT_ROWS = 256  # where it is not known how large a record is
+UNIT_BYTES = 8 << 20
+
+
+class StreamInput(Frozen):
+    """Where stages find their records, and how many of them are read together."""
+
+    node: Node
+    rows: int | None  # None for ordered rows without a window above: as many as are asked for
+    inputs: tuple[StreamInput, ...]  # those of ordered rows
+
+    def below(self) -> Iterator[StreamInput]:
+        """This input and those below it."""
+        yield self
+        for each in self.inputs:
+            yield from each.below()
+
+
+def stream_input_of(node: Node) -> StreamInput:
+    """The topmost input of a whole stream: that of the stages below its batch, or bucket."""
+    cut = stream_cut(node)
+    return _topmost(node, 1) if cut is None else _topmost(cut.unit_records, cut.lanes)
+
+
+def unit_fingerprint(top: StreamInput) -> str:
+    """What a state says about the units that its positions count."""
+    sizes = [str(each.rows) for each in top.below() if each.rows is not None]
+    return f"units {','.join(sizes) or 'none'}"
+
+
+def check_lanes(node: Node, lanes: int) -> None:
+    """Can this stream of records be cut into so many lanes?"""
+    if lanes == 1:
+        return
+    for below in node.below():
+        below.check_lanes(lanes)
+    for each in _topmost(node, lanes).below():
+        length, rows = each.node.length, each.rows
+        units = lanes if length is None or rows is None else -(-length // rows)
+        if units < lanes:
+            raise ChainError(
+                f"{length} records in units of {rows} are {units} units, too few for {lanes} "
+                "lanes. Use a smaller window, fewer lanes, or .repeat() before the stream begins."
+            )
+
+
+def _topmost(records: Node, lanes: int) -> StreamInput:
+    return _input(records, lanes, masked=_only_masks(records))
+
+
+def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
+    windows: list[int] = []
+    while node.is_stream and not node.is_ordered:
+        windows += [] if node.window is None else [node.window]
+        node = node.inputs[0]
+    if not node.is_stream:
+        return StreamInput(node, max(windows) if windows else _fair_share(node, lanes, masked), ())
+    inputs = [_input(below, lanes, masked=masked) for below in node.inputs]
+    return StreamInput(node, max(windows, default=None), tuple(inputs))
+
+
+def _fair_share(node: Node, lanes: int, masked: bool) -> int:
+    """Records in a unit where no window decides: a power of two."""
+    rows = UNKNOWN_UNIT_ROWS
+    if node.spec is not None:
+        nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
+        most = MASKED_UNIT_ROWS if masked else UNIT_ROWS
+        rows = min(most, max(16, UNIT_BYTES // max(1, nbytes)))
+    if node.length is not None:
+        rows = min(rows, max(1, node.length // (4 * lanes)))
+    return 1 << (rows.bit_length() - 1)
+
+
+def _nbytes(leaf: ArraySpec) -> int:
+    return math.prod(size or 1 for size in leaf.shape) * leaf.dtype.itemsize
+
+
+def _only_masks(node: Node) -> bool:
+    """Is all that is done to the records of one dataset to leave some of them out?"""
+    found = False
+    while node.is_stream:
+        if node.is_ordered or node.unit_cost == "records":
+            return False
+        found = found or node.unit_cost == "mask"
+        node = node.inputs[0]
+    return found
