@@ -10,7 +10,7 @@ import pytest
 
 from chains import arrays
 from inside import dataset_of, node_of
-from loaderx import DataLoader, Dataset, StateError, chain
+from loaderx import DataLoader, Dataset, StateError, stages
 from loaderx.stages.bucket import Bucketing
 from loaderx.stages.pack import Packing
 from plain import grow, jitter, tag
@@ -139,14 +139,14 @@ def test_the_text_of_a_stage(dataset, expected):
 
 
 def test_every_kind_of_node_has_a_text():
-    every = {getattr(chain, name) for name in chain.__all__} - {chain.Joined}
+    every = {getattr(stages, name) for name in stages.__all__}
     assert set().union(*(nodes(node_of(dataset)) for dataset, _ in PINNED)) == every
 
 
 def test_the_defaults_are_those_that_users_know():
     """What `Dataset` takes for its default must be what the text leaves out."""
     assert texts(documents().pack({"a": 8}))[-2] == "pack(lengths={'a': 8})"
-    for name, record in (("pack", Packing), ("bucket", Bucketing), ("batch", chain.Batched)):
+    for name, record in (("pack", Packing), ("bucket", Bucketing), ("batch", stages.Batched)):
         for parameter in inspect.signature(getattr(Dataset, name)).parameters.values():
             if parameter.name in record._fields and parameter.default is not parameter.empty:
                 assert getattr(record, parameter.name) == parameter.default
@@ -164,11 +164,11 @@ class LaterBucketing(Bucketing):
     fill: str = "none"
 
 
-class LaterBatched(chain.Batched):
+class LaterBatched(stages.Batched):
     fill: str = "none"
 
 
-class LaterFiltered(chain.Filtered):
+class LaterFiltered(stages.Filtered):
     fill: str = "none"
 
 

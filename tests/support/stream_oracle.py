@@ -228,12 +228,12 @@ def _unit_size(node: Node, windows: list[int], lanes: int, masked: bool) -> int:
 
 def _only_masks(node: Node) -> bool:
     """Does a stream of records nothing but leave records out, asking for many at once?"""
-    stages = []
+    above = []
     while node.is_stream and node.inputs:
-        stages.append(node)
+        above.append(node)
         node = node.inputs[0]
-    stages = [stage for stage in stages if not isinstance(stage, (stages.Repeated, stages.Seeded))]
-    filters = [isinstance(stage, stages.Filtered) and stage.stacked for stage in stages]
+    above = [stage for stage in above if not isinstance(stage, (stages.Repeated, stages.Seeded))]
+    filters = [isinstance(stage, stages.Filtered) and stage.stacked for stage in above]
     return bool(filters) and all(filters) and not node.is_stream
 
 

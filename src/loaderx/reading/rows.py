@@ -77,6 +77,8 @@ class Rows:
         made._tree, made._leaves, made._structure, made._chosen = _NOT_BUILT, None, None, None
         made.count, made.padding = len(records), NO_PADDING
         made.keys, made.places = keys, places
+        if identify is not None and origins is None:
+            origins = np.arange(len(records))  # so that parts of the rows keep their identities
         made.origins, made.identify = origins, identify
         return made
 
@@ -300,7 +302,8 @@ class Rows:
         """The index of a row in its source, if it is known, and its name."""
         if self.identify is None:
             return None, f"row {number} of its unit"
-        return self.identify(number if self.origins is None else int(self.origins[number]))
+        assert self.origins is not None
+        return self.identify(int(self.origins[number]))
 
     def name(self, number: int) -> str:
         return self.identity(number)[1]
