@@ -108,6 +108,11 @@ class Source:
         """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
         return overrides(self, "gather")
 
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes that the numbers of a leaf stand for, where they are known."""
+        return {}
+
     def label(self) -> str:
         """What the dataset's ``repr`` shows after ``Dataset.``, on one line."""
         return f"from_source({type(self).__name__}, {len(self)} records)"

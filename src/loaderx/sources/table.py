@@ -1,0 +1,86 @@
+"""`TableSource`: records that are rows of named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError
+from loaderx.memory import Layout, Lend
+from loaderx.sources.arrays import describe_spec
+from loaderx.sources.base import Indices
+from loaderx.sources.columns import Column
+from loaderx.sources.file_source import FileSource
+from loaderx.tree import Tree, flatten
+
+ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
+"""Columns by name; columns of structs are dicts of columns."""
+
+
+class TableSource(FileSource):
+    """Rows of columns: a record is a dict in the names of the file."""
+
+    def __init__(
+        self,
+        columns: ColumnTree,
+        length: int,
+        *,
+        label: str,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+        shard_counts: Sequence[int] | None = None,
+    ) -> None:
+        leaves, self._structure = flatten(columns)
+        if not leaves:
+            raise ArgumentError("there are no columns to read.")
+        self._columns: list[Column] = leaves
+        self._length, self._label = length, label
+        self._classes, self._shard_counts = dict(classes or {}), shard_counts
+        specs = [column.spec for column in self._columns]
+        self._gathers = all(spec is not None for spec in specs)
+        self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return self._classes
+
+    @property
+    def spec(self) -> Tree | None:
+        return self._structure.build(self._specs) if self._gathers else None
+
+    @property
+    def gathers(self) -> bool:
+        return self._gathers
+
+    @property
+    def shard_counts(self) -> Sequence[int] | None:
+        return self._shard_counts
+
+    def label(self) -> str:
+        if self._gathers:
+            return f"open({self._label}: {describe_spec(self.spec)})"
+        return f"open({self._label}: {', '.join(self._structure.paths())})"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        count = len(indices)
+        shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
+        out = lend(Layout.of(*shapes))
+        for column, target in zip(self._columns, out, strict=True):
+            column.take(indices, target)
+        return self._structure.build(out)
+
+    def records(self, indices: Indices) -> list[Tree]:
+        columns = [column.values(indices) for column in self._columns]
+        if self._structure.is_flat_dict:
+            # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
+            first, *others = self._structure.keys
+            records: list[Tree] = [{first: value} for value in columns[0]]
+            for key, column in zip(others, columns[1:], strict=True):
+                for record, value in zip(records, column, strict=True):
+                    record[key] = value
+            return records
+        return [self._structure.build(row) for row in zip(*columns, strict=True)]
