@@ -36,6 +36,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("loaderx")
 
 
+@pytest.fixture(autouse=True)
+def _own_cache_folder(tmp_path_factory, monkeypatch):
+    """Indexes and copies of files go into a folder of the test run, never into the home folder."""
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 def _left_running() -> list[str]:
     return [*loader_threads(), *worker_processes()]
 
