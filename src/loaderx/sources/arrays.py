@@ -123,7 +123,7 @@ class ArraySource(Source):
         if isinstance(leaf, np.ndarray):
             return leaf[indices]
         try:
-            return _read_lazy(leaf, indices)
+            return read_lazy(leaf, indices)
         except LoaderxError:
             raise
         except Exception as error:
@@ -233,7 +233,7 @@ def _is_lazy(leaf: Any) -> bool:
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
-def _read_lazy(leaf: Any, indices: Indices) -> Array:
+def read_lazy(leaf: Any, indices: Indices) -> Array:
     """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
     if hasattr(leaf, "whole"):  # a compressed member, which is unpacked once
         return np.asarray(leaf.whole().take(indices, 0))
