@@ -8,7 +8,7 @@ import pytest
 
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.errors import FileError
-from loaderx.sources.formats.hdf5 import offset_of
+from loaderx.sources.h5_datasets import mapped_rows, offset_of
 from loaderx.sources.opening import open_path
 from loaderx.testing import SourceContract
 
@@ -125,3 +125,20 @@ def test_a_file_that_has_changed(tmp_path):
         file.write(b"more")
     with pytest.raises(RecordError, match=r"a.h5 has grown"):
         found[0]
+
+
+def test_open_datasets_are_mapped_too(tmp_path):
+    write(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as file:
+        found = Dataset.from_arrays(x=file["x"], y=file["group/y"], z=file["packed"])
+        (batch,) = found.batch(10)
+        assert mapped_rows(file["x"]) is not None
+        assert mapped_rows(file["packed"]) is None
+    assert np.array_equal(batch["x"], X)
+    assert np.array_equal(batch["z"], X * 2)
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        assert mapped_rows(file["x"]) is None  # a writer may hold rows back
+    with h5py.File("none.h5", "w", driver="core", backing_store=False) as file:
+        file["x"] = X
+        (batch,) = Dataset.from_arrays(x=file["x"]).batch(10)
+    assert np.array_equal(batch["x"], X)

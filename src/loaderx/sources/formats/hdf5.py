@@ -1,7 +1,6 @@
 """HDF5 files: contiguous datasets are mapped where they lie, others are read with h5py.
 
-h5py reads shuffled rows of a dataset forty times slower than NumPy those of a map.  A dataset that
-is neither chunked nor compressed lies in the file in one piece, so it is mapped at that place.
+A dataset that is neither chunked nor compressed lies in the file in one piece (`h5_datasets`).
 """
 
 from __future__ import annotations
@@ -16,33 +15,12 @@ from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.array_files import LazyArray, source_of_arrays
 from loaderx.sources.base import Source
 from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.tree import Array
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
-
-
-class _DatasetId(Protocol):
-    def get_offset(self) -> int | None: ...
-    def get_storage_size(self) -> int: ...
-
-
-class H5Dataset(Protocol):
-    """What is used of `h5py.Dataset`."""
-
-    chunks: tuple[int, ...] | None
-    compression: str | None
-    external: object
-    is_virtual: bool
-    dtype: np.dtype[np.generic]
-    shape: tuple[int, ...]
-    nbytes: int
-    id: _DatasetId
-
-    def __getitem__(self, index: object, /) -> object: ...
-
-    def asstr(self) -> H5Dataset: ...
 
 
 class H5File(Protocol):
@@ -52,17 +30,6 @@ class H5File(Protocol):
     def visititems(self, visit: Callable[[str, object], None], /) -> object: ...
     def __enter__(self) -> H5File: ...
     def __exit__(self, *exception: object) -> None: ...
-
-
-def offset_of(dataset: H5Dataset) -> int | None:
-    """Where the rows of a dataset lie in its file in one piece; None if they do not."""
-    is_plain = dataset.chunks is None and not dataset.external and not dataset.is_virtual
-    if not is_plain or dataset.dtype.hasobject or not dataset.nbytes:
-        return None
-    # What was never written has no place; with a user block h5py gives a wrong one instead of None.
-    if dataset.id.get_storage_size() != dataset.nbytes:
-        return None
-    return dataset.id.get_offset()
 
 
 class LazyDataset:
