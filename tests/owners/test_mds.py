@@ -9,7 +9,7 @@ import pytest
 
 from loaderx import Dataset
 
-pytestmark = pytest.mark.owners
+pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 FILES = Path(__file__).parents[1] / "files" / "mds"
 
 

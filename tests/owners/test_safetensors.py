@@ -7,7 +7,7 @@ import pytest
 
 from loaderx import Dataset
 
-pytestmark = pytest.mark.owners
+pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 
 
 def test_the_same_arrays(tmp_path):
