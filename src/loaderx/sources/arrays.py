@@ -12,6 +12,7 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.bulk import INDEXING, BulkReads
+from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.frames import without_frames
 from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows
 from loaderx.sources.mapping import remember
@@ -43,12 +44,17 @@ class ArraySource(Source):
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
         self._bulk: BulkReads | None = None  # made when a lazy leaf fails
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     def __len__(self) -> int:
         return self._length
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_layouts": {}}
+        return {**self.__dict__, "_layouts": {}, "_cold": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     @property
     def spec(self) -> Tree | None:
@@ -86,6 +92,8 @@ class ArraySource(Source):
             layout = Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
             self._layouts[count] = layout
         out = lend(layout)
+        if self._cold.is_needed:
+            self._cold.before(indices)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
                 leaf.take(indices, 0, target, "clip")  # other modes buffer the output first
@@ -106,8 +114,25 @@ class ArraySource(Source):
         layout = Layout.of(*[((rows, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
         keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
 
+        if self._cold.is_needed:
+            return self._cold_gatherer(layout)
+
         def gather(indices: Indices, lend: Lend) -> Tree:
             out = lend(layout)
+            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+                take(indices, 0, target, "clip")
+            return dict(zip(keys, out))  # noqa: B905 (a hot loop)
+
+        return gather
+
+    def _cold_gatherer(self, layout: Layout) -> Gather:
+        """`gatherer` for mapped files."""
+        keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
+        before = self._cold.before
+
+        def gather(indices: Indices, lend: Lend) -> Tree:
+            out = lend(layout)
+            before(indices)
             for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
                 take(indices, 0, target, "clip")
             return dict(zip(keys, out))  # noqa: B905 (a hot loop)
