@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
-from loaderx import engines, sources
+from loaderx import engines, sources, stages
 from loaderx.dataset import Dataset
 from loaderx.errors import (
     ArgumentError,
@@ -56,6 +56,7 @@ __all__ = [
     "engines",
     "merge_states",
     "sources",
+    "stages",
 ]
 
 

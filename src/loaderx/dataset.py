@@ -10,7 +10,6 @@ from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, o
 import numpy as np
 import numpy.typing as npt
 
-from loaderx import stages
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -34,6 +33,7 @@ from loaderx.reading.stacking import NO_PADDING
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
+from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.bucket import check_bucketing
 from loaderx.stages.describe import describe_chain
@@ -46,6 +46,8 @@ from loaderx.stages.pack import check_packing
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
+from loaderx.stages.window_map import map_windows
+from loaderx.stages.window_stage import WindowStage
 from loaderx.stages.windows import check_window
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
@@ -359,7 +361,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Several stages at once: functions (mapped), and Grain-style transform objects.
 
         An object with ``random_map``, ``map_with_index``, ``flat_map``, ``filter`` or ``map``
-        becomes that stage; one with a ``batch_size`` becomes `batch`.
+        becomes that stage; one with a ``batch_size`` becomes `batch`.  A
+        `loaderx.stages.WindowStage` is a stage of your own.
         """
         out: Dataset[Any] = self
         for transform in transforms if isinstance(transforms, (list, tuple)) else [transforms]:
@@ -367,6 +370,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return out
 
     def _apply_one(self, transform: Any) -> Dataset[Any]:
+        given = transform if isinstance(transform, type) else type(transform)
+        if issubclass(given, WindowStage):
+            return Dataset._of(map_windows(self._node, transform))
         for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
                 return cast("Dataset[Any]", getattr(self, kind)(transform))
@@ -377,7 +383,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if not callable(transform):
             raise ArgumentTypeError(
                 "`apply` takes functions and objects with map, random_map, map_with_index, filter, "
-                f"flat_map or batch_size; got {transform!r} ({type(transform).__name__})."
+                "flat_map or batch_size, and stages (loaderx.stages.WindowStage); got "
+                f"{transform!r} ({type(transform).__name__})."
             )
         return self.map(transform)
 

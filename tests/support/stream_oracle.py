@@ -14,8 +14,8 @@ import numpy as np
 
 import oracle
 from inside import node_of
-from loaderx import stages
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
+from loaderx.stages import nodes as stages
 from loaderx.stages.node import Node
 from loaderx.tree import flatten, map_leaves
 
