@@ -56,7 +56,8 @@ class TestDrops(Numbers):
         return dataset.apply(DropRepeated(leaf="x"))
 
     def expected_records(self, records):
-        return list({value(record): record for record in reversed(records)}.values())[::-1]
+        values = [value(record) for record in records]
+        return [record for n, record in enumerate(records) if values[n] not in values[:n]]
 
     def apply_with_other_options(self, dataset):
         return dataset.apply(DropRepeated(leaf="x", divisor=2))
@@ -267,12 +268,12 @@ class Value:
 
 
 WRONG = [
-    (DropsLast(), "test_windows_are_as_expected", "there are 3 of of 4 records, output"),
+    (DropsLast(), "test_windows_are_as_expected", "there are 3 of with 4 records, output"),
     (Counts(), "test_read_again_it_is_the_same", 'leaf "n" of read again, output 0 has other val'),
     (Counts(), "test_states", "after the state of step 0, output 0 has other values"),
     (Counts(), "test_epochs", "in epoch 0, output 0 has other values"),
     (DropsSeen(), "test_windows_carry_nothing_across", "there are|has other values"),
-    (DrawsGlobally(), "test_hosts", "of 4 hosts, batch 0 has other values than expected"),
+    (DrawsGlobally(), "test_hosts", "with 4 hosts, batch 0 has other values than expected"),
     (DrawsGlobally(), "test_order_of_windows", "with 2 lanes, other records come out"),
     (DrawsGlobally(), "test_records_of_an_iterable", "has other values"),
     (ByProcess(process=os.getpid()), "test_engines", "there are 0 of with processes, output"),

@@ -68,3 +68,29 @@ class Sample(WindowStage):
         for number in rng.permutation(len(records))[:count]:
             record = records[number]
             yield number, {self.leaf: record[self.leaf], "drawn": rng.random()}
+
+
+class Rearrange(WindowStage):
+    """Drops, adds, merges and reorders records {"x", "y"}."""
+
+    window: int = 8
+
+    def map_window(self, records):
+        for number in reversed(range(len(records))):
+            record = records[number]
+            if record["x"] % 5 != 4:
+                yield number, record
+            if record["x"] % 3 == 0:
+                yield number, {**record, "y": record["y"] + records[0]["y"]}
+
+
+class Scatter(WindowStage):
+    """Draws from records {"x", "y"}."""
+
+    window: int = 8
+
+    def random_map_window(self, records, rng):
+        for number in rng.permutation(len(records)):
+            if rng.random() < 0.8:
+                record = records[number]
+                yield number, {**record, "y": record["y"] + rng.integers(1000)}

@@ -89,7 +89,7 @@ class StageContract:
                 return
             expected = [record for part in parts for record in part or ()]
             found = list(self.apply(Dataset.from_source(records[:count])))
-            check_all_equal(found, expected, f"of {count} records, output")
+            check_all_equal(found, expected, f"with {count} records, output")
 
     def test_read_again_it_is_the_same(self) -> None:
         """Nothing is kept from one reading to the next; made again, the stage does the same."""
@@ -133,8 +133,8 @@ class StageContract:
         dataset = self.apply(Dataset.from_iterable(records))
         found = list(dataset)
         if not any(node.is_random for node in self._stages()):
-            check_all_equal(found, list(self._applied()), "of an iterable, output")
-        check_all_equal(list(dataset), found, "of an iterable, read again, output")
+            check_all_equal(found, list(self._applied()), "over an iterable, output")
+        check_all_equal(list(dataset), found, "over an iterable, read again, output")
         self._check_states(dataset, found, ["inline"])
 
     # Where it runs ------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class StageContract:
                 states.append(iterator.get_state())
             state = merge_states(states)
             found = [np.concatenate(batch) for batch in zip(*parts, strict=True)]
-            check_all_equal(found, expected[start : start + 3], f"of {hosts} hosts, batch")
+            check_all_equal(found, expected[start : start + 3], f"with {hosts} hosts, batch")
 
     # Epochs and states --------------------------------------------------------------------------
 
