@@ -9,7 +9,6 @@ import threading
 import numpy as np
 import pytest
 
-from loaderx import Dataset
 from loaderx.stages import WindowStage
 from loaderx.testing import StageContract
 from loaderx.testing.stage_work import is_shown
@@ -327,9 +326,3 @@ def test_names():
     for name in dir(StageContract):
         if not name.startswith("_") and callable(getattr(StageContract, name)):
             assert getattr(StageContract, name).__doc__, name
-
-
-def test_the_records_of_a_contract_are_many_enough():
-    """Four windows and a part of another, whatever is given."""
-    found = list(TestDraws().apply(Dataset.from_source(TestDraws()._records())))
-    assert len(found) == 17
