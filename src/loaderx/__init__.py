@@ -5,7 +5,7 @@ step).
 """
 
 import sys as _sys
-from typing import Any
+from types import ModuleType as _ModuleType
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
@@ -64,7 +64,7 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "jax"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _ModuleType:
     if name == "jax":  # imported when somebody asks for it: it takes longer than all the rest
         import importlib
 

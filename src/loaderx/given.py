@@ -19,7 +19,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 MOST_OBJECTS = 64
 MOST_ITEMS = 64  # of a list, tuple or dict in which objects are looked for
@@ -28,7 +27,7 @@ _CONTAINERS = frozenset({dict, list, set, deque})
 _OPAQUE = (type, types.ModuleType)
 _HELD = object()  # an attribute that held something
 
-Attributes = dict[str, Any]
+Attributes = dict[str, object]
 
 
 class Given:
@@ -36,15 +35,15 @@ class Given:
 
     __slots__ = ("_before",)
 
-    def __init__(self, *roots: Any) -> None:
-        self._before: dict[int, tuple[weakref.ref[Any], Attributes]] = {}
+    def __init__(self, *roots: object) -> None:
+        self._before: dict[int, tuple[weakref.ref[object], Attributes]] = {}
         for value in reachable(*roots):
             self._remember(value)
 
     def __reduce__(self) -> tuple[type[Given], tuple[()]]:
         return Given, ()  # of no use in another process
 
-    def _remember(self, value: Any) -> None:
+    def _remember(self, value: object) -> None:
         attributes = attributes_of(value)
         if attributes is None or not is_sent_by_attributes(type(value)):
             return
@@ -56,7 +55,7 @@ class Given:
         except TypeError:
             return  # it has no weak references
 
-    def state(self, value: Any, can_be_sent: Callable[[Any], bool]) -> Attributes | None:
+    def state(self, value: object, can_be_sent: Callable[[object], bool]) -> Attributes | None:
         """The attributes with which to send an object; None if it is not known, or is all right."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value:
@@ -64,7 +63,7 @@ class Given:
         before, now = found[1], value.__dict__
         state, is_changed = dict(now), False
         for name, held in now.items():
-            was: Any = before.get(name)
+            was = before.get(name)
             if was is _HELD or type(held) in _PLAIN or can_be_sent(held):
                 continue
             is_changed = True
@@ -73,7 +72,7 @@ class Given:
                 state[name] = was if type(was) in _PLAIN else type(was)()
         return state if is_changed else None
 
-    def had(self, value: Any, name: str) -> bool | None:
+    def had(self, value: object, name: str) -> bool | None:
         """Did an attribute hold something at first?  If not, it is set back; None: not known."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value or name not in value.__dict__:
@@ -81,10 +80,10 @@ class Given:
         return found[1].get(name) is _HELD
 
 
-def reachable(*roots: Any) -> list[Any]:
+def reachable(*roots: object) -> list[object]:
     """Objects, and what they hold that may hold more; a limited number of them."""
-    waiting: deque[Any] = deque(roots)
-    found: dict[int, Any] = {}
+    waiting = deque(roots)
+    found: dict[int, object] = {}
     while waiting and len(found) < MOST_OBJECTS:
         value = waiting.popleft()
         if id(value) not in found:
@@ -93,7 +92,7 @@ def reachable(*roots: Any) -> list[Any]:
     return list(found.values())
 
 
-def attributes_of(value: Any) -> Attributes | None:
+def attributes_of(value: object) -> Attributes | None:
     """The attributes of an object that has a dict of them."""
     if isinstance(value, _OPAQUE):
         return None
@@ -112,22 +111,23 @@ def is_sent_by_attributes(kind: type) -> bool:
     )
 
 
-def _as_it_was(held: Any) -> Any:
+def _as_it_was(held: object) -> object:
     kind = type(held)
     if kind in _PLAIN:
         return held
     return kind() if kind in _CONTAINERS and not held else _HELD
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _inside(value: object) -> Iterator[object]:
     """What may be, or hold, an object with attributes."""
-    kind = type(value)
-    if kind in (list, tuple, dict):
-        if len(value) <= MOST_ITEMS:
-            yield from value.values() if kind is dict else value
-    elif kind is types.FunctionType:
+    # Exact types: a subclass of dict or list may have attributes, and is looked at for these.
+    if type(value) is dict:
+        yield from value.values() if len(value) <= MOST_ITEMS else ()
+    elif type(value) is list or type(value) is tuple:
+        yield from value if len(value) <= MOST_ITEMS else ()
+    elif isinstance(value, types.FunctionType):
         yield from (held for _, held in variables_of(value))
-    elif kind is types.MethodType:
+    elif isinstance(value, types.MethodType):
         yield value.__self__
     elif isinstance(value, partial):
         yield from (value.func, *value.args, *value.keywords.values())
@@ -137,8 +137,8 @@ def _inside(value: Any) -> Iterator[Any]:
                 yield held
 
 
-def variables_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function takes along: what it closes over, and globals of its module."""
+def variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """What a pickled function includes: the variables of its closure, and globals of its module."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

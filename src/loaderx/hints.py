@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from loaderx.errors import ArgumentTypeError
 
@@ -223,7 +223,7 @@ IN = {  # what a word means depends on where it stands
 }
 
 
-def attribute_error(kind: str, words: dict[str, str], name: str, obj: Any) -> AttributeError:
+def attribute_error(kind: str, words: dict[str, str], name: str, obj: object) -> AttributeError:
     """For a name that ``obj`` does not have; Python adds "Did you mean" from ``obj`` itself."""
     text = f"{kind} has no attribute {name!r}"
     if name in words:
@@ -247,7 +247,7 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _explain(function: Callable[..., Any], problem: str) -> str:
+def _explain(function: Callable[..., object], problem: str) -> str:
     name = function.__name__
     found = re.search(r"(?:unexpected keyword argument|values for argument) '(\w+)'", problem)
     word = found[1] if found else "positional" if "positional argument" in problem else ""
@@ -292,7 +292,7 @@ else:
             return function if instance is None else functools.partial(_refuse, function.__name__)
 
 
-def _refuse(name: str, *datasets: Any, **options: Any) -> None:
+def _refuse(name: str, *datasets: object, **options: object) -> None:
     raise ArgumentTypeError(
         f"`{name}` stands on the class, and all datasets in it: Dataset.{name}([a, b]), not "
         f"a.{name}(b)."

@@ -30,8 +30,9 @@ import numpy.typing as npt
 
 ALIGNMENT = 64
 
-Array = npt.NDArray[Any]
-LeafLayout = tuple[tuple[int, ...], np.dtype[Any]]
+Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
+LeafLayout: TypeAlias = tuple[tuple[int, ...], DType]
 
 COUNTS_REFERENCES = "t" not in getattr(sys, "abiflags", "") and bool(
     getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -51,7 +52,7 @@ class Layout:
         else:
             self.objects = []
         offset = 0
-        self.leaves: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
+        self.leaves: list[tuple[tuple[int, ...], DType, int]] = []
         for shape, dtype in leaves:
             self.leaves.append((shape, dtype, offset))
             size = dtype.itemsize
