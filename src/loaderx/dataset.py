@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
+from typing import Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import (
     ArgumentError,
@@ -29,7 +28,8 @@ from loaderx.memory import Pool
 from loaderx.order.mixing import tickets
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
-from loaderx.reading.stacking import NO_PADDING
+from loaderx.reading.operators import Policy
+from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
@@ -49,12 +49,12 @@ from loaderx.stages.units import check_lanes
 from loaderx.stages.window_map import map_windows
 from loaderx.stages.window_stage import WindowStage
 from loaderx.stages.windows import check_window
-from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
+from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 __tracebackhide__ = hidden_by_pytest
-U = TypeVar("U")
 
 
 @final
@@ -104,16 +104,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
         object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
 
     @classmethod
-    def _of(cls, node: Node) -> Dataset[Any]:
+    def _of(cls, node: Node) -> Dataset[Tree]:
         made = object.__new__(cls)
         object.__setattr__(made, "_node", node)
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Dataset._of, (self._node,)
 
     # Sources ----------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @staticmethod
     def from_file(
         path: str | os.PathLike[str], keys: Sequence[str] | None = None
-    ) -> Dataset[dict[str, Any]]:
+    ) -> Dataset[dict[str, Leaf]]:
         """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
 
         Files are mapped into memory, not read whole.
@@ -131,7 +131,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
-    def from_arrays(*trees: Tree, **leaves: Any) -> Dataset[Any]:
+    def from_arrays(*trees: Tree, **leaves: Leaf) -> Dataset[Tree]:
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
@@ -146,7 +146,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(ArraySource(tree)))
 
     @staticmethod
-    def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
+    def from_source(source: object, *, thread_safe: bool | None = None) -> Dataset[Tree]:
         """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
         That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
@@ -169,7 +169,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
-    def from_iterable(iterable: Iterable[Any] | Callable[..., Iterable[Any]]) -> Dataset[Any]:
+    def from_iterable(iterable: Iterable[Tree] | Callable[..., Iterable[Tree]]) -> Dataset[Tree]:
         """A stream of the records of an iterable, or of a function that makes one.
 
         One reader reads it in order, in the caller's thread.  A saved position is the iterable's
@@ -185,7 +185,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
     @staticmethod
-    def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
+    def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Tree]:
         """The numbers of `range`, as int64."""
         return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
 
@@ -200,16 +200,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @joins
     @advised
     def zip(
-        datasets: Dataset[Any] | Iterable[Dataset[Any]] | Mapping[str, Dataset[Any]],
-        *more: Dataset[Any],
-    ) -> Dataset[Any]:
+        datasets: Dataset[Tree] | Iterable[Dataset[Tree]] | Mapping[str, Dataset[Tree]],
+        *more: Dataset[Tree],
+    ) -> Dataset[Tree]:
         """Datasets of one length side by side: a tuple, or a dict, of their elements."""
-        datasets = _several(datasets, more)
-        if isinstance(datasets, Mapping):
-            tree: Any = dict.fromkeys(datasets, 0)
-            nodes = _nodes("zip", datasets.values())
+        given = _several(datasets, more)
+        if isinstance(given, Mapping):
+            tree: Tree = dict.fromkeys(given, 0)
+            nodes = _nodes("zip", given.values())
         else:
-            nodes = _nodes("zip", datasets)
+            nodes = _nodes("zip", given)
             tree = tuple(0 for _ in nodes)
         return Dataset._of(stages.Zipped(nodes, flatten(tree)[1]))
 
@@ -250,9 +250,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @overload
     def map(self, f: Callable[[T], U], *, batched: bool = False) -> Dataset[U]: ...
     @overload
-    def map(self, f: object, *, batched: bool = False) -> Dataset[Any]: ...
+    def map(self, f: object, *, batched: bool = False) -> Dataset[Tree]: ...
     @advised
-    def map(self, f: Any, *, batched: bool = False) -> Dataset[Any]:
+    def map(self, f: object, *, batched: bool = False) -> Dataset[Tree]:
         """``f(element)`` for every element.
 
         Before `batch`, ``batched=True`` hands ``f`` stacked runs of records instead; it
@@ -262,7 +262,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "map")
         return self._transform("map", Map(function), function.name, batched)
 
-    def map_with_index(self, f: Any) -> Dataset[Any]:
+    def map_with_index(self, f: object) -> Dataset[Tree]:
         """``f(index, element)``, with the element's position in this dataset."""
         function = resolve(f, "map_with_index")
         if self._node.is_stream and not self._node.batched:
@@ -275,12 +275,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @advised
     def random_map(
         self,
-        f: Any,
+        f: object,
         *,
         seed: int | None = None,
         batched: bool = False,
         seed_globals: bool = False,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """``f(element, rng)``, with random numbers that belong to the element.
 
         For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
@@ -298,7 +298,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "random_map")
         return self._transform("random_map", RandomMap(function), function.name, batched, seed)
 
-    def _seeded_map(self, f: Any, seed: int | None, batched: bool) -> Dataset[Any]:
+    def _seeded_map(self, f: object, seed: int | None, batched: bool) -> Dataset[Tree]:
         if batched:
             raise ArgumentError(
                 "`seed_globals` and `batched` exclude each other: the draws belong to one record."
@@ -312,7 +312,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return self._transform("random_map", SeededMap(function), function.name, seed=seed)
 
     @advised
-    def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
+    def filter(self, f: object, *, batched: bool = False) -> Dataset[T]:
         """The records for which ``f(record)`` is true, in their order.  Makes a stream.
 
         With ``batched=True``, ``f`` gets stacked runs of records and returns a bool for each,
@@ -324,7 +324,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         return Dataset._of(stages.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
-    def flat_map(self, f: Any) -> Dataset[Any]:
+    def flat_map(self, f: object) -> Dataset[Tree]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
 
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
@@ -332,7 +332,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         return Dataset._of(stages.FlatMapped(self._node, resolve(f, "flat_map")))
 
-    def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
+    def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Tree]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
         check_name("name", name)
         return self._transform("random_keys", RandomKeys(name), name, seed=seed)
@@ -344,7 +344,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         name: str,
         batched: bool = False,
         seed: int | None = None,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         if batched and self._node.batched:
             raise ChainError(
                 f"{kind}(batched=True) after batch: the elements are batches already. "
@@ -357,25 +357,25 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         )
 
-    def apply(self, transforms: Any) -> Dataset[Any]:
+    def apply(self, transforms: object) -> Dataset[Tree]:
         """Several stages at once: functions (mapped), and Grain-style transform objects.
 
         An object with ``random_map``, ``map_with_index``, ``flat_map``, ``filter`` or ``map``
         becomes that stage; one with a ``batch_size`` becomes `batch`.  A
         `loaderx.stages.WindowStage` is a stage of your own.
         """
-        out: Dataset[Any] = self
+        out: Dataset[Tree] = self
         for transform in transforms if isinstance(transforms, (list, tuple)) else [transforms]:
             out = out._apply_one(transform)
         return out
 
-    def _apply_one(self, transform: Any) -> Dataset[Any]:
+    def _apply_one(self, transform: object) -> Dataset[Tree]:
         given = transform if isinstance(transform, type) else type(transform)
         if issubclass(given, WindowStage):
             return Dataset._of(map_windows(self._node, transform))
         for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
-                return cast("Dataset[Any]", getattr(self, kind)(transform))
+                return cast("Dataset[Tree]", getattr(self, kind)(transform))
         size = getattr(transform, "batch_size", None)
         if size is not None:
             drop = bool(getattr(transform, "drop_remainder", False))
@@ -494,10 +494,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         pad_remainder: bool = False,
         mask_key: str = "mask",
         pad_to: Mapping[str, int] | None = None,
-        pad_value: Any = 0,
-        collate_fn: Callable[[list[T]], Any] | None = None,
+        pad_value: Value = 0,
+        collate_fn: Callable[[list[T]], Tree] | None = None,
         lanes: int = 1,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """Runs of so many records, stacked leaf by leaf: the global batch, over all hosts.
 
         The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up
@@ -545,13 +545,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
         strategy: Literal["best_fit", "first_fit", "concat"] = "best_fit",
         window: int = 2000,
         overflow: Literal["error", "truncate", "split", "drop"] = "error",
-        pad_value: Any = 0,
+        pad_value: Value = 0,
         max_segments: int | None = None,
         segment_ids: str | None = "{}_segment_ids",
         positions: str | None = "{}_positions",
-        bos: Any = None,
+        bos: Value = None,
         whole_documents: bool = False,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """Several records end to end in each row of a fixed length.  Makes a stream.
 
         ``lengths={"tokens": 2048}`` names the leaves to pack, and the length of their rows.  Beside
@@ -583,9 +583,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         leaves: str | Sequence[str] | None = None,
         window: int = 2000,
         drop_remainder: bool = False,
-        pad_value: Any = 0,
+        pad_value: Value = 0,
         mask_key: str = "mask",
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """Batches of records of like length, in a few fixed shapes.  Makes a stream.
 
         A record goes into the first boundary that it does not exceed; batches of that bucket are
@@ -605,11 +605,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         )
         return Dataset._of(stages.Bucketed(self._node, options))
 
-    def unbatch(self) -> Dataset[Any]:
+    def unbatch(self) -> Dataset[Tree]:
         """The rows of batches as records again (padding left out)."""
         return Dataset._of(stages.Unbatched(self._node))
 
-    def on_error(self, policy: Any, *, limit: int | None = None) -> Dataset[T]:
+    def on_error(self, policy: Policy, *, limit: int | None = None) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
 
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
@@ -652,12 +652,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return True  # no dataset is known to be empty, and streams have no length to ask for
 
     @overload
-    def __getitem__(
-        self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
-    ) -> Dataset[T]: ...
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Tree:
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
             return self._by_slice(index)
@@ -752,18 +750,18 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return describe_chain(self._node)
 
 
-def _open_arrays(path: Any, keys: Any) -> dict[str, Any]:
+def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
     from loaderx.sources.files import open_arrays  # zipfile and pathlib are slow to import
 
     return open_arrays(path, keys)
 
 
-def _several(datasets: Any, more: tuple[Any, ...]) -> Any:
+def _several(datasets: object, more: tuple[object, ...]) -> object:
     """Datasets as they were given: one after the other, or all in one list."""
     return (datasets, *more) if more else datasets
 
 
-def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
+def _nodes(kind: str, datasets: object) -> tuple[Node, ...]:
     if isinstance(datasets, (Dataset, Mapping)) or not isinstance(datasets, Iterable):
         needs = "a list of datasets" if kind == "mix" else "several datasets"
         raise ArgumentTypeError(

@@ -27,7 +27,7 @@ import os
 import sys
 import warnings
 from types import TracebackType
-from typing import Protocol, SupportsIndex
+from typing import Protocol
 
 
 class LoaderxError(Exception):
@@ -182,12 +182,12 @@ def shows_all_frames() -> bool:
     return os.environ.get("LOADERX_TRACEBACK") == "full"
 
 
-def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> int:
+def check_int(name: str, value: object, *, least: int | None = None) -> int:
     """``value`` as an int of at least ``least``, or an error that names the argument."""
     number = None
     if not isinstance(value, bool):
-        with contextlib.suppress(TypeError):  # arrays have an __index__, too
-            number = operator.index(value)
+        with contextlib.suppress(TypeError):  # not `hasattr`: arrays have an __index__ that raises
+            number = operator.index(value)  # type: ignore[arg-type]
     if number is None:
         raise ArgumentTypeError(
             f"`{name}` must be an integer, got {value!r} ({type(value).__name__})."
@@ -197,7 +197,7 @@ def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> i
     return number
 
 
-def check_seed(value: SupportsIndex) -> int:
+def check_seed(value: object) -> int:
     """``value`` as a seed: an integer from 0 to 2**64 - 1."""
     seed = check_int("seed", value, least=0)
     if seed >= 1 << 64:

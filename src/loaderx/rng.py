@@ -180,7 +180,7 @@ class BatchGenerator:
         """The shape of one record's draw."""
         if size is None:
             return ()
-        axes: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
+        axes: list[object] = list(size) if isinstance(size, (tuple, list)) else [size]
         explicit = isinstance(size, (tuple, list)) and axes[:1] == [...]
         shape = tuple(check_int("size", axis, least=0) for axis in axes[explicit:])
         # Not in a short batch: size=2 must not fail at the end of an epoch of 1002 records.
