@@ -70,7 +70,7 @@ from streams import STREAM, count_up, even
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2).repeat(), shard=(0, 2)),
             ChainError,
-            "none knows when the others' lanes end",
+            "a host does not know when the lanes of the others end",
         ),
         (lambda: DataLoader(STREAM.repeat().batch(4)).epoch(1), ChainError, "whose epochs end"),
         # Iterables
