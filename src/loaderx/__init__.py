@@ -65,7 +65,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> _ModuleType:
-    if name == "jax":  # imported when somebody asks for it: it takes longer than all the rest
+    if name == "jax":  # late: importing jax takes longer than all the rest
         import importlib
 
         return importlib.import_module("loaderx.jax")

@@ -141,7 +141,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         {'x': array([0., 0.])}
         """
         if trees and leaves:
-            raise ArgumentTypeError("give either one tree or named arrays, not both.")
+            raise ArgumentTypeError("from_arrays takes one tree or named arrays, not both.")
         tree = leaves if not trees else trees[0] if len(trees) == 1 else trees
         return Dataset._of(stages.FromSource(ArraySource(tree)))
 
@@ -162,7 +162,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             return source
         if isinstance(source, (list, tuple)) and source and isinstance(source[0], Dataset):
             raise ArgumentTypeError(
-                f"a {type(source).__name__} of datasets is no source of records. Join them with "
+                f"a {type(source).__name__} of datasets is not a source of records. Join them with "
                 "Dataset.concatenate, Dataset.zip or Dataset.mix."
             )
         refuse_sources(source)
@@ -267,7 +267,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "map_with_index")
         if self._node.is_stream and not self._node.batched:
             raise ChainError(
-                "map_with_index on the records of a stream: nobody knows their numbers. Put it "
+                "map_with_index on the records of a stream: their numbers are not known. Put it "
                 "before the stage that makes the stream (filter, flat_map, pack, ...)."
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
@@ -301,7 +301,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def _seeded_map(self, f: object, seed: int | None, batched: bool) -> Dataset[Tree]:
         if batched:
             raise ArgumentError(
-                "`seed_globals` and `batched` exclude each other: the draws belong to one record."
+                "`seed_globals` and `batched` cannot be used together: the draws belong to one "
+                "record."
             )
         if self._node.batched:
             raise ChainError(
@@ -411,11 +412,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
-        """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
+        """``num_epochs`` times, or endlessly.  Random stages differ in every epoch."""
         epochs = None if num_epochs is None else check_int("num_epochs", num_epochs)
         if epochs is not None and epochs < 1:
             raise ArgumentError(
-                f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
+                f"`num_epochs` must be at least 1, got {epochs}. Leave it out to repeat endlessly."
             )
         if epochs != 1:
             warn_of_changing_parts(self._node)
@@ -447,7 +448,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Disjoint datasets that hold these fractions of this one, and together all of it.
 
         Which record goes where is drawn once (or, without ``shuffle``, follows the order), so that
-        training and validation data never mix, in no epoch.
+        training and validation data never mix, in any epoch.
 
         >>> train, test = Dataset.range(10).split(0.8, 0.2)
         >>> len(train), len(test)
@@ -456,7 +457,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         length = self._node.length
         if self._node.is_stream:
             raise ChainError(
-                "split of a stream: nobody knows how many records it has. Split first, then put "
+                "split of a stream: the number of its records is not known. Split first, then put "
                 "filter, flat_map or pack on each part."
             )
         if length is None:
@@ -469,7 +470,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                     "the next. Split first, then shuffle and repeat each part."
                 )
         bounds = split_bounds(fractions, length)
-        # Fixed here and now: a seed that is set on one part later must not move its border.
+        # Fixed now: a seed that is set on one part later must not change which records it has.
         own = self._node.default_seed() if seed is None else check_seed(seed)
         listed = ", ".join(map(str, fractions))
         options = "" if seed is None else f", seed={own}"
@@ -516,11 +517,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         drop_remainder = check_bool("drop_remainder", drop_remainder)
         pad_remainder = check_bool("pad_remainder", pad_remainder)
         if drop_remainder and pad_remainder:
-            raise ArgumentError("`drop_remainder` and `pad_remainder` exclude each other.")
+            raise ArgumentError("`drop_remainder` and `pad_remainder` cannot be used together.")
         if collate_fn is not None and not callable(collate_fn):
             raise ArgumentTypeError(f"`collate_fn` must be a function, got {collate_fn!r}.")
         if collate_fn is not None and pad_to:
-            raise ArgumentError("`pad_to` does not go with `collate_fn`: pad in the function.")
+            raise ArgumentError("`pad_to` cannot be used with `collate_fn`: pad in that function.")
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
@@ -586,7 +587,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         pad_value: Value = 0,
         mask_key: str = "mask",
     ) -> Dataset[Tree]:
-        """Batches of records of like length, in a few fixed shapes.  Makes a stream.
+        """Batches of records of similar length, in a few fixed shapes.  Makes a stream.
 
         A record goes into the first boundary that it does not exceed; batches of that bucket are
         padded to the boundary and have its batch size.  ``leaves`` names the leaves with that
@@ -642,14 +643,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def __len__(self) -> int:
         if self._node.is_stream:
             raise ArgumentTypeError(
-                "a stream has no length: how many elements it has is known when it ends."
+                "a stream has no length: the number of its elements is known when it ends."
             )
         if self._node.length is None:
             raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
         return self._node.length
 
     def __bool__(self) -> bool:
-        return True  # no dataset is known to be empty, and streams have no length to ask for
+        return True  # else `if dataset` would ask for its length, which streams do not have
 
     @overload
     def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
@@ -716,7 +717,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
-            from loaderx.plans.stream_plan import iterate  # most chains are no streams
+            from loaderx.plans.stream_plan import iterate  # late: most chains are not streams
 
             yield from iterate(self._node)
             return
@@ -731,7 +732,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def element_spec(self) -> Tree:
         """Shape and dtype of every leaf of an element.
 
-        Reads the first element, unless the spec is known without (arrays, and nothing mapped).
+        Reads the first element, unless the spec is known without it (arrays, and no `map`).
         """
         if self._node.spec is not None:
             return self._node.spec
@@ -751,7 +752,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
-    from loaderx.sources.files import open_arrays  # zipfile and pathlib are slow to import
+    from loaderx.sources.files import open_arrays  # late: zipfile and pathlib are slow to import
 
     return open_arrays(path, keys)
 

@@ -1,15 +1,15 @@
-"""How the user's objects were before their first use.
+"""The state of the user's objects before their first use.
 
 "Open it when it is first needed" is good advice for a source that cannot be pickled once its file
-is open.  But the first to need it is this process: to ask for the length, to look at a record, or
-to read the first batches before worker processes are tried.  So loaderx remembers which attributes
-an object had, and those that were empty (None, a number, a text, an empty dict or list), before it
-uses the object for the first time.  If the object cannot be sent to a worker process later, what
-cannot be pickled is sent as it was then, and the worker opens its own.
+is open.  But this process needs it first: to ask for the length, to look at a record, or to read
+the first batches before worker processes are tried.  So before loaderx uses an object for the first
+time, it remembers which attributes the object had, and the value of those that were empty (None, a
+number, a text, an empty dict or list).  If the object cannot be pickled for a worker process later,
+the attributes that cannot be pickled are sent with their first value, and the worker opens its own.
 
-Nothing is copied and nothing is kept alive: an attribute that held more than that is not
-remembered, and objects are known by weak references.  A class with a `__getstate__` or `__reduce__`
-of its own has said what is to be sent, and is left alone.
+Nothing is copied and nothing is kept alive: the value of an attribute that was not empty is not
+remembered, and objects are held by weak references.  A class with a `__getstate__` or `__reduce__`
+of its own says itself what is sent, and is not changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Given:
             self._remember(value)
 
     def __reduce__(self) -> tuple[type[Given], tuple[()]]:
-        return Given, ()  # of no use in another process
+        return Given, ()  # ids mean nothing in another process
 
     def _remember(self, value: object) -> None:
         attributes = attributes_of(value)
@@ -53,10 +53,10 @@ class Given:
                 {name: _as_it_was(held) for name, held in attributes.items()},
             )
         except TypeError:
-            return  # it has no weak references
+            return  # its class has no weak references
 
     def state(self, value: object, can_be_sent: Callable[[object], bool]) -> Attributes | None:
-        """The attributes with which to send an object; None if it is not known, or is all right."""
+        """The attributes with which to send an object; None if it can be sent as it is."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value:
             return None
@@ -73,7 +73,7 @@ class Given:
         return state if is_changed else None
 
     def had(self, value: object, name: str) -> bool | None:
-        """Did an attribute hold something at first?  If not, it is set back; None: not known."""
+        """Did an attribute hold something at first?  If not, `state` resets it; None: not known."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value or name not in value.__dict__:
             return None
@@ -81,7 +81,7 @@ class Given:
 
 
 def reachable(*roots: object) -> list[object]:
-    """Objects, and what they hold that may hold more; a limited number of them."""
+    """The objects, and those that can be reached from them; `MOST_OBJECTS` at most."""
     waiting = deque(roots)
     found: dict[int, object] = {}
     while waiting and len(found) < MOST_OBJECTS:
@@ -97,7 +97,7 @@ def attributes_of(value: object) -> Attributes | None:
     if isinstance(value, _OPAQUE):
         return None
     try:
-        found = object.__getattribute__(value, "__dict__")  # runs nothing of the user's
+        found = object.__getattribute__(value, "__dict__")  # runs no user code
     except AttributeError:
         return None
     return found if type(found) is dict else None
@@ -143,7 +143,7 @@ def variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
         try:
             yield name, cell.cell_contents
         except ValueError:
-            continue  # not filled yet
+            continue  # the variable is not set yet
     for name in function.__code__.co_names:
         held = function.__globals__.get(name)
         if type(held) not in _PLAIN:

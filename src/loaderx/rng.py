@@ -1,4 +1,4 @@
-"""Addressed randomness: every draw is a hash of where it is used, never of what was drawn before.
+"""Addressed randomness: a draw is a hash of the place where it is used, not of earlier draws.
 
 Keys are arrays of uint64, one per row (or one for all rows, shape ``(1,)``).  Two ingredients:
 
@@ -6,12 +6,12 @@ Keys are arrays of uint64, one per row (or one for all rows, shape ``(1,)``).  T
     The SplitMix64 finaliser, a bijection on 64 bits in which every input bit reaches every output
     bit.
 ``fold``
-    A key and a number make a new key.  Each use has its own ``tag``, so that an epoch's key, a
-    row's key and a shuffle's key never meet, and ``seed + index`` style collisions cannot happen.
+    A key and a number make a new key.  Each use has its own ``tag``, so that the keys of epochs,
+    rows and shuffles never collide, and neither do keys like ``seed + index``.
 
-Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  On top stand the
-two generators that users meet: a `numpy.random.Generator` per record, and `BatchGenerator`, which
-gives one draw per record of a batch in one vectorised call.
+Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  Users get one of
+two generators: a `numpy.random.Generator` per record, or a `BatchGenerator`, which gives one draw
+per record of a batch in one vectorised call.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def key_words(keys: Keys, count: int) -> Keys:
 
 
 class _Words:
-    """A seed sequence that is hashed already: its words go to the bit generator as they are."""
+    """A seed sequence of random words, which go to the bit generator unchanged."""
 
     __slots__ = ("words",)
 
@@ -112,7 +112,7 @@ class _Words:
 
 @cache
 def _parts() -> tuple[type[Generator], type[PCG64]]:
-    """NumPy's generator classes; importing them takes a while, so only when they are needed."""
+    """NumPy's generator classes, imported when they are first needed: that takes a while."""
     from numpy.random import PCG64, Generator
     from numpy.random.bit_generator import ISeedSequence
 
@@ -150,15 +150,15 @@ class BatchGenerator:
 
     A short last batch is not checked, so that a constant size does not fail at the end of an epoch.
     Nor are runs of records whose number varies (``batched=True`` in a stream or a mix), which would
-    meet a constant by chance, nor a single record, for which a size that begins with 1 is the same
-    either way but for an axis of length 1.
+    equal a constant by chance, nor a single record, where both meanings of a size that begins with
+    1 differ only by an axis of length 1.
     """
 
     __slots__ = ("_drawn", "_full", "_keys")
 
     def __init__(self, keys: Keys, full: int | None = 0) -> None:
         self._keys = keys
-        self._full = full  # rows of a batch that is not short; None: that varies
+        self._full = full  # rows of a full batch; None: the number varies
         self._drawn = 0
 
     def __len__(self) -> int:

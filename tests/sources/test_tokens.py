@@ -140,7 +140,7 @@ def test_bad_files(tmp_path):
     ):
         Tokens(tmp_path / "two.npy", 2)
     np.save(tmp_path / "one.npy", np.zeros(4, np.int32))
-    with pytest.raises(FileError, match="holds int32, and `dtype` says uint16. Leave it out"):
+    with pytest.raises(FileError, match="holds int32, and `dtype` is uint16. Leave `dtype` out"):
         Tokens(tmp_path / "one.npy", 2, np.uint16)
     with pytest.raises(FileError, match="different dtypes"):
         Tokens([tmp_path / "one.npy", path], 2)

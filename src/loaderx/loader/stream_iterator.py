@@ -245,7 +245,7 @@ class StreamIterator(LoaderIterator[T]):
 
     def __len__(self) -> int:
         raise ArgumentTypeError(
-            "the iterator of a stream has no length: how many elements it has is known when it "
+            "the iterator of a stream has no length: the number of its elements is known when it "
             "ends."
         )
 
