@@ -62,7 +62,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     """A description of a stream of records or batches.
 
     Every method returns a new dataset.  Elements are records up to `batch` and batches after it,
-    and a function gets whatever the elements are at its place.
+    and a function gets what the elements are where it is put.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(x=np.arange(6.0), y=np.arange(6) % 2)
@@ -393,7 +393,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def shuffle(self, seed: int | None = None, *, window: int | None = None) -> Dataset[T]:
-        """A new random order in every epoch.  Takes no memory, whatever the length.
+        """A new random order in every epoch.  Takes no memory that grows with the length.
 
         With ``window``, the order changes only within each run of so many consecutive records;
         a stream can be shuffled in no other way.

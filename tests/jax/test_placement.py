@@ -241,8 +241,8 @@ def test_mistakes_are_told_when_the_loader_is_made():
     assert say.startswith("`shard` and `sharding` cannot be used together")
     say = complaint(lx.ArgumentError, table().batch(12), rows("data"))
     assert say == (
-        "batch(12) makes batches of 12 records, which cannot be spread evenly over 8 parts, as "
-        "the sharding asks (PartitionSpec('data',) on a mesh of data=8). Make it a multiple of 8: "
+        "batch(12) makes batches of 12 records, which cannot be spread evenly over the 8 parts "
+        "of the sharding (PartitionSpec('data',) on a mesh of data=8). Make it a multiple of 8: "
         "8 or 16."
     ).replace("PartitionSpec('data',)", str(PartitionSpec("data")))
     say = complaint(lx.ArgumentError, table(20).batch(16), rows("data"))
