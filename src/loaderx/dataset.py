@@ -373,7 +373,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def _apply_one(self, transform: object) -> Dataset[Tree]:
         given = transform if isinstance(transform, type) else type(transform)
         if issubclass(given, WindowStage):
-            return Dataset._of(map_windows(self._node, transform))
+            # A class is refused there, with a message of its own.
+            return Dataset._of(map_windows(self._node, cast(WindowStage, transform)))
         for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
                 return cast("Dataset[Tree]", getattr(self, kind)(transform))

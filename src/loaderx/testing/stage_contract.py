@@ -194,7 +194,7 @@ class StageContract:
         self._check_states(dataset, list(dataset), ["inline", "inline", "threads"])
 
     def test_states_know_the_options(self) -> None:
-        """The stage made anew takes the state; with other options it does not."""
+        """The stage made again takes the state; with other options it does not."""
         dataset, source = self._applied(), self._source()
         state = _state_after(dataset, 1)
         _going_on(self.apply(source), state)

@@ -41,7 +41,7 @@ def fail_at(place: int, index: int, record: Tree) -> Tree:
 
 
 def digest(record: Tree) -> np.uint32:
-    """A number for each record, whatever is in it, so that they can be put into batches."""
+    """A number for each record of any kind, so that they can be put into batches."""
     leaves, structure = flatten(record)
     found = 0
     for path, leaf in zip(structure.paths(), leaves, strict=True):
