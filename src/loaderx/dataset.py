@@ -89,7 +89,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if data is None or label is None:
             raise ArgumentTypeError(
                 "Dataset(path, data, label) opens two arrays of a file by their names. Other ways "
-                "to begin: Dataset.from_arrays(...), from_source(...), from_file(path), "
+                "to begin: Dataset.from_arrays(...), from_source(...), open(path), "
                 "from_iterable(function)."
             )
         names = {"data": data, "label": label, **more}
@@ -102,7 +102,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 )
         arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "open")))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -117,18 +117,6 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of, (self._node,)
 
     # Sources ----------------------------------------------------------------------------------
-
-    @staticmethod
-    def from_file(
-        path: str | os.PathLike[str], keys: Sequence[str] | None = None
-    ) -> Dataset[dict[str, Leaf]]:
-        """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
-
-        Files are mapped into memory, not read whole.
-        """
-        if isinstance(keys, str):
-            raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
     def open(
