@@ -40,13 +40,13 @@ from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.limits import check_window
 from loaderx.stages.mix import mix_weights
 from loaderx.stages.node import Node
 from loaderx.stages.pack import check_packing
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
-from loaderx.stages.windows import check_window
 from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")

@@ -269,7 +269,9 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
                 for number, made in enumerate(node.function.call(value)):
                     yield place, made, fold_int(key, number, CHILD)
         case stages.WindowShuffled():
-            stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
+            stage = fold_int(
+                epoch, fold_int(oracle.seed_of(node, seed), node.random_stages, ORDER), ORDER
+            )
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):

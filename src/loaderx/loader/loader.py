@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
@@ -57,6 +57,17 @@ _TRANSFORM: Any = _Default(None)
 _DROP_REMAINDER: Any = _Default(False)
 
 
+class _HowToRun(TypedDict, total=False):
+    """The arguments of both forms of `DataLoader`, for type checkers."""
+
+    engine: str | Engine
+    num_workers: int | None
+    prefetch: int | None
+    shard: tuple[int, int] | None
+    sharding: Any
+    device_prefetch: int
+
+
 class DataLoader(Generic[T]):
     """Runs a dataset.  Making one starts nothing; the first ``next`` of an iterator does.
 
@@ -93,13 +104,7 @@ class DataLoader(Generic[T]):
     def __init__(
         self: DataLoader[U],
         dataset: Dataset[U],
-        *,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Any = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @overload
     def __init__(
@@ -112,12 +117,7 @@ class DataLoader(Generic[T]):
         seed: int = ...,
         transform: Callable[[Any], Any] | None = ...,
         drop_remainder: bool = ...,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Any = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @advised
     def __init__(

@@ -13,9 +13,8 @@ from loaderx.engines.base import (
     Timing,
     cancel_all,
     closed_error,
-    is_cancellation,
+    wait_for,
 )
-from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
@@ -68,7 +67,7 @@ class UnitSession:
         self._session = session
         self._has_units = has_units
         self._waiting: Pending | None = None  # what `next` waits for
-        self._is_closing = False
+        self.is_closing = False
         self.measured: list[Measured] = []  # what is known of the units since the last batch
 
     @property
@@ -81,16 +80,10 @@ class UnitSession:
     def wait(self, pending: Pending) -> Any:
         """The output of a unit."""
         self._waiting = pending
-        if self._is_closing and not pending.done():  # else it is there, or is made here
+        if self.is_closing and not pending.done():  # else it is there, or is made here
             raise closed_error()
         try:
-            element = pending.result()
-        except LoaderxError:
-            raise
-        except Exception as error:
-            if self._is_closing or is_cancellation(error):
-                raise closed_error() from None
-            raise
+            element = wait_for(pending, self)
         finally:
             self._waiting = None
         if type(element) is not Measured:
@@ -104,8 +97,8 @@ class UnitSession:
         cancel_all([one.submitted for one in pending if isinstance(one, SubmittedUnit)])
 
     def interrupt(self) -> bool:
-        """Wakes whoever waits for a unit; False if it makes the unit itself."""
-        self._is_closing = True
+        """Wakes a thread that waits for a unit; False if that thread makes the unit itself."""
+        self.is_closing = True
         waiting = self._waiting
         if waiting is not None:
             waiting.cancel()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +30,10 @@ from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import Finish
 from loaderx.stages.encoding import stage_text
-from loaderx.stages.node import Node, RowCount
+from loaderx.stages.limits import check_window
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import RowCount
 from loaderx.stages.stream_stage import StreamCut, StreamStage
-from loaderx.stages.windows import check_window
 from loaderx.tree import flatten
 
 if TYPE_CHECKING:
@@ -100,13 +100,10 @@ class Bucketed(StreamCut, StreamStage):
 
     options: Bucketing
 
-    @cached_property
-    def batched(self) -> bool:
-        return True
-
-    @cached_property
-    def batch_size(self) -> int | None:
-        return None
+    batched = True
+    batch_size = None
+    cuts_stream = True
+    user_objects = ()
 
     @property
     def stage(self) -> str:
@@ -125,9 +122,6 @@ class Bucketed(StreamCut, StreamStage):
     def fill_depends_on_order(self) -> bool:
         return self.options.drop_remainder
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
-
     def batch_stages(self) -> Iterator[Node]:
         yield self
 
@@ -138,10 +132,6 @@ class Bucketed(StreamCut, StreamStage):
         return Bucket(self.stage, self.options)
 
     # As the stage that cuts a stream ----------------------------------------------------------
-
-    @property
-    def cuts_stream(self) -> bool:
-        return True
 
     @property
     def unit_records(self) -> Node:

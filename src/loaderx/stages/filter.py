@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,8 @@ class Filtered(StreamStage):
     function: Function
     stacked: bool = False
 
+    window = None
+
     @cached_property
     def spec(self) -> Tree | None:
         return self.input.spec
@@ -43,15 +44,12 @@ class Filtered(StreamStage):
         )
 
     @property
-    def window(self) -> int | None:
-        return None
-
-    @property
     def unit_cost(self) -> UnitCost:
         return "mask" if self.stacked else "records"
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.function
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.function),)
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("filter", self.stage)

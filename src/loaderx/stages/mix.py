@@ -19,6 +19,7 @@ from loaderx.errors import (
 )
 from loaderx.order.epochs import LIMIT, wrap
 from loaderx.order.mixing import Phase, Schedule, phases, schedule
+from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.lookahead import Path
@@ -29,7 +30,7 @@ from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.join import Merged, Router
-from loaderx.stages.node import checked_length
+from loaderx.stages.limits import checked_length
 from loaderx.stages.repeat import RepeatReader
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Mixed(Merged):
     tickets: tuple[int, ...]
     stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted"
 
+    kind = "mix"
+    window = None
+    is_ordered = True
+    order_varies = True  # which elements of the components stand side by side
+
     def __post_init__(self) -> None:
         self._check_components()
         self._check_specs()
@@ -88,10 +94,6 @@ class Mixed(Merged):
                         f"mix: dataset {number} is endless, so that not all can be exhausted. "
                         "Leave its .repeat() out, or use stop='repeat'."
                     )
-
-    @property
-    def kind(self) -> str:
-        return "mix"
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -150,16 +152,8 @@ class Mixed(Merged):
         return stage_text("mix", {"datasets": self.digests(seed)}, self)
 
     @property
-    def is_ordered(self) -> bool:
-        return True
-
-    @property
     def begins_epochs(self) -> bool:
         return self.stop == "repeat"
-
-    @property
-    def order_varies(self) -> bool:
-        return True  # which elements of the components stand side by side
 
     @cached_property
     def once_through(self) -> int:
@@ -204,6 +198,9 @@ class Mixed(Merged):
             return AgainMixReader(repeated, mix_schedule)
 
         return build.windowed(mixed, above, rest) if rest else mixed
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("the batches of streams are not mixed")
 
 
 # Read by index ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ How records are given rows, and written into them, is in `pack_rows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +26,8 @@ from loaderx.reading.stacking import Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import PIECE, fold
 from loaderx.stages.encoding import stage_text
+from loaderx.stages.limits import check_window
 from loaderx.stages.stream_stage import StreamStage
-from loaderx.stages.windows import check_window
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
@@ -133,6 +133,8 @@ class PackedRecords(StreamStage):
 
     options: Packing
 
+    user_objects = ()
+
     @property
     def stage(self) -> str:
         options = self.options
@@ -144,9 +146,6 @@ class PackedRecords(StreamStage):
     @property
     def window(self) -> int | None:
         return self.options.window
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("pack", self.stage, sum(self.options.lengths.values()))

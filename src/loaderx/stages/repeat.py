@@ -16,8 +16,10 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.state_numbers import LanePosition, entries, whole
 from loaderx.rng import Keys
+from loaderx.stages.limits import checked_length
 from loaderx.stages.moves import Moved
-from loaderx.stages.node import Node, ShortBatches, UnitCost, checked_length
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -29,6 +31,12 @@ class Repeated(Moved):
     """So many epochs of the input; None: endless."""
 
     epochs: int | None
+
+    window = None
+    unit_cost = "nothing"
+    is_ordered = False
+    is_repeat = True
+    repeats_here = 1
 
     def __post_init__(self) -> None:
         if not self.input.ends:
@@ -71,28 +79,8 @@ class Repeated(Moved):
         return short.among(0, self.length) if goes_round else None
 
     @property
-    def repeats_here(self) -> int:
-        return 1
-
-    @property
     def stage(self) -> str:
         return "repeat()" if self.epochs is None else f"repeat({self.epochs})"
-
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "nothing"
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    @property
-    def is_repeat(self) -> bool:
-        return True
 
     @property
     def begins_epochs(self) -> bool:

@@ -22,7 +22,8 @@ from loaderx.reading.state_numbers import LanePosition, entries, whole
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.stages.encoding import Encoded, encode, stage_text
 from loaderx.stages.moves import Moved, MovedByIndex
-from loaderx.stages.node import Node, ShortBatches
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -36,6 +37,10 @@ class Sliced(Moved):
     start: int
     step: int
     count: int | None
+
+    window = None
+    unit_cost = "records"
+    is_ordered = True
 
     def __post_init__(self) -> None:
         last = self.start + ((self.count or 1) - 1) * self.step
@@ -91,14 +96,6 @@ class Sliced(Moved):
 
     def fingerprint(self, seed: int) -> str:
         return stage_text("slice", {}, self)
-
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def is_ordered(self) -> bool:
-        return True
 
     @property
     def is_part(self) -> bool:
