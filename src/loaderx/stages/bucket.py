@@ -15,12 +15,10 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
-    RecordError,
     StackError,
     check_int,
     check_name,
 )
-from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
@@ -29,18 +27,17 @@ from loaderx.reading.rows import Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import Finish
-from loaderx.stages.encoding import stage_text
 from loaderx.stages.limits import check_window
 from loaderx.stages.node import Node
 from loaderx.stages.row_counts import RowCount
-from loaderx.stages.stream_stage import StreamCut, StreamStage
+from loaderx.stages.stream_stage import StreamCut, WindowOptions, WindowStage
 from loaderx.tree import flatten
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
 
 
-class Bucketing(Frozen):
+class Bucketing(WindowOptions):
     """The arguments of `Dataset.bucket`."""
 
     boundaries: tuple[int, ...]
@@ -95,7 +92,7 @@ def check_bucketing(
     )
 
 
-class Bucketed(StreamCut, StreamStage):
+class Bucketed(StreamCut, WindowStage):
     """The records of each window, as finished batches."""
 
     options: Bucketing
@@ -103,20 +100,12 @@ class Bucketed(StreamCut, StreamStage):
     batched = True
     batch_size = None
     cuts_stream = True
-    user_objects = ()
 
     @property
     def stage(self) -> str:
         options = self.options
         shapes = zip(options.batch_sizes, options.boundaries, strict=True)
         return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
-
-    def fingerprint(self, seed: int) -> str:
-        return stage_text("bucket", {}, self.options, self, without=("options",))
-
-    @property
-    def window(self) -> int | None:
-        return self.options.window
 
     @property
     def fill_depends_on_order(self) -> bool:
@@ -138,7 +127,7 @@ class Bucketed(StreamCut, StreamStage):
         return self
 
     def cut_in_units(self, build: StreamBuild) -> tuple[UnitStage, ...]:
-        return (self.unit_stage(build),)
+        return (self.make_unit_stage(build),)
 
     def finish(self) -> Finish:
         return Finish(stacked=False, padding=NO_PADDING)
@@ -160,7 +149,7 @@ class Bucket(UnitStage):
 
     def __init__(self, stage: str, options: Bucketing) -> None:
         super().__init__(stage)
-        self.options, self.window = options, options.window
+        self.options = options
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         from loaderx.stages.bucket_rows import bucket  # most chains have no buckets
@@ -172,7 +161,7 @@ class Bucket(UnitStage):
             try:
                 batches = bucket(window.records(), self.options, window.name, context.lend)
             except StackError as error:
-                raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+                raise self.failure(error) from error
             for batch in batches:
                 numbers = np.array(batch.rows) + start
                 firsts.append(int(numbers[0]))

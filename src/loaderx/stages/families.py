@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.batch_readers import BatchReader
@@ -143,5 +143,12 @@ class MadeInUnits(OneInput):
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         """What the stage does to the rows of a unit."""
 
+    @final
+    def make_unit_stage(self, build: StreamBuild) -> UnitStage:
+        """The unit stage, with the window of this node."""
+        made = self.unit_stage(build)
+        made.window = self.window
+        return made
+
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        return build.reader(self.input, above.over(self.unit_stage(build)))
+        return build.reader(self.input, above.over(self.make_unit_stage(build)))

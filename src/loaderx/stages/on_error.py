@@ -93,7 +93,7 @@ class Guarded(HandlesFailures, KeepsPlaces):
         return self.input.batch_operator(request.replace(policy=self.policy))
 
     def above_cut(self, build: StreamBuild, above: Above) -> Above:
-        return above._replace(stages=(*above.stages, self.unit_stage(build)))
+        return above._replace(stages=(*above.stages, self.make_unit_stage(build)))
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         return below  # it guards the units, below the batch

@@ -13,21 +13,18 @@ import numpy as np
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
-    RecordError,
     StackError,
     check_choice,
     check_int,
     check_name,
 )
-from loaderx.frozen import Frozen
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows, joined
 from loaderx.reading.stacking import Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import PIECE, fold
-from loaderx.stages.encoding import stage_text
 from loaderx.stages.limits import check_window
-from loaderx.stages.stream_stage import StreamStage
+from loaderx.stages.stream_stage import WindowOptions, WindowStage
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
@@ -36,7 +33,7 @@ STRATEGIES = ("best_fit", "first_fit", "concat")
 OVERFLOWS = ("error", "truncate", "split", "drop")
 
 
-class Packing(Frozen):
+class Packing(WindowOptions):
     """The arguments of `Dataset.pack`."""
 
     lengths: Mapping[str, int]
@@ -128,24 +125,15 @@ def check_packing(
     )
 
 
-class PackedRecords(StreamStage):
+class PackedRecords(WindowStage):
     """The records of each window, laid into rows."""
 
     options: Packing
-
-    user_objects = ()
 
     @property
     def stage(self) -> str:
         options = self.options
         return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
-
-    def fingerprint(self, seed: int) -> str:
-        return stage_text("pack", {}, self.options, self, without=("options",))
-
-    @property
-    def window(self) -> int | None:
-        return self.options.window
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("pack", self.stage, sum(self.options.lengths.values()))
@@ -159,7 +147,7 @@ class Pack(UnitStage):
 
     def __init__(self, stage: str, options: Packing, *, meter: int) -> None:
         super().__init__(stage)
-        self.options, self.window, self.meter = options, options.window, meter
+        self.options, self.meter = options, meter
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         parts = [
@@ -176,7 +164,7 @@ class Pack(UnitStage):
         try:
             found = pack(window.records(), self.options, window.name, context.lend)
         except StackError as error:
-            raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+            raise self.failure(error) from error
         if found is None:
             return None
         context.count(self.meter, found.capacity, found.tokens)

@@ -117,9 +117,8 @@ class WindowShuffled(MadeInUnits, Moved):
         )
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return ShuffleWindows(
-            self.stage, self.span, seed_of(self.own_seed, build.seed), self.random_stages
-        )
+        own = seed_of(self.own_seed, build.seed)
+        return ShuffleWindows(self.stage, own, self.random_stages)
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         raise AssertionError(f"{self.stage} of a stream stands below the batch")
@@ -154,9 +153,8 @@ class WindowShuffle(Move):
 class ShuffleWindows(UnitStage):
     """Another order within each window of a unit."""
 
-    def __init__(self, stage: str, window: int, seed: int, ordinal: int) -> None:
+    def __init__(self, stage: str, seed: int, ordinal: int) -> None:
         super().__init__(stage)
-        self.window = window
         self.key = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:

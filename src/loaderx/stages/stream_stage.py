@@ -12,11 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loaderx.errors import ChainError
+from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import BatchReader, Lanes
 from loaderx.reading.readers import Reader
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import Finish
+from loaderx.stages.encoding import stage_text
 from loaderx.stages.families import ChangesPlaces, InOrder, MadeInUnits, OneInput
 from loaderx.stages.node import Node, UnitCost
 from loaderx.tree import Tree
@@ -47,6 +49,32 @@ class StreamStage(ChangesPlaces, InOrder, MadeInUnits):
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         raise AssertionError(f"{self.stage} stands below the batch")
+
+
+class WindowOptions(Frozen):
+    """The arguments of a stage that works on windows of records."""
+
+    @property
+    def window(self) -> int:
+        """A field of every subclass, where it has a default."""
+        raise NotImplementedError
+
+
+class WindowStage(StreamStage):
+    """The base of stages that make new records of each window, as their options say."""
+
+    options: WindowOptions
+
+    user_objects = ()
+
+    @property
+    def window(self) -> int | None:
+        return self.options.window
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            self.stage.partition("(")[0], {}, self.options, self, without=("options",)
+        )
 
 
 class StreamCut(OneInput):
