@@ -87,6 +87,10 @@ class KeepsPlaces(OneInput):
     def batch_rows_before(self, step: int) -> int:
         return self.input.batch_rows_before(step)
 
+    @property
+    def epoch_steps(self) -> int | None:
+        return self.input.epoch_steps
+
     def epoch_of(self, step: int) -> int:
         return self.input.epoch_of(step)
 

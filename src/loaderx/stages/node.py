@@ -278,7 +278,7 @@ class Node(Frozen, ABC):
 
     @property
     def epoch_steps(self) -> int | None:
-        """Elements in an epoch of the outermost repeat; None where there is none."""
+        """Elements in an epoch of the outermost repeat; None if the stage is not above one."""
         return None
 
     @property

@@ -32,10 +32,6 @@ class Seeded(KeepsPlaces):
     def default_seed_here(self) -> int | None:
         return self.number
 
-    @property
-    def epoch_steps(self) -> int | None:
-        return self.input.epoch_steps
-
     def make_record_operator(self, request: Request) -> RecordOperator:
         return self.input.record_operator(request)
 

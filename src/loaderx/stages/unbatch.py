@@ -26,6 +26,10 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
     batched = False
     batch_size = None
     uniform = False
+    only_last_is_short = False
+    rows = None
+    rows_are_known = False
+    short_batches = None
 
     def __post_init__(self) -> None:
         if not self.input.batched:
