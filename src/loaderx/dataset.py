@@ -265,7 +265,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "map_with_index")
         if self._node.is_stream and not self._node.batched:
             raise ChainError(
-                "map_with_index on the records of a stream: nobody knows their numbers. Put it "
+                "map_with_index on the records of a stream: their numbers are not known. Put it "
                 "before the stage that makes the stream (filter, flat_map, pack, ...)."
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)

@@ -27,7 +27,7 @@ from streams import STREAM, count_up, even
         (lambda: len(STREAM.batch(4)), TypeError, "a stream has no length"),
         (lambda: len(DataLoader(STREAM.batch(4))), TypeError, "a stream has no length"),
         (lambda: STREAM.split(0.5, 0.5), ChainError, "split of a stream.*Split first, then put"),
-        (lambda: STREAM.map_with_index(tag), ChainError, "nobody knows their numbers. Put it before"),
+        (lambda: STREAM.map_with_index(tag), ChainError, "their numbers are not known. Put it before"),
         (lambda: STREAM.repeat().repeat(), ChainError, "this one is endless already"),
         (lambda: STREAM.batch(4).unbatch(), ChainError, r"unbatch of a stream: leave .batch\(...\) o"),
         (lambda: STREAM.batch(4).batch(4), ChainError, "batch after batch"),

@@ -79,8 +79,8 @@ class Batched(StreamCut, ChangesPlaces):
     def __post_init__(self) -> None:
         if self.size % self.lanes:
             raise ArgumentError(
-                f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch, since "
-                "each gives the same number of rows."
+                f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch size, "
+                "since each lane gives the same number of rows."
             )
         if self.lanes > 1 and not self.input.is_stream:
             raise ChainError(

@@ -62,7 +62,7 @@ def check_bucketing(
         raise ArgumentTypeError(f"`boundaries` must be a list of lengths, got {boundaries!r}.")
     ends = [check_int(f"boundaries[{i}]", n, least=1) for i, n in enumerate(boundaries)]
     if any(b <= a for a, b in itertools.pairwise(ends)):
-        raise ArgumentError(f"`boundaries` must rise from each to the next, got {ends}.")
+        raise ArgumentError(f"`boundaries` must be strictly increasing, got {ends}.")
     if isinstance(batch_sizes, Iterable):
         listed = list(batch_sizes)
     else:

@@ -33,7 +33,7 @@ class Concatenated(ByIndex, Merged):
         for number, node in enumerate(self.components[:-1]):
             if node.length is None:
                 raise ChainError(
-                    f"concatenate: dataset {number} is endless, nothing can follow it."
+                    f"concatenate: dataset {number} is endless, so nothing can follow it."
                 )
 
     @cached_property

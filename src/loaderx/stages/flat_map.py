@@ -1,4 +1,4 @@
-"""flat_map: any number of records for each."""
+"""flat_map: makes any number of records of each."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 _POSITION = ("records read", "has it ended", "its own state")
-MOST_READ = 1 << 40  # records of an iterable: to skip so many would take weeks
+MOST_READ = 1 << 40  # records of an iterable: skipping more would take weeks
 
 
 class Input(ChangesPlaces):
@@ -88,7 +88,7 @@ class FromSource(ByIndex, Input):
 
 
 def _spec(spec: Tree | None) -> object:
-    """What a state says about records: their leaves by name, in whatever order."""
+    """The spec in a saved state: leaves by name, in sorted order."""
     if spec is None:
         return None
     leaves, structure = flatten(spec)
@@ -129,11 +129,11 @@ class ReadSource(RecordOperator):
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(addresses, "reading the source")(None, error) from error
         except Exception:
-            pass  # what follows is no consequence of it: a traceback must not show both
+            pass  # a traceback must not show it as the cause of what follows
         return self._one_by_one(addresses)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
-        """Reads again, each record alone: to learn which one fails, or because it failed once."""
+        """Reads again, each record alone: to find the one that fails, or to retry."""
         fail = self.failer(addresses, "reading the source")
         found: list[Record] = []
         for number in range(len(addresses)):
@@ -174,7 +174,7 @@ class FromIterable(InOrder, Input):
     source: IterableSource
 
     spec = None
-    ends = True  # not known; what never ends needs no second epoch
+    ends = True  # not known; one that never ends needs no second epoch
     is_ordered = True
     user_objects = ()  # it is read in this process, and never sent to workers
 

@@ -84,13 +84,13 @@ class Joined(ChangesPlaces):
         return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
 
     def of_component(self, number: int, request: Request) -> Request:
-        """What is asked of a component, which may have a default seed of its own."""
+        """The request for a component, which may have its own default seed."""
         seed = self.components[number].default_seed(request.seed)
         return request.replace(seed=seed, full=None)
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
-    """What differs between two specs, in words, the first ``skip`` axes aside; None if nothing."""
+    """The difference of two specs in words, without the first ``skip`` axes; None if equal."""
     leaves, structure = flatten(one)
     others, other_structure = flatten(other)
     if structure is not other_structure:
@@ -108,7 +108,7 @@ def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None
 
 
 class Router:
-    """Which component a position belongs to, and where in it."""
+    """Finds the component of a position, and the position there."""
 
     def route(
         self, epochs: Keys, positions: Positions

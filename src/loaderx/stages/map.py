@@ -1,4 +1,4 @@
-"""map, random_map, map_with_index, random_keys: stages that change elements where they are.
+"""map, random_map, map_with_index, random_keys: stages that change elements in place.
 
 What they do to records and to batches is in `transforms`.
 """
@@ -72,7 +72,7 @@ class Transformed(MadeInUnits, KeepsPlaces):
         return f"{self.kind}({name}{seed}{stacked}{seeded})"
 
     def fingerprint(self, seed: int) -> str:
-        # The name of a function may change; that of a leaf which is added is the stage's meaning.
+        # A function may be renamed; the name of an added leaf is part of the result.
         is_leaf = isinstance(self.transform, RandomKeys)
         named: dict[str, object] = {"name" if is_leaf else "function": self.name}
         if self.is_random:
@@ -96,7 +96,7 @@ class Transformed(MadeInUnits, KeepsPlaces):
         return ((self.stage, self.transform),)
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        # Keys are added to whatever comes.
+        # Keys are added to records and to columns alike.
         stacked = request.stacked if isinstance(self.transform, RandomKeys) else self.stacked
         return ApplyToRecords(
             self.stage,

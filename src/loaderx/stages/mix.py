@@ -91,7 +91,7 @@ class Mixed(Merged):
             for number, node in enumerate(self.components):
                 if node.length is None:
                     raise ChainError(
-                        f"mix: dataset {number} is endless, so that not all can be exhausted. "
+                        f"mix: dataset {number} is endless, so they cannot all be exhausted. "
                         "Leave its .repeat() out, or use stop='repeat'."
                     )
 
@@ -101,7 +101,7 @@ class Mixed(Merged):
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """What is mixed from where on, if the mix goes on until all datasets have ended."""
+        """For stop="all_exhausted": which datasets are mixed from which position on."""
         return phases(self.tickets, [node.length or 0 for node in self.components])
 
     @cached_property
@@ -126,7 +126,7 @@ class Mixed(Merged):
 
     @cached_property
     def _numbered(self) -> int:
-        """The elements of a mix in which every row of an endless component has a number."""
+        """The number of elements for which the endless components have row numbers."""
         ends = [
             self.schedule.position(c, node.limit)
             for c, node in enumerate(self.components)
@@ -225,7 +225,7 @@ class ByPhases(Router):
 
 
 class ByTickets(Router):
-    """Mixed; with ``wrap``, components that end start again as new epochs."""
+    """Mixed; with an ``ordinal``, components that end start again as new epochs."""
 
     def __init__(self, schedule: Schedule, lengths: Sequence[int | None], ordinal: int | None):
         self.schedule, self.lengths, self.ordinal = schedule, lengths, ordinal
@@ -248,7 +248,7 @@ class ByTickets(Router):
 
 
 class OneOfMix(UnitStage):
-    """Records of one component of a mix: their draws are theirs alone."""
+    """Gives the records of one component of a mix keys of their own."""
 
     is_one_to_one = True
 
@@ -314,7 +314,7 @@ class MixReader(Reader):
                 parts.append((number, places, part.take(len(places))))
         self.given += n
         only = parts[0][2]
-        if len(parts) == 1 and only.identify is None:  # a name says which dataset it is of
+        if len(parts) == 1 and only.identify is None:  # else it names the dataset
             return only
         return interleaved(parts, n)
 
@@ -354,6 +354,6 @@ class AgainMixReader(MixReader):
         super().restore(path, state, fresh=fresh)
         if all(part.number > 0 for part in self.parts):
             raise StateError(
-                "the state has every dataset of a mix in a later epoch, and the mix ends when the "
-                "last of them has ended its first."
+                "the state has every dataset of a mix in its second epoch or later, but the mix "
+                "ends once each of them has finished its first: the state is damaged."
             )

@@ -47,7 +47,7 @@ class HandlesFailures(MadeInUnits):
     def fingerprint(self, seed: int) -> str:
         values: dict[str, object] = {"policy": _policy_name(self.policy)}
         if self.policy != "skip":
-            values["seed"] = seed  # for the choice of another record
+            values["seed"] = seed  # it decides which record replaces another
         # A limit changes no record.
         return stage_text("on_error", values, self, without=("policy", "max_failures"))
 
@@ -82,7 +82,8 @@ class Guarded(HandlesFailures, KeepsPlaces):
             if joins_rows and not node.ends:
                 raise ChainError(
                     f"on_error after .{node.stage.removeprefix('Dataset.')} of an endless dataset: "
-                    "there is no end to choose another record from. Put .repeat() after it."
+                    "a replacement is chosen among all records, so there must be an end. Put "
+                    ".repeat() after it."
                 )
 
     def make_record_operator(self, request: Request) -> RecordOperator:
@@ -151,7 +152,7 @@ class ReplaceFailures(OverRecords):
                 continue
             except ArgumentError as nothing:
                 raise nothing from first
-            del context.failures[before:]  # of this place, one failure counts
+            del context.failures[before:]  # one failure is counted for each place
             context.add_failure(first)
             return record
         assert second is not None
@@ -163,7 +164,7 @@ class ReplaceFailures(OverRecords):
 
 
 class DropFailures(UnitStage):
-    """Of the stages before it, a record that fails is left out."""
+    """Leaves out records that fail in the stages before it."""
 
     is_one_to_one = True
     is_guard = True
@@ -183,7 +184,7 @@ class DropFailures(UnitStage):
 
 
 def decide(policy: Policy, error: RecordError) -> str:
-    """What a policy of `on_error` says of a failure: "raise", "replace" or "skip".
+    """The decision of an `on_error` policy: "raise", "replace" or "skip".
 
     If it is a function and fails, that is an error without an index, which is never hidden.
     """

@@ -14,7 +14,7 @@ class ShortBatches(NamedTuple):
     padded: bool
 
     def among(self, start: int, count: int | None) -> tuple[ShortBatches, ...]:
-        """Those that are left of ``count`` batches from ``start`` on (None: of all)."""
+        """The short ones of ``count`` batches from ``start`` on (None: of all)."""
         first = self.first - start
         if first < 0:
             if self.every is None:
@@ -29,6 +29,6 @@ class ShortBatches(NamedTuple):
 class RowCount(NamedTuple):
     """A number of records that a batch of a stage can have."""
 
-    rows: int | None  # None: how many are left of a stream is seen at its end
+    rows: int | None  # None: not known before the stream ends
     stage: str
     is_rest: bool

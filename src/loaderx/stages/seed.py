@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Seeded(KeepsPlaces):
-    """The default seed of the chain that it stands in, above and below."""
+    """Sets the default seed of its chain, for stages above and below."""
 
     number: int
 

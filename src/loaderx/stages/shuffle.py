@@ -1,4 +1,4 @@
-"""shuffle: another order in every epoch, of all elements or within windows."""
+"""shuffle: a new order in every epoch, of all elements or within windows."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class WindowShuffle(Move):
 
 
 class ShuffleWindows(UnitStage):
-    """Another order within each window of a unit."""
+    """Shuffles each window of a unit."""
 
     def __init__(self, stage: str, seed: int, ordinal: int) -> None:
         super().__init__(stage)

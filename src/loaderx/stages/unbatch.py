@@ -1,4 +1,4 @@
-"""unbatch: the rows of batches are records again."""
+"""unbatch: turns the rows of batches into records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
 
     @property
     def is_one_dataset(self) -> bool:
-        return self.length is not None  # a dataset of its own, whatever is below it
+        return self.length is not None  # if it ends, rows are replaced among all its records
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = Request(request.seed, request.host, request.hosts, whole=False)
@@ -91,7 +91,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
 class Unbatch(RecordOperator):
     """The rows of batches.
 
-    Batch functions work row by row, so any run of rows may be computed as a batch of its own.
+    Batch functions work row by row, so any run of rows can be computed as a batch.
     """
 
     def __init__(self, child: BatchOperator) -> None:

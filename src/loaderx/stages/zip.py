@@ -42,9 +42,8 @@ class Zipped(ByIndex, Joined):
         first, *others = (node.short_batches for node in self.components)
         if self.batched and (first is None or any(other != first for other in others)):
             raise ChainError(
-                "zip: the last batches differ in size, or may differ, so that rows would stand "
-                "beside nothing. Use drop_remainder=True, or zip the records and batch them "
-                "together."
+                "zip: the last batches differ in size, or may differ, so some rows would have no "
+                "partner. Use drop_remainder=True, or zip the records and batch them together."
             )
 
     @property
