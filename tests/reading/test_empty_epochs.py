@@ -1,4 +1,4 @@
-"""Endless streams of which a pass may give nothing: the next is waited for if it can differ."""
+"""Endless streams with empty epochs: the next epoch is read if it can differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(x, rng):
 
 
 def rare(record):
-    return record["draw"] > 0.98  # of 3 records a pass lets one through in 17
+    return record["draw"] > 0.98  # an epoch of 3 records lets one through in 1 of 17 cases
 
 
 def never(record):
