@@ -85,8 +85,9 @@ def walks() -> Iterator[tuple[str, Callable[[], Walk]]]:
     packed = documents().pack({"tokens": 64}, window=64).batch(16, lanes=2)
     yield "arrays, inline, steady", lambda: steady(DataLoader(whole, engine="inline"), 5)
     yield "per-record map, inline", lambda: steady(DataLoader(each, engine="inline"), 5)
-    yield "processes, consumer side", lambda: steady(
-        DataLoader(each, engine="processes", num_workers=1), 5
+    yield (
+        "processes, consumer side",
+        lambda: steady(DataLoader(each, engine="processes", num_workers=1), 5),
     )
     yield (
         "packed stream on 2 hosts, first batch",

@@ -22,10 +22,11 @@ import pytest
 
 import loaderx
 from inside import node_of
-from loaderx import ChainError, Dataset, stages
+from loaderx import ChainError, Dataset
 from loaderx.reading.batch_readers import Lanes
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.operators import Request
+from loaderx.stages import WindowStage, nodes
 from loaderx.stages.families import ByIndex, KeepsPlaces
 from loaderx.stages.node import Node
 from loaderx.stages.stream_build import Above, Repeats, StreamBuild
@@ -57,6 +58,13 @@ def twice(record):
 
 def policy(error):
     return "replace"
+
+
+class Drawn(WindowStage):
+    least: float = 0.5
+
+    def random_map_window(self, records, rng):
+        return [pair for pair in enumerate(records) if rng.random() > self.least]
 
 
 RECORDS = Dataset.range(10)
@@ -94,6 +102,7 @@ EXAMPLES = {
     "Filtered": RECORDS.filter(is_odd, batched=True),
     "FlatMapped": RECORDS.flat_map(twice),
     "PackedRecords": DOCUMENTS.pack({"tokens": 8}, window=5),
+    "WindowMapped": STREAM.apply(Drawn(window=5)),
     "Bucketed": DOCUMENTS.bucket([4, 8], [3, 2], window=5, drop_remainder=True),
     "Batched, after repeat": RECORDS.repeat(3).batch(4),
     "Batched, of a stream": RECORDS.flat_map(twice).batch(4, lanes=2, pad_remainder=True),
@@ -270,7 +279,7 @@ def test_every_example_has_answers():
 
 
 def test_every_node_class_has_an_example():
-    assert {name.partition(",")[0] for name in EXAMPLES} == set(stages.__all__)
+    assert {name.partition(",")[0] for name in EXAMPLES} == set(nodes.__all__)
 
 
 def test_every_question_with_arguments_is_asked():
@@ -295,13 +304,13 @@ def node_classes(base=Node):
 def test_every_class_that_can_be_instantiated_is_listed():
     modules = list(package_modules())
     concrete = {each.__name__ for each in node_classes() if not inspect.isabstract(each)}
-    assert concrete == set(stages.__all__)
+    assert concrete == set(nodes.__all__)
     names = {each.__name__ for each in node_classes()}
     for module in modules:
         for call in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(call, ast.Call):
                 called = getattr(call.func, "id", getattr(call.func, "attr", None))
-                assert called not in names or called in stages.__all__, f"{module}: {called}"
+                assert called not in names or called in nodes.__all__, f"{module}: {called}"
 
 
 def test_what_is_final_is_the_same_for_all():

@@ -30,7 +30,7 @@ from loaderx.reading.units import Finish
 from loaderx.stages.limits import check_window
 from loaderx.stages.node import Node
 from loaderx.stages.row_counts import RowCount
-from loaderx.stages.stream_stage import StreamCut, WindowOptions, WindowStage
+from loaderx.stages.stream_stage import OptionsStage, StreamCut, WindowOptions
 from loaderx.tree import flatten
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def check_bucketing(
     )
 
 
-class Bucketed(StreamCut, WindowStage):
+class Bucketed(StreamCut, OptionsStage):
     """The records of each window, as finished batches."""
 
     options: Bucketing

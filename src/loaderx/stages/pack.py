@@ -24,7 +24,7 @@ from loaderx.reading.stacking import Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import PIECE, fold
 from loaderx.stages.limits import check_window
-from loaderx.stages.stream_stage import WindowOptions, WindowStage
+from loaderx.stages.stream_stage import OptionsStage, WindowOptions
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
@@ -125,7 +125,7 @@ def check_packing(
     )
 
 
-class PackedRecords(WindowStage):
+class PackedRecords(OptionsStage):
     """The records of each window, laid into rows."""
 
     options: Packing

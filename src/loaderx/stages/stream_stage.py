@@ -60,7 +60,7 @@ class WindowOptions(Frozen):
         raise NotImplementedError
 
 
-class WindowStage(StreamStage):
+class OptionsStage(StreamStage):
     """The base of stages that make new records of each window, as their options say."""
 
     options: WindowOptions
