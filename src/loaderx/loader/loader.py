@@ -400,8 +400,8 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
             )
         if num_workers is not None or prefetch is not None:
             raise ArgumentError(
-                "`num_workers` and `prefetch` do not apply to an engine object: pass them to the "
-                f"engine, as in {type(engine).__name__}(...)."
+                "`num_workers` and `prefetch` cannot be used with an engine object: pass them to "
+                "the engine, such as Threads(2, prefetch=4)."
             )
         return engine
     if engine not in _ENGINES:
