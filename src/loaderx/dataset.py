@@ -40,6 +40,7 @@ from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.limits import check_window
 from loaderx.stages.mix import mix_weights
 from loaderx.stages.node import Node
 from loaderx.stages.pack import check_packing
@@ -48,7 +49,6 @@ from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, 
 from loaderx.stages.units import check_lanes
 from loaderx.stages.window_map import map_windows
 from loaderx.stages.window_stage import WindowStage
-from loaderx.stages.windows import check_window
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -133,6 +133,7 @@ class ArraySource(Source):
         """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:
             return self.gather
+<<<<<<< HEAD
         layout = Layout.of(*[((rows, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
         keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
 
@@ -146,6 +147,9 @@ class ArraySource(Source):
             return dict(zip(keys, out))  # noqa: B905 (a hot loop)
 
         return gather
+=======
+        return gatherer_of(self._structure.keys, self._leaves, rows)
+>>>>>>> main
 
     def _cold_gatherer(self, layout: Layout) -> Gather:
         """`gatherer` for mapped files."""
@@ -198,6 +202,20 @@ class ArraySource(Source):
                     record[key] = leaf
             return records
         return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def gatherer_of(names: Sequence[Hashable], columns: Sequence[Array], rows: int) -> Gather:
+    """`gather` of ``rows`` rows of these columns, with everything looked up beforehand."""
+    layout = Layout.of(*[((rows, *column.shape[1:]), column.dtype) for column in columns])
+    takes = [column.take for column in columns]
+
+    def gather(indices: Indices, lend: Lend) -> Tree:
+        out = lend(layout)
+        for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+            take(indices, 0, target, "clip")
+        return dict(zip(names, out))  # noqa: B905 (a hot loop)
+
+    return gather
 
 
 def _unequal(paths: list[str], lengths: list[int], tree: Tree) -> str:
