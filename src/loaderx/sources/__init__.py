@@ -17,6 +17,7 @@ from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
     from loaderx.sources.formats.image_folder import ImageFolder
+    from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "RangeSource",
     "Source",
     "Tokens",
+    "WebDataset",
     "adapt",
     "open_idx",
 ]
@@ -43,6 +45,10 @@ def __getattr__(name: str) -> object:
         from loaderx.sources.formats.image_folder import ImageFolder
 
         return ImageFolder
+    if name == "WebDataset":
+        from loaderx.sources.formats.webdataset import WebDataset
+
+        return WebDataset
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx
 

@@ -31,6 +31,7 @@ from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.webdataset import WEBDATASET
 from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -39,7 +40,7 @@ from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (HDF5, IDX, IMAGE_FILES, MEGATRON, NPY, SAFETENSORS)
+FILE_FORMATS: tuple[FileFormat, ...] = (HDF5, IDX, IMAGE_FILES, MEGATRON, NPY, SAFETENSORS, WEBDATASET)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, IMAGE_FOLDER, MDS, NPY_FOLDER, ZARR)
 
 

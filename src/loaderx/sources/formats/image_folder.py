@@ -20,6 +20,7 @@ from loaderx.sources.format import (
     OpenOptions,
     OpenSplit,
     Splits,
+    check_columns,
 )
 from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
 from loaderx.sources.ondisk.loose_files import FolderFiles, LooseFiles, list_below, list_folder
@@ -91,7 +92,8 @@ class ImageFolder(TableSource):
                 for _ in inside
             ]
             have["label"] = _LabelColumn(self._files, np.array(each, np.int64))
-        chosen = _chosen(columns, have, os.fsdecode(folder))
+        known = list(have)
+        chosen = known if columns is None else check_columns(columns, known, os.fsdecode(folder))
         super().__init__(
             {name: have[name] for name in chosen},
             len(self._files),
@@ -138,16 +140,6 @@ def _are_splits(names: Sequence[str]) -> bool:
     """Are these folders splits?  ``test1`` and ``test2`` are classes, and so are train and car."""
     splits = {folder_split(name) for name in names}
     return bool(names) and "" not in splits and len(splits) == len(names)
-
-
-def _chosen(columns: Sequence[str] | None, have: dict[str, Column], where: str) -> list[str]:
-    if columns is None:
-        return list(have)
-    for name in columns:
-        if name not in have:
-            known = ", ".join(map(repr, have))
-            raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
-    return list(columns)
 
 
 class _ImageColumn(Column):
