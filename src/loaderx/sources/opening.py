@@ -40,7 +40,15 @@ from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (HDF5, IDX, IMAGE_FILES, MEGATRON, NPY, SAFETENSORS, WEBDATASET)
+FILE_FORMATS: tuple[FileFormat, ...] = (
+    HDF5,
+    IDX,
+    IMAGE_FILES,
+    MEGATRON,
+    NPY,
+    SAFETENSORS,
+    WEBDATASET,
+)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, IMAGE_FOLDER, MDS, NPY_FOLDER, ZARR)
 
 

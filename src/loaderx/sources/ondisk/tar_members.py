@@ -211,7 +211,7 @@ def _octal(field: bytes) -> int | None:
 
 def _name(header: bytes) -> str:
     name = header[:100].split(b"\0", 1)[0]
-    if header[MAGIC_AT : MAGIC_AT + 6] == b"ustar\0" and header[345]:
+    if header[345] and header[MAGIC_AT : MAGIC_AT + 6] != b"ustar ":  # GNU has times there
         name = header[345:500].split(b"\0", 1)[0] + b"/" + name
     return _text(name)
 
