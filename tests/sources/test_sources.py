@@ -395,9 +395,7 @@ def test_bad_files(tmp_path):
 def test_two_arrays_of_a_file_of_another_kind(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x,y")
-    with pytest.raises(
-        FileError, match=r"a\.csv is not a NumPy array file .*Dataset\.open"
-    ):
+    with pytest.raises(FileError, match=r"a\.csv is not a NumPy array file .*Dataset\.open"):
         Dataset(path, "x", "y")
 
 
