@@ -16,17 +16,21 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.formats.image_folder import ImageFolder
+    from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
     "ForWorkers",
+    "ImageFolder",
     "Indices",
     "Lend",
     "ObjectSource",
     "RangeSource",
     "Source",
     "Tokens",
+    "WebDataset",
     "adapt",
     "open_idx",
 ]
@@ -37,6 +41,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
+    if name == "ImageFolder":
+        from loaderx.sources.formats.image_folder import ImageFolder
+
+        return ImageFolder
+    if name == "WebDataset":
+        from loaderx.sources.formats.webdataset import WebDataset
+
+        return WebDataset
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx
 
