@@ -13,7 +13,7 @@ from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices
 from loaderx.sources.columns import Column
 from loaderx.sources.file_source import FileSource
-from loaderx.tree import Tree, flatten
+from loaderx.tree import Structure, Tree, flatten
 
 ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 """Columns by name; columns of structs are dicts of columns."""
@@ -74,13 +74,17 @@ class TableSource(FileSource):
         return self._structure.build(out)
 
     def records(self, indices: Indices) -> list[Tree]:
-        columns = [column.values(indices) for column in self._columns]
-        if self._structure.is_flat_dict:
-            # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-            first, *others = self._structure.keys
-            records: list[Tree] = [{first: value} for value in columns[0]]
-            for key, column in zip(others, columns[1:], strict=True):
-                for record, value in zip(records, column, strict=True):
-                    record[key] = value
-            return records
-        return [self._structure.build(row) for row in zip(*columns, strict=True)]
+        return records_of(self._structure, [column.values(indices) for column in self._columns])
+
+
+def records_of(structure: Structure, columns: Sequence[Sequence[object]]) -> list[Tree]:
+    """The records whose leaves are the values of these columns."""
+    if structure.is_flat_dict:
+        # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
+        first, *others = structure.keys
+        records: list[Tree] = [{first: value} for value in columns[0]]
+        for key, column in zip(others, columns[1:], strict=True):
+            for record, value in zip(records, column, strict=True):
+                record[key] = value
+        return records
+    return [structure.build(row) for row in zip(*columns, strict=True)]

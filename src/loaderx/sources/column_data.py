@@ -1,0 +1,211 @@
+"""What a column of a file holds: its type, and its data as plain arrays.
+
+Arrow data, Parquet and the native layout come down to the same few arrays: rows of one shape
+(fixed), or elements one after the other with the offsets at which each record begins (ragged, text,
+bytes, image, list).  `build_column` makes a `Column` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.frozen import Frozen
+from loaderx.sources.base import Indices
+from loaderx.sources.columns import (
+    ArrayOf,
+    BytesColumn,
+    Column,
+    FixedColumn,
+    ListColumn,
+    TextColumn,
+)
+from loaderx.sources.parts import Parts
+from loaderx.sources.table import ColumnTree, records_of
+from loaderx.tree import Array, ArraySpec, flatten
+
+Kind: TypeAlias = Literal["fixed", "ragged", "text", "bytes", "image", "list", "struct"]
+
+ITEMS = "items"
+"""The name of the one field that a list has."""
+
+
+class ColumnType(Frozen):
+    """The type of a column.
+
+    ``fixed`` has a dtype and a shape, ``ragged`` the dtype and shape of one element of its arrays.
+    ``image`` is the bytes of an image file.  ``list`` is a list of anything else, which is its
+    field ``items``; ``struct`` has fields by name.
+    """
+
+    kind: Kind
+    dtype: np.dtype[np.generic] | None = None
+    shape: tuple[int, ...] = ()
+    fields: Mapping[str, ColumnType] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ColumnType) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.dtype, self.shape))
+
+    def _key(self) -> tuple[object, ...]:
+        return self.kind, self.dtype, self.shape, dict(self.fields)
+
+    def __str__(self) -> str:
+        if self.kind == "struct":
+            inner = ", ".join(f"{name}: {field}" for name, field in self.fields.items())
+            return f"struct({inner})"
+        if self.kind == "list":
+            return f"list of {self.fields[ITEMS]}"
+        if self.dtype is None:
+            return self.kind
+        spec = f"{self.dtype}{list(self.shape) if self.shape else ''}"
+        return spec if self.kind == "fixed" else f"lists of {spec}"
+
+
+class ColumnData(NamedTuple):
+    """The arrays of some records of a column.
+
+    ``values`` are the rows (fixed), the elements (ragged) or the bytes (text, bytes, image);
+    ``offsets`` say where each record begins in them, and where the last one ends.  They need not
+    begin at 0.
+    """
+
+    length: int
+    values: Array | None = None
+    offsets: Array | None = None
+    fields: Mapping[str, ColumnData] = {}
+
+    @property
+    def nbytes(self) -> int:
+        own = sum(one.nbytes for one in (self.values, self.offsets) if one is not None)
+        return own + sum(field.nbytes for field in self.fields.values())
+
+
+Which: TypeAlias = Literal["values", "offsets"]
+
+FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
+"""Where the arrays of a column, or of a field in it, are found by part."""
+
+
+class DataArrays:
+    """`FindArrays` for those who have the `ColumnData` of each part."""
+
+    def __init__(self, data_of: Callable[[int], ColumnData]) -> None:
+        self._data_of = data_of
+
+    def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
+        return _ArrayInData(self._data_of, path, which)
+
+
+class _ArrayInData:
+    def __init__(
+        self, data_of: Callable[[int], ColumnData], path: tuple[str, ...], which: Which
+    ) -> None:
+        self._data_of, self._path, self._which = data_of, path, which
+
+    def __call__(self, part: int) -> Array:
+        data = self._data_of(part)
+        for name in self._path:
+            data = data.fields[name]
+        array = data.values if self._which == "values" else data.offsets
+        assert array is not None, (self._path, self._which)
+        return array
+
+
+def build_column(
+    kind: ColumnType, parts: Parts, arrays: FindArrays, path: tuple[str, ...] = ()
+) -> Column | ColumnTree:
+    """The column of this type, or a dict of columns for a struct.
+
+    An image is a column of bytes, for the caller to decode.
+    """
+    if kind.kind == "struct":
+        return {
+            name: build_column(field, parts, arrays, (*path, name))
+            for name, field in kind.fields.items()
+        }
+    if kind.kind == "list":
+        items = (*path, ITEMS)
+        return NestedColumn(parts, arrays(path, "offsets"), kind.fields[ITEMS], arrays, items)
+    values = arrays(path, "values")
+    if kind.kind == "fixed":
+        assert kind.dtype is not None
+        return FixedColumn(parts, values, ArraySpec(kind.shape, kind.dtype))
+    offsets = arrays(path, "offsets")
+    if kind.kind == "ragged":
+        return ListColumn(parts, values, offsets)
+    return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
+
+
+class NestedColumn(Column):
+    """Lists of text, of dicts, of lists: a Python list for each record."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        offsets_of: ArrayOf,
+        items: ColumnType,
+        arrays: FindArrays,
+        path: tuple[str, ...],
+    ) -> None:
+        self._parts, self._offsets_of = parts, offsets_of
+        self._items, self._arrays, self._path = items, arrays, path
+
+    @property
+    def spec(self) -> None:
+        return None
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        found: list[object] = [None] * len(indices)
+        for part, places, local in self._parts.split(indices):
+            offsets = self._offsets_of(part)
+            starts = offsets[local].astype(np.int64)
+            lengths = offsets[local + 1] - starts
+            if (starts < 0).any() or (lengths < 0).any():
+                raise FileError("the offsets of a column are damaged: they do not ascend.")
+            ends = np.cumsum(lengths)
+            total = int(ends[-1]) if len(ends) else 0
+            items = self._read(part, np.repeat(starts - ends + lengths, lengths) + np.arange(total))
+            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
+            for place, end, length in zip(each, ends.tolist(), lengths.tolist(), strict=True):
+                found[place] = items[end - length : end]
+        return found
+
+    def _read(self, part: int, numbers: Indices) -> list[object]:
+        """Items by their number within a part."""
+        # As one part of any length: items are numbered from the part's first one.
+        made = build_column(self._items, Parts([0]), _OfPart(self._arrays, part), self._path)
+        columns, structure = flatten(made)
+        if len(numbers):
+            _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
+        return records_of(structure, [column.values(numbers) for column in columns])
+
+
+class _OfPart:
+    """The arrays of one part, whatever part is asked for."""
+
+    def __init__(self, arrays: FindArrays, part: int) -> None:
+        self._arrays, self._part = arrays, part
+
+    def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
+        array_of = self._arrays(path, which)
+        return lambda _: array_of(self._part)
+
+
+def _check_within(
+    kind: ColumnType, arrays: FindArrays, part: int, path: tuple[str, ...], last: int
+) -> None:
+    """Refuses offsets that lead behind the items."""
+    if kind.kind == "struct":
+        for name, field in kind.fields.items():
+            _check_within(field, arrays, part, (*path, name), last)
+        return
+    is_fixed = kind.kind == "fixed"
+    have = len(arrays(path, "values" if is_fixed else "offsets")(part)) - (not is_fixed)
+    if last >= have:
+        raise FileError(f"the offsets of a column are damaged: item {last} of {have}.")
