@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from loaderx.sources.column_data import DataArrays, build_column
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import TableSource
 
-NOON = datetime.datetime(2024, 5, 6, 12, 30, 1)
+NOON = dt.datetime(2024, 5, 6, 12, 30, 1)
 STRUCT = pa.struct([("n", pa.int16()), ("inner", pa.struct([("s", pa.string())]))])
 
 
@@ -58,7 +58,7 @@ ARRAYS = {
     "date64": pa.array(many(lambda n: NOON.date()), pa.date64()),
     "time32": pa.array(many(lambda n: NOON.time()), pa.time32("s")),
     "time64": pa.array(many(lambda n: NOON.time()), pa.time64("us")),
-    "duration": pa.array(many(lambda n: datetime.timedelta(seconds=n)), pa.duration("ms")),
+    "duration": pa.array(many(lambda n: dt.timedelta(seconds=n)), pa.duration("ms")),
 }  # fmt: skip
 if hasattr(pa, "string_view"):
     ARRAYS["string_view"] = pa.array(many(lambda n: "é" * n), pa.string_view())
@@ -91,9 +91,9 @@ def plain(value):
 
 def expected(array):
     def convert(value):
-        if isinstance(value, datetime.time):
-            return datetime.timedelta(hours=value.hour, minutes=value.minute, seconds=value.second)
-        if isinstance(value, datetime.datetime):
+        if isinstance(value, dt.time):
+            return dt.timedelta(hours=value.hour, minutes=value.minute, seconds=value.second)
+        if isinstance(value, dt.datetime):
             return value.replace(tzinfo=None)
         if hasattr(value, "to_pydatetime"):
             return value.to_pydatetime(warn=False).replace(tzinfo=None)
@@ -103,7 +103,7 @@ def expected(array):
     if str(array.type).startswith("fixed_size_binary"):
         return [list(value) for value in values]
     if str(array.type) == "date64[ms]":  # a date that counts in milliseconds
-        return [datetime.datetime.combine(value, datetime.time()) for value in values]
+        return [dt.datetime.combine(value, dt.time()) for value in values]
     return values
 
 
@@ -247,7 +247,10 @@ from loaderx.sources.arrow_columns import arrow_data
 from loaderx.sources.arrow_types import column_type
 numbers = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
 text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), None])
-for array in (numbers, text, pa.ListArray.from_arrays(numbers.cast("int32"), numbers)):
+many = pa.Array.from_buffers(
+    pa.list_(pa.int64()), 1, [None, pa.py_buffer(bytes(8))], children=[numbers]
+)
+for array in (numbers, text, many):
     arrow_data(array, column_type(array.type, None, "x"), "x", {})
 print("pandas" in sys.modules)
 """
