@@ -246,7 +246,7 @@ import sys, pyarrow as pa
 from loaderx.sources.arrow_columns import arrow_data
 from loaderx.sources.arrow_types import column_type
 numbers = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
-text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), None])
+text = pa.Array.from_buffers(pa.string(), 1, [None, *map(pa.py_buffer, (bytes(8), b""))])
 many = pa.Array.from_buffers(
     pa.list_(pa.int64()), 1, [None, pa.py_buffer(bytes(8))], children=[numbers]
 )

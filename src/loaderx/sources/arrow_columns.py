@@ -15,7 +15,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.arrow_types import is_list, number_type
-from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType, nulls_found
 from loaderx.tree import Array
 
 if TYPE_CHECKING:
@@ -148,15 +148,6 @@ class _Reader:
 
     def _at(self, name: str) -> str:
         return f"{self._where}: column {name!r}" if self._where else f"column {name!r}"
-
-
-def nulls_found(at: str, name: str, count: int, example: str = "...") -> FileError:
-    """The error for a column with nulls."""
-    told = f"{count} null{'s' if count != 1 else ''}"
-    return FileError(
-        f"{at} has {told}, and a record has a value in every leaf. Fill them, "
-        f"fill={{{name!r}: {example}}}, or leave the column out with columns=[...]."
-    )
 
 
 def filled(array: pa.Array, value: object, name: str) -> pa.Array:

@@ -19,10 +19,13 @@ from loaderx.sources.columns import (
     ArrayOf,
     BytesColumn,
     Column,
+    DecodedColumn,
     FixedColumn,
     ListColumn,
     TextColumn,
 )
+from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.images import Pixels, decode_image
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, records_of
 from loaderx.tree import Array, ArraySpec, flatten
@@ -38,13 +41,15 @@ class ColumnType(Frozen):
 
     ``fixed`` has a dtype and a shape, ``ragged`` the dtype and shape of one element of its arrays.
     ``image`` is the bytes of an image file.  ``list`` is a list of anything else, which is its
-    field ``items``; ``struct`` has fields by name.
+    field ``items``; ``struct`` has fields by name.  ``nulls`` is how many records have no value,
+    where that is kept beside the values (`ColumnData.valid`); None where all have one.
     """
 
     kind: Kind
     dtype: np.dtype[np.generic] | None = None
     shape: tuple[int, ...] = ()
     fields: Mapping[str, ColumnType] = {}
+    nulls: int | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ColumnType) and self._key() == other._key()
@@ -53,7 +58,7 @@ class ColumnType(Frozen):
         return hash((self.kind, self.dtype, self.shape))
 
     def _key(self) -> tuple[object, ...]:
-        return self.kind, self.dtype, self.shape, dict(self.fields)
+        return self.kind, self.dtype, self.shape, dict(self.fields), self.nulls
 
     def __str__(self) -> str:
         if self.kind == "struct":
@@ -72,13 +77,14 @@ class ColumnData(NamedTuple):
 
     ``values`` are the rows (fixed), the elements (ragged) or the bytes (text, bytes, image);
     ``offsets`` say where each record begins in them, and where the last one ends.  They need not
-    begin at 0.
+    begin at 0.  ``valid`` is False where there is no value.
     """
 
     length: int
     values: Array | None = None
     offsets: Array | None = None
     fields: Mapping[str, ColumnData] = {}
+    valid: Array | None = None
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +92,7 @@ class ColumnData(NamedTuple):
         return own + sum(field.nbytes for field in self.fields.values())
 
 
-Which: TypeAlias = Literal["values", "offsets"]
+Which: TypeAlias = Literal["values", "offsets", "valid"]
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
 """Where the arrays of a column, or of a field in it, are found by part."""
@@ -112,26 +118,30 @@ class _ArrayInData:
         data = self._data_of(part)
         for name in self._path:
             data = data.fields[name]
-        array = data.values if self._which == "values" else data.offsets
+        array = {"values": data.values, "offsets": data.offsets, "valid": data.valid}[self._which]
         assert array is not None, (self._path, self._which)
         return array
 
 
 def build_column(
-    kind: ColumnType, parts: Parts, arrays: FindArrays, path: tuple[str, ...] = ()
+    kind: ColumnType,
+    parts: Parts,
+    arrays: FindArrays,
+    path: tuple[str, ...] = (),
+    *,
+    decode: bool = False,
 ) -> Column | ColumnTree:
     """The column of this type, or a dict of columns for a struct.
 
-    An image is a column of bytes, for the caller to decode.
+    ``decode`` makes pixels of images, which are their bytes otherwise.
     """
     if kind.kind == "struct":
         return {
-            name: build_column(field, parts, arrays, (*path, name))
+            name: build_column(field, parts, arrays, (*path, name), decode=decode)
             for name, field in kind.fields.items()
         }
     if kind.kind == "list":
-        items = (*path, ITEMS)
-        return NestedColumn(parts, arrays(path, "offsets"), kind.fields[ITEMS], arrays, items)
+        return NestedColumn(parts, arrays, path, kind.fields[ITEMS], decode=decode)
     values = arrays(path, "values")
     if kind.kind == "fixed":
         assert kind.dtype is not None
@@ -139,7 +149,17 @@ def build_column(
     offsets = arrays(path, "offsets")
     if kind.kind == "ragged":
         return ListColumn(parts, values, offsets)
+    if kind.kind == "image" and decode:
+        return DecodedColumn(BytesColumn(parts, values, offsets), _pixels)
     return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
+
+
+def _pixels(data: object) -> Pixels:
+    assert isinstance(data, bytes)
+    try:
+        return decode_image(data)
+    except FileError as error:
+        raise BadRecordError(str(error)) from error
 
 
 class NestedColumn(Column):
@@ -148,13 +168,15 @@ class NestedColumn(Column):
     def __init__(
         self,
         parts: Parts,
-        offsets_of: ArrayOf,
-        items: ColumnType,
         arrays: FindArrays,
         path: tuple[str, ...],
+        items: ColumnType,
+        *,
+        decode: bool,
     ) -> None:
-        self._parts, self._offsets_of = parts, offsets_of
-        self._items, self._arrays, self._path = items, arrays, path
+        self._parts, self._offsets_of = parts, arrays(path, "offsets")
+        self._arrays, self._path = arrays, (*path, ITEMS)
+        self._items, self._decode = items, decode
 
     @property
     def spec(self) -> None:
@@ -179,7 +201,8 @@ class NestedColumn(Column):
     def _read(self, part: int, numbers: Indices) -> list[object]:
         """Items by their number within a part."""
         # As one part of any length: items are numbered from the part's first one.
-        made = build_column(self._items, Parts([0]), _OfPart(self._arrays, part), self._path)
+        arrays = _OfPart(self._arrays, part)
+        made = build_column(self._items, Parts([0]), arrays, self._path, decode=self._decode)
         columns, structure = flatten(made)
         if len(numbers):
             _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
@@ -209,3 +232,12 @@ def _check_within(
     have = len(arrays(path, "values" if is_fixed else "offsets")(part)) - (not is_fixed)
     if last >= have:
         raise FileError(f"the offsets of a column are damaged: item {last} of {have}.")
+
+
+def nulls_found(at: str, name: str, count: int, example: str = "...") -> FileError:
+    """The error for a column with nulls."""
+    told = f"{count} null{'s' if count != 1 else ''}"
+    return FileError(
+        f"{at} has {told}, and a record has a value in every leaf. Fill them, "
+        f"fill={{{name!r}: {example}}}, or leave the column out with columns=[...]."
+    )

@@ -24,6 +24,7 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -33,7 +34,7 @@ from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (NPY,)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER,)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, NATIVE_FOLDER)
 
 
 class Opened(NamedTuple):

@@ -26,7 +26,8 @@ class NpyWriter:
         """Adds rows; their bytes are written as they lie in memory."""
         rows = np.ascontiguousarray(rows, self.dtype)
         assert rows.shape[1:] == self.shape, (rows.shape, self.shape)
-        self._file.write(rows.data.cast("B") if rows.size else b"")
+        if rows.size:
+            self._file.write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
         self.rows += len(rows)
 
     def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
@@ -47,6 +48,10 @@ class NpyWriter:
         os.fsync(self._file.fileno())
         self._file.close()
 
+    def abandon(self) -> None:
+        """Closes the file as it is, which is no array then."""
+        self._file.close()
+
     def __enter__(self) -> NpyWriter:
         return self
 
@@ -59,4 +64,4 @@ class NpyWriter:
         if kind is None:
             self.close()
         else:
-            self._file.close()
+            self.abandon()
