@@ -92,6 +92,36 @@ class ColumnData(NamedTuple):
         return own + sum(field.nbytes for field in self.fields.values())
 
 
+def joined(kind: ColumnType, pieces: Sequence[ColumnData]) -> ColumnData:
+    """The data of pieces that follow each other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    fields = {
+        name: joined(field, [piece.fields[name] for piece in pieces])
+        for name, field in kind.fields.items()
+    }
+    length = sum(piece.length for piece in pieces)
+    values: list[Array] = []
+    offsets: list[Array] = [np.zeros(1, np.int64)]
+    end = 0
+    for piece in pieces:
+        if piece.offsets is None:
+            if piece.values is not None:
+                values.append(piece.values)
+            continue
+        start, stop = int(piece.offsets[0]), int(piece.offsets[-1])
+        offsets.append(piece.offsets[1:].astype(np.int64) + (end - start))
+        end += stop - start
+        if piece.values is not None:
+            values.append(piece.values[start:stop])
+    return ColumnData(
+        length,
+        np.concatenate(values) if values else None,
+        np.concatenate(offsets) if len(offsets) > 1 else None,
+        fields,
+    )
+
+
 Which: TypeAlias = Literal["values", "offsets", "valid"]
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]

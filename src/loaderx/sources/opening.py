@@ -26,6 +26,7 @@ from loaderx.sources.format import (
 )
 from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
@@ -33,7 +34,7 @@ from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (NPY,)
+FILE_FORMATS: tuple[FileFormat, ...] = (NPY, PARQUET)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, NATIVE_FOLDER)
 
 

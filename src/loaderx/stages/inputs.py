@@ -63,6 +63,10 @@ class FromSource(Input):
     def is_ordered(self) -> bool:
         return False
 
+    @property
+    def random_access(self) -> bool:
+        return self.source.random_access
+
     def user_objects(self) -> Iterator[tuple[str, object]]:
         yield self.stage, self.source
 

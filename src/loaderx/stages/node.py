@@ -215,6 +215,11 @@ class Node(Frozen):
         return self.keeps_places
 
     @property
+    def random_access(self) -> bool:
+        """Are records in any order read as fast as in their own?"""
+        return all(node.random_access for node in self.inputs)
+
+    @property
     def is_stage(self) -> bool:
         """Is it a stage on one input, rather than a source or a join?"""
         return False
