@@ -42,6 +42,7 @@ class ParquetFiles:
     def __init__(self, files: FileSet, columns: Sequence[str] | None, fill: Fill) -> None:
         import_pyarrow("a Parquet file")
         self._files, self._fill = files, fill
+        self._first = ""  # the file that the others are compared with
         self._footers = _Footers(files)
         self._read_footers(columns)
 
@@ -56,6 +57,9 @@ class ParquetFiles:
         first: pa.Schema | None = None
         for number, path in enumerate(self._files.paths):
             footer = self._footers.of(number)
+            if not footer.num_rows:  # whatever its columns are
+                self.counts.append(0)
+                continue
             with reading(path):
                 schema = footer.schema.to_arrow_schema()
                 if first is None:
@@ -71,6 +75,7 @@ class ParquetFiles:
     def _begin(
         self, schema: pa.Schema, features: Features, columns: Sequence[str] | None, path: str
     ) -> None:
+        self._first = path
         hive = hive_columns(self._files.paths)
         self._hive = {name: one for name, one in hive.items() if name not in schema.names}
         have = [*schema.names, *self._hive]
@@ -85,7 +90,7 @@ class ParquetFiles:
         self._all_names = list(schema.names)
         self._read = [name for name in self.names if name not in self._hive]
         self._hive = {name: self._hive[name] for name in self.names if name in self._hive}
-        kinds = column_types(schema, features, self._read)
+        kinds = _types(schema, features, self._read, path)
         for name, one in self._hive.items():
             kinds[name] = one.kind(self._fill)
         self.kinds = {name: kinds[name] for name in self.names}
@@ -96,7 +101,7 @@ class ParquetFiles:
         self, schema: pa.Schema, features: Features, path: str, *, is_strict: bool
     ) -> None:
         """Shards may have their columns in another order, and narrower numbers; nothing else."""
-        first = self._files.paths[0]
+        first = self._first
         for name in self._read:
             if name not in schema.names:
                 raise FileError(
@@ -109,7 +114,7 @@ class ParquetFiles:
                     f"{path} has a column {name!r}, which {first} has not: the shards of a dataset "
                     "have the same columns. Choose some with columns=[...]."
                 )
-        found = column_types(schema, features, self._read)
+        found = _types(schema, features, self._read, path)
         for name, kind in found.items():
             merged = merged_types(self.kinds[name], kind)
             if merged is None:
@@ -241,6 +246,15 @@ class _Footers:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()
+
+
+def _types(
+    schema: pa.Schema, features: Features, names: list[str], path: str
+) -> dict[str, ColumnType]:
+    try:
+        return column_types(schema, features, names)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
 
 
 def _null_paths(kinds: Mapping[str, ColumnType], inside: str = "") -> Iterator[tuple[str, str]]:
