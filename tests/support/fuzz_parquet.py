@@ -63,7 +63,7 @@ def _parquet(draw: random.Random, place: Path) -> str:
 def _same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray):
         one = one.tolist()
-    return np.array_equal(one, other) if isinstance(one, float) else one == other or one != one
+    return one == other or (one != one and other != other)  # NaN
 
 
 def _check_refusal(error: LoaderxError, path: Path, is_whole: bool) -> None:

@@ -241,3 +241,16 @@ def test_text_that_is_not_utf8_fails_alone(folder):
         list(dataset.batch(4))
     kept = dataset.on_error("replace")
     assert len(list(kept)) == 4
+
+
+def test_many_columns_need_few_descriptors(tmp_path):
+    records = {f"c{n}": fixed(np.arange(n, n + 5)) for n in range(150)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 60, hard))
+    try:
+        write(tmp_path / "d", kinds_of(records), records)
+        (batch,) = Dataset.open(tmp_path / "d").batch(5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert batch["c149"].tolist() == [149, 150, 151, 152, 153]

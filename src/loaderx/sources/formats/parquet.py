@@ -87,7 +87,7 @@ class RowGroupSource(TableSource):
 
     def __init__(self, files: list[str], options: OpenOptions) -> None:
         found = ParquetFiles(FileSet(files), options.columns, options.fill)
-        parts = Parts([group.rows for group in found.row_groups])
+        parts = Parts(found.group_rows)
         kept = _RowGroups(found)
         columns: ColumnTree = {
             name: build_column(
@@ -131,7 +131,7 @@ class _RowGroups:
         with self._locks[hash(key) % _LOCKS]:
             found = self._find(key)
             if found is None:
-                found = self._files.column(self._files.row_groups[number], name)
+                found = self._files.column(number, name)
                 self._keep(key, found)
         return found
 
