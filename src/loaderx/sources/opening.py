@@ -29,10 +29,13 @@ from loaderx.sources.formats.idx import IDX, IDX_FOLDER
 from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
 from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
+from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.formats.safetensors import SAFETENSORS
 from loaderx.sources.formats.webdataset import WEBDATASET
 from loaderx.sources.formats.zarr import ZARR
+from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
@@ -46,10 +49,18 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
     IMAGE_FILES,
     MEGATRON,
     NPY,
+    PARQUET,
     SAFETENSORS,
     WEBDATASET,
 )
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, IMAGE_FOLDER, MDS, NPY_FOLDER, ZARR)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    IDX_FOLDER,
+    IMAGE_FOLDER,
+    MDS,
+    NATIVE_FOLDER,
+    NPY_FOLDER,
+    ZARR,
+)
 
 
 class Opened(NamedTuple):
@@ -157,7 +168,8 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
-    grouped = split_files(folder, _known_suffixes())
+    suffixes = _known_suffixes()
+    grouped = readme_splits(folder, suffixes) or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")

@@ -84,6 +84,10 @@ class FromSource(ByIndex, Input):
     def user_objects(self) -> tuple[tuple[str, object], ...]:
         return ((self.stage, self.source),)
 
+    @property
+    def random_access(self) -> bool:
+        return self.source.random_access
+
     def make_record_operator(self, request: Request) -> RecordOperator:
         return ReadSource(self.source, stacked=request.stacked)
 
