@@ -16,12 +16,16 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.formats.csv import Csv
+    from loaderx.sources.formats.jsonl import Jsonl
     from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
+    "Csv",
     "ForWorkers",
     "Indices",
+    "Jsonl",
     "Lend",
     "ObjectSource",
     "RangeSource",
@@ -41,4 +45,12 @@ def __getattr__(name: str) -> object:
         from loaderx.sources.idx import open_idx
 
         return open_idx
+    if name == "Csv":
+        from loaderx.sources.formats.csv import Csv
+
+        return Csv
+    if name == "Jsonl":
+        from loaderx.sources.formats.jsonl import Jsonl
+
+        return Jsonl
     raise AttributeError(f"module 'loaderx.sources' has no attribute {name!r}")

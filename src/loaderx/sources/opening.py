@@ -24,12 +24,15 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.csv import CSV
 from loaderx.sources.formats.hdf5 import HDF5
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
+from loaderx.sources.formats.jsonl import JSONL
 from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.text import TEXT
 from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -38,7 +41,7 @@ from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (HDF5, IDX, MEGATRON, NPY, SAFETENSORS)
+FILE_FORMATS: tuple[FileFormat, ...] = (CSV, HDF5, IDX, JSONL, MEGATRON, NPY, SAFETENSORS, TEXT)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, MDS, NPY_FOLDER, ZARR)
 
 
