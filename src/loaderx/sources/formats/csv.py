@@ -117,32 +117,29 @@ class Csv(FileSource):
             layout(names, chosen, path, paths[0])
             for names, path in zip(self._names_of_files, paths, strict=True)
         ]
-        sample = self._sample()
+        numbers, sample = self._sample()
         self._columns = []
         for name, cells in zip(chosen, sample, strict=True):
-            dtype = types.get(name) or dtype_of(cells)
-            self._columns.append(CsvColumn(name, dtype, fill.get(name)))
-        self._check_missing(sample)
+            column = CsvColumn(name, types.get(name) or dtype_of(cells), fill.get(name))
+            missing = column.first_missing(cells)
+            if missing is not None:  # said now, rather than at the first batch
+                where = self.where(numbers[missing])
+                raise FileError(f"{where}: {column.missing(cells[missing])}.")
+            self._columns.append(column)
 
-    def _sample(self) -> list[list[str]]:
-        """The cells of the first rows, without rows that cannot be read; an error if none can."""
-        rows, first = [], None
+    def _sample(self) -> tuple[list[int], list[list[str]]]:
+        """The first rows that can be read: their numbers, and their cells by column."""
+        numbers, rows, first = [], [], None
         for index in range(min(SAMPLE, len(self))):
             (part,) = self._lines.split(np.array([index]))
             try:
                 rows.append([cells[0] for cells in self._cells(part)])
+                numbers.append(index)
             except ValueError as error:
                 first = first or self._named(index, error)
         if not rows:
             raise FileError(f"{first}.")
-        return [list(cells) for cells in zip(*rows, strict=True)]
-
-    def _check_missing(self, sample: list[list[str]]) -> None:
-        """Refuses missing values that the first rows have, rather than at the first batch."""
-        for column, cells in zip(self._columns, sample, strict=True):
-            number = column.first_missing(cells)
-            if number is not None:
-                raise FileError(f"{self._lines.files.paths[0]}: {column.missing(cells[number])}.")
+        return numbers, [list(cells) for cells in zip(*rows, strict=True)]
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -130,11 +130,8 @@ def _fast_numbers(kind: str) -> Callable[[Cells], list[Number] | None] | None:
         return None
     if kind == "b":
         return None
-    decode: Callable[[str], list[Number]]
-    if kind == "f":
-        decode = msgspec.json.Decoder(list[float]).decode  # type: ignore[assignment]
-    else:
-        decode = msgspec.json.Decoder(list[int]).decode  # type: ignore[assignment]
+    made = msgspec.json.Decoder(list[float]) if kind == "f" else msgspec.json.Decoder(list[int])
+    decode = cast("Callable[[str], list[Number]]", made.decode)
 
     def parse(cells: Cells) -> list[Number] | None:
         text = f"[{','.join(cells)}]"

@@ -2,7 +2,7 @@
 
 A record is the object of a line, as a dict.  Lines without a visible character are left out.  The
 keys are those that most of the first 100 records have; a record that lacks one, or has another, is
-an error, which names its file and line.  ``columns`` and ``fill`` say what to do about such records.
+an error that names its file and line; ``columns`` and ``fill`` say what to do about such records.
 """
 
 from __future__ import annotations
