@@ -68,7 +68,7 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
     if fast is None:
         return [parse(piece) for piece in part.pieces()]
     try:
-        if _are_objects_of_one_line(part):
+        if are_objects_of_one_line(part):
             found = fast.decode_lines(part.data.data[part.starts[0] : part.stops[-1]])
             if len(found) == len(part.starts):
                 return found
@@ -77,7 +77,7 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
         return [_parse_either(piece, fast) for piece in part.pieces()]
 
 
-def _are_objects_of_one_line(part: LinesOfFile) -> bool:
+def are_objects_of_one_line(part: LinesOfFile) -> bool:
     """Do lines follow each other, and is there a ``}`` before and a ``{`` after each newline?
 
     Inside of a value no ``{`` follows a ``}``, so every value begins and ends within a line.  If

@@ -7,27 +7,26 @@ an error that names its file and line; ``columns`` and ``fill`` say what to do a
 
 from __future__ import annotations
 
-import copy
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
+from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.file_source import FileSource
 from loaderx.sources.format import FileFormat, OpenOptions
-from loaderx.sources.formats.json_columns import JsonColumn, Record, columns_of
+from loaderx.sources.formats.json_columns import Values
 from loaderx.sources.formats.json_parsing import (
-    JsonValue,
     element_offsets,
     is_array,
     parse_elements,
     parse_lines,
 )
-from loaderx.sources.formats.numbers import DType, Types, check_known, checked_types, shown
+from loaderx.sources.formats.json_schema import JsonSchema, Record
+from loaderx.sources.formats.json_typed import typed_parser
+from loaderx.sources.formats.numbers import Types, checked_types, shown
 from loaderx.sources.formats.text import not_utf8
 from loaderx.sources.line_files import LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
@@ -77,46 +76,26 @@ class Jsonl(FileSource):
             raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = LineFiles(files.files, "json", 1, _find, cache_folder(cache))
-        self._begin(columns, dtypes, fill or {})
-
-    def _begin(
-        self,
-        columns: Sequence[str] | None,
-        types: Mapping[str, DType],
-        fill: Mapping[str, object],
-    ) -> None:
-        where = self._lines.files.paths[0]
         self._lines.check_any()
-        self._fill = dict(fill)
-        sample = self._sample()
-        counts = Counter(name for one in sample for name in one)
-        known = list(dict.fromkeys([*counts, *self._fill]))
-        for what, names in (("columns", columns or ()), ("types", types)):
-            check_known(what, names, known, where)
-        # One damaged record must not be the measure of all others.
-        most = [one for one in known if one in self._fill or 2 * counts[one] > len(sample)]
-        self._names = most if columns is None else list(dict.fromkeys(columns))
-        self._is_chosen = columns is not None
-        self._fill = {name: value for name, value in self._fill.items() if name in self._names}
-        self._may_be_null = {name for name, value in self._fill.items() if value is None}
-        self._columns = columns_of(sample, self._names, types)
-        self._check_fill()
+        where = self._lines.files.paths[0]
+        self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
+        self._typed = typed_parser(self._schema)
 
-    def _check_fill(self) -> None:
-        for column in self._columns:
-            value = self._fill.get(column.name)
-            if value is not None:
-                try:
-                    column.converted([value], {type(value)})
-                except ValueError as error:
-                    raise ArgumentError(f"`fill` does not suit the column: {error}.") from error
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_typed": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._typed = typed_parser(self._schema)
 
     def _sample(self) -> list[Record]:
         """The first records, without those that cannot be read; an error if none can."""
-        found, first = [], None
+        found: list[Record] = []
+        first = None
         for index in range(min(SAMPLE, len(self))):
             try:
-                found += self._parsed(np.array([index]))
+                (part,) = self._lines.split(np.array([index]))
+                found += self._objects(part)
             except ValueError as error:
                 first = first or f"{self.where(index)}: {_reason(error)}"
         if not found:
@@ -131,8 +110,18 @@ class Jsonl(FileSource):
         counts: list[int] = self._lines.parts.counts.tolist()
         return counts
 
+    @property
+    def spec(self) -> Tree | None:
+        if not self.gathers:
+            return None
+        return {column.name: column.spec for column in self._schema.columns}
+
+    @property
+    def gathers(self) -> bool:
+        return self._schema.can_be_stacked
+
     def label(self) -> str:
-        return f"open(json: {', '.join(self._names)})"
+        return f"open(json: {', '.join(self._schema.names)})"
 
     def where(self, index: int) -> str:
         file, number = self._lines.parts.locate(index)
@@ -140,91 +129,60 @@ class Jsonl(FileSource):
             return f"{self._lines.files.paths[file]}, element {number}"
         return self._lines.where(index)
 
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        batch = self.buffers(len(indices), lend)
+        for column, values in zip(self._schema.columns, self._columns(indices), strict=True):
+            batch[column.name][:] = column.array(values)
+        return batch
+
     def records(self, indices: Indices) -> list[Tree]:
+        records: list[Record] = [{} for _ in range(len(indices))]
+        for name, values in zip(self._schema.names, self._columns(indices), strict=True):
+            for record, value in zip(records, values, strict=True):
+                record[name] = value
+        return records
+
+    def _columns(self, indices: Indices) -> list[Values]:
+        """The values of records, column by column."""
         try:
-            return self._finished(self._parsed(indices))
+            return self._columns_at_once(indices)
         except ValueError:
             pass  # one of them is wrong: which?
-        found: list[Tree] = []
+        found = []
         for number, index in enumerate(indices.tolist()):
             try:
-                found += self._finished(self._parsed(indices[number : number + 1]))
+                found.append(self._columns_at_once(indices[number : number + 1]))
             except ValueError as error:
                 raise ValueError(f"{self.where(index)}: {_reason(error)}") from error
-        return found
+        return [[values[0] for values in column] for column in zip(*found, strict=True)]
 
-    def _parsed(self, indices: Indices) -> list[Record]:
-        found: list[JsonValue] = [None] * len(indices)
+    def _columns_at_once(self, indices: Indices) -> list[Values]:
+        found: list[list[object]] = [[None] * len(indices) for _ in self._schema.names]
         for part in self._lines.split(indices):
-            values = self._parse(part)
+            columns = self._columns_of_part(part)
             if isinstance(part.places, slice):
-                found = list(values)
-                break
-            for place, value in zip(part.places.tolist(), values, strict=True):
-                found[place] = value
+                return columns
+            places = part.places.tolist()
+            for target, values in zip(found, columns, strict=True):
+                for place, value in zip(places, values, strict=True):
+                    target[place] = value
+        return list(found)
+
+    def _columns_of_part(self, part: LinesOfFile) -> list[Values]:
+        if self._typed is not None and self._lines.notes[part.file] != _ARRAY:
+            try:
+                return self._typed.columns(part)
+            except (ValueError, RecursionError):
+                pass  # an unusual line: the general way
+        return self._schema.values(self._objects(part))
+
+    def _objects(self, part: LinesOfFile) -> list[Record]:
+        is_element = self._lines.notes[part.file] == _ARRAY
+        found = parse_elements(part) if is_element else parse_lines(part)
         if set(map(type, found)) != {dict}:
             wrong = next(one for one in found if type(one) is not dict)
             raise ValueError(f"it is {shown(wrong)}, and records are objects")
-        return found  # type: ignore[return-value]
-
-    def _parse(self, part: LinesOfFile) -> Sequence[JsonValue]:
-        is_element = self._lines.notes[part.file] == _ARRAY
-        return parse_elements(part) if is_element else parse_lines(part)
-
-    def _finished(self, records: list[Record]) -> list[Tree]:
-        """The records with the keys and the types that all of them have."""
-        self._fill_in(records)
-        names = self._names
-        if not self._is_chosen and set(map(len, records)) != {len(names)}:
-            self._check_keys(records)
-        try:
-            columns = [list(map(itemgetter(name), records)) for name in names]
-        except KeyError as error:
-            raise ValueError(
-                f"it has no {error}. Give a value for it, fill={{{error}: ...}}, or leave it out "
-                "with columns="
-            ) from None
-        made: list[Record] = [{} for _ in records] if self._is_chosen else records
-        for column, values in zip(self._columns, columns, strict=True):
-            converted = self._converted(column, values)
-            if converted is None:
-                if not self._is_chosen:
-                    continue
-                converted = values
-            for record, value in zip(made, converted, strict=True):
-                record[column.name] = value
-        return made
-
-    def _fill_in(self, records: list[Record]) -> None:
-        for name, value in self._fill.items():
-            for record in records:
-                if record.get(name) is None:
-                    record[name] = copy.copy(value)  # it may be a list
-
-    def _check_keys(self, records: list[Record]) -> None:
-        for record in records:
-            for name in record:
-                if name not in self._names:
-                    raise ValueError(
-                        f"it has {name!r}, which most of the first records do not have. Name the "
-                        f"columns to read, columns=[...], or give a value, fill={{{name!r}: ...}}"
-                    )
-
-    def _converted(self, column: JsonColumn, values: list[object]) -> Sequence[object] | None:
-        kinds = set(map(type, values))
-        if type(None) not in kinds:
-            return column.converted(values, kinds)
-        if column.name not in self._may_be_null:
-            raise ValueError(
-                f"{column.name!r} is null. Give a value for such records, "
-                f"fill={{{column.name!r}: ...}}, or leave it out with columns="
-            )
-        present = [value for value in values if value is not None]
-        converted = column.converted(present, kinds - {type(None)}) if present else None
-        if converted is None:
-            return None
-        left = iter(converted)
-        return [None if value is None else next(left) for value in values]
+        return list(found)  # type: ignore[arg-type]
 
 
 def _reason(error: ValueError) -> str:

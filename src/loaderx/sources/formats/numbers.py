@@ -59,8 +59,16 @@ def array_of(values: Sequence[Number], dtype: DType) -> Array:
         array = np.array(values, wide)
     except OverflowError:
         array = None
-    if array is None or not _fits(array, dtype):
+    if array is None:
         raise ValueError(f"{shown(max(values, key=abs))} does not fit into {dtype}")
+    return fitted(array, dtype)
+
+
+def fitted(array: Array, dtype: DType) -> Array:
+    """The array in a narrower dtype, or a ValueError that shows a number which does not fit."""
+    if not _fits(array, dtype):
+        widest = array[np.argmax(np.abs(np.nan_to_num(array, posinf=0, neginf=0)))]
+        raise ValueError(f"{shown(widest.item())} does not fit into {dtype}")
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
 
