@@ -13,7 +13,7 @@ import numpy as np
 
 NEEDS = ["msgspec", "datasets"]
 BATCH = 256
-TEXT = "the quick brown fox jumps over a lazy dog while naïve readers parse every line"
+TEXT = "the quick brown fox jumps over a lazy dog while readers parse every line"
 
 
 def write(folder: Path, quick: bool) -> None:
@@ -23,6 +23,7 @@ def write(folder: Path, quick: bool) -> None:
     with open(folder / "text.jsonl", "w", encoding="utf-8") as file:
         for number in range(rows):
             text = " ".join(words[rng.integers(0, len(words), 270)])
+            text = f"{text} naïve" if number % 10 == 0 else text
             file.write(json.dumps({"id": number, "text": text}, ensure_ascii=False) + "\n")
     with open(folder / "tokens.jsonl", "w") as file:
         for number in range(rows // 10):

@@ -28,7 +28,7 @@ _PLAIN_SPECS = {
     int: ArraySpec((), _INT),
     bool: ArraySpec((), _BOOL),
 }
-_DIGITS = b"0123456789-, "
+_OF_INTS = b"0123456789-, \t\r\n"  # what lists of integers are written with
 
 
 class JsonColumn:
@@ -48,14 +48,10 @@ class JsonColumn:
         """The values as records have them; a ValueError if one of them is wrong."""
         return values
 
-    def array(self, values: Values) -> Array:
-        """Converted values, stacked; only where there is a spec."""
-        assert self.spec is not None
-        if self.spec.dtype.kind != "O":
-            return array_of(values, self.spec.dtype)  # type: ignore[arg-type]
-        found = np.empty(len(values), object)
-        found[:] = values
-        return found
+    def write(self, values: Values, out: Array) -> None:
+        """Writes converted values into an array; only where there is a spec."""
+        is_text = out.dtype.kind == "O"
+        out[:] = values if is_text else array_of(values, out.dtype)  # type: ignore[arg-type]
 
     def wrong(self, value: object, expected: str) -> ValueError:
         return ValueError(
@@ -136,8 +132,8 @@ class TypedNumbers(JsonColumn):
         except ValueError as error:
             raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
 
-    def array(self, values: Values) -> Array:
-        return np.asarray(values, self._dtype)
+    def write(self, values: Values, out: Array) -> None:
+        out[:] = values
 
 
 class Lists(JsonColumn):
@@ -164,14 +160,15 @@ class Lists(JsonColumn):
         return _cut(fitted(numbers, self._dtype), map(len, lists))
 
     def of_text(self, texts: list[bytes]) -> Values:
-        """The same of lists as they are written; a ValueError if they have other things than ints.
+        """The same of lists as they are written, which are right JSON.
 
-        The numbers are never Python objects, which makes it twice as fast.
+        The numbers are never Python objects, which makes it twice as fast.  A ValueError if there
+        are other things than integers of 64 bits in them.
         """
         inner = [text[1:-1] for text in texts]
         lengths = [one.count(b",") + 1 if one.strip() else 0 for one in inner]
         joined = b",".join([one for one, length in zip(inner, lengths, strict=True) if length])
-        if joined.translate(None, _DIGITS) or b" ," in joined or b"- " in joined:
+        if joined.translate(None, _OF_INTS):
             raise ValueError("there are other things than integers")
         numbers = np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
         # What does not fit into 64 bits becomes the largest number.

@@ -66,7 +66,7 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
     """The values of lines, one each; a ValueError if one of them is no JSON."""
     fast = fast_parser()
     if fast is None:
-        return [parse(piece) for piece in part.pieces()]
+        return _parse_all(part)
     try:
         if are_objects_of_one_line(part):
             found = fast.decode_lines(part.data.data[part.starts[0] : part.stops[-1]])
@@ -75,6 +75,18 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
         return [fast.decode(piece) for piece in part.pieces()]
     except (ValueError, RecursionError):
         return [_parse_either(piece, fast) for piece in part.pieces()]
+
+
+def _parse_all(part: LinesOfFile) -> Sequence[JsonValue]:
+    """The values of lines by `json`, without what `json.loads` does around its parser."""
+    texts = [str(piece, "utf-8") for piece in part.without_ends().pieces()]
+    try:
+        found = [_scan(text, 0) for text in texts]
+    except (StopIteration, ValueError, RecursionError):
+        found = []
+    if [end for _, end in found] != list(map(len, texts)):  # whitespace around it, or an error
+        return [parse(piece) for piece in part.pieces()]
+    return [value for value, _ in found]
 
 
 def are_objects_of_one_line(part: LinesOfFile) -> bool:

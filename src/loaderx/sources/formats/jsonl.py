@@ -132,7 +132,7 @@ class Jsonl(FileSource):
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         batch = self.buffers(len(indices), lend)
         for column, values in zip(self._schema.columns, self._columns(indices), strict=True):
-            batch[column.name][:] = column.array(values)
+            column.write(values, batch[column.name])
         return batch
 
     def records(self, indices: Indices) -> list[Tree]:
