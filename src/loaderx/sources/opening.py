@@ -149,7 +149,12 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
-    grouped = split_files(folder, _known_suffixes())
+    weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
+    suffixes = _known_suffixes()
+    strong = tuple(suffix for suffix in suffixes if suffix not in weak)
+    # Beside data of other formats, .json and .txt are descriptions and licences.
+    grouped = split_files(folder, strong) if format is None else {}
+    grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")

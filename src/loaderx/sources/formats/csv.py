@@ -16,7 +16,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import FileSource
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.format import FileFormat, OpenOptions
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_rows
 from loaderx.sources.formats.csv_columns import CsvColumn, dtype_of
@@ -176,6 +176,8 @@ class Csv(FileSource):
     def _arrays(self, indices: Indices) -> list[Array]:
         try:
             return self._arrays_at_once(indices)
+        except FileError:  # of the whole file
+            raise
         except ValueError:
             pass  # one of them is wrong: which?
         found = []
@@ -183,7 +185,7 @@ class Csv(FileSource):
             try:
                 found.append(self._arrays_at_once(indices[number : number + 1]))
             except ValueError as error:
-                raise ValueError(self._named(index, error)) from error
+                raise BadRecordError(self._named(index, error)) from error
         return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
     def _arrays_at_once(self, indices: Indices) -> list[Array]:

@@ -54,7 +54,7 @@ class CsvColumn:
         """The cells as an array, or a ValueError that names the column and shows a cell."""
         if self.dtype == _TEXT:
             return self._texts(cells)
-        fast = _fast_numbers(self.dtype.kind)
+        fast = fast_numbers(self.dtype.kind)
         if fast is not None:
             found = fast(cells)
             if found is not None:
@@ -122,7 +122,7 @@ def _number(fill: object, dtype: DType) -> Number:
 
 
 @functools.cache
-def _fast_numbers(kind: str) -> Callable[[Cells], list[Number] | None] | None:
+def fast_numbers(kind: str) -> Callable[[Cells], list[Number] | None] | None:
     """Parses the cells of a column; the result is None if one of them is no number of JSON."""
     try:
         import msgspec

@@ -28,6 +28,7 @@ _PLAIN_SPECS = {
     int: ArraySpec((), _INT),
     bool: ArraySpec((), _BOOL),
 }
+_OPEN = ord("[")
 _OF_INTS = b"0123456789-, \t\r\n"  # what lists of integers are written with
 
 
@@ -165,6 +166,8 @@ class Lists(JsonColumn):
         The numbers are never Python objects, which makes it twice as fast.  A ValueError if there
         are other things than integers of 64 bits in them.
         """
+        if {text[0] for text in texts} != {_OPEN}:
+            raise ValueError("there are other things than lists")
         inner = [text[1:-1] for text in texts]
         lengths = [one.count(b",") + 1 if one.strip() else 0 for one in inner]
         joined = b",".join([one for one, length in zip(inner, lengths, strict=True) if length])

@@ -15,7 +15,7 @@ import numpy as np
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import FileSource
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.format import FileFormat, OpenOptions
 from loaderx.sources.formats.json_columns import Values
 from loaderx.sources.formats.json_parsing import (
@@ -121,7 +121,7 @@ class Jsonl(FileSource):
         return self._schema.can_be_stacked
 
     def label(self) -> str:
-        return f"open(json: {', '.join(self._schema.names)})"
+        return f"open(jsonl: {', '.join(self._schema.names)})"
 
     def where(self, index: int) -> str:
         file, number = self._lines.parts.locate(index)
@@ -146,6 +146,8 @@ class Jsonl(FileSource):
         """The values of records, column by column."""
         try:
             return self._columns_at_once(indices)
+        except FileError:  # of the whole file
+            raise
         except ValueError:
             pass  # one of them is wrong: which?
         found = []
@@ -153,7 +155,7 @@ class Jsonl(FileSource):
             try:
                 found.append(self._columns_at_once(indices[number : number + 1]))
             except ValueError as error:
-                raise ValueError(f"{self.where(index)}: {_reason(error)}") from error
+                raise BadRecordError(f"{self.where(index)}: {_reason(error)}") from error
         return [[values[0] for values in column] for column in zip(*found, strict=True)]
 
     def _columns_at_once(self, indices: Indices) -> list[Values]:
@@ -203,4 +205,9 @@ def _open(files: list[str], options: OpenOptions) -> Source:
     return Jsonl(files, options.columns, fill=options.fill, cache=options.cache)
 
 
-JSONL = FileFormat(name="json", suffixes=(".jsonl", ".ndjson", ".json"), open=_open)
+JSONL = FileFormat(
+    name="jsonl",
+    suffixes=(".jsonl", ".ndjson", ".json"),
+    open=_open,
+    weak_suffixes=(".json",),
+)

@@ -6,7 +6,7 @@ from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import OBJECT
-from loaderx.sources.file_source import FileSource
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.format import FileFormat, OpenOptions
 from loaderx.sources.line_files import LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import Json
@@ -70,7 +70,7 @@ class TextLines(FileSource):
             try:
                 _decoded(part)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{self.where(index)}: {not_utf8(error)}") from error
+                raise BadRecordError(f"{self.where(index)}: {not_utf8(error)}") from error
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
@@ -99,4 +99,4 @@ def _open(files: list[str], options: OpenOptions) -> Source:
     return TextLines(LineFiles(files, "text", 1, _find, options.cache))
 
 
-TEXT = FileFormat(name="text", suffixes=(".txt",), open=_open)
+TEXT = FileFormat(name="text", suffixes=(".txt",), open=_open, weak_suffixes=(".txt",))

@@ -102,10 +102,13 @@ def _are_empty(data: Array, starts: Offsets) -> npt.NDArray[np.bool_]:
     lengths = np.diff(starts)
     is_empty = np.zeros(len(lengths), np.bool_)
     short = np.flatnonzero(lengths <= 2)  # \n, \r\n, or a line of one character
-    for number in short.tolist():
-        line = data[starts[number] : starts[number + 1]].tobytes()
-        is_empty[number] = not line.rstrip(b"\r\n")
+    first, last = data[starts[short]], data[starts[short + 1] - 1]
+    is_empty[short] = _are_ends(first) & _are_ends(last)
     return is_empty
+
+
+def _are_ends(data: Array) -> npt.NDArray[np.bool_]:
+    return np.isin(data, (_NEWLINE, _RETURN))
 
 
 def _are_whitespace(data: Array, starts: Offsets) -> npt.NDArray[np.bool_]:
