@@ -160,7 +160,7 @@ def test_types_are_found(cells, dtype, values, tmp_path):
     if dtype is object:
         assert batch["c"].tolist() == values
     else:
-        assert_same(batch["c"], expected)
+        np.testing.assert_array_equal(batch["c"], expected)
         assert np.signbit(batch["c"]).tolist() == np.signbit(expected).tolist() or dtype is np.bool_
 
 
