@@ -79,12 +79,12 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
 
 def _parse_all(part: LinesOfFile) -> Sequence[JsonValue]:
     """The values of lines by `json`, without what `json.loads` does around its parser."""
-    texts = [str(piece, "utf-8") for piece in part.without_ends().pieces()]
     try:
+        texts = [str(piece, "utf-8") for piece in part.without_ends().pieces()]
         found = [_scan(text, 0) for text in texts]
     except (StopIteration, ValueError, RecursionError):
-        found = []
-    if [end for _, end in found] != list(map(len, texts)):  # whitespace around it, or an error
+        return [parse(piece) for piece in part.pieces()]
+    if [end for _, end in found] != list(map(len, texts)):  # whitespace around it, or more
         return [parse(piece) for piece in part.pieces()]
     return [value for value, _ in found]
 
