@@ -16,15 +16,19 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.formats.csv import Csv
     from loaderx.sources.formats.image_folder import ImageFolder
+    from loaderx.sources.formats.jsonl import Jsonl
     from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
+    "Csv",
     "ForWorkers",
     "ImageFolder",
     "Indices",
+    "Jsonl",
     "Lend",
     "ObjectSource",
     "RangeSource",
@@ -53,4 +57,12 @@ def __getattr__(name: str) -> object:
         from loaderx.sources.idx import open_idx
 
         return open_idx
+    if name == "Csv":
+        from loaderx.sources.formats.csv import Csv
+
+        return Csv
+    if name == "Jsonl":
+        from loaderx.sources.formats.jsonl import Jsonl
+
+        return Jsonl
     raise AttributeError(f"module 'loaderx.sources' has no attribute {name!r}")

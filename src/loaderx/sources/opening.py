@@ -24,15 +24,18 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.csv import CSV
 from loaderx.sources.formats.hdf5 import HDF5
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
 from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
+from loaderx.sources.formats.jsonl import JSONL
 from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.text import TEXT
 from loaderx.sources.formats.webdataset import WEBDATASET
 from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.hub_readme import readme_splits
@@ -44,13 +47,16 @@ from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
+    CSV,
     HDF5,
     IDX,
     IMAGE_FILES,
+    JSONL,
     MEGATRON,
     NPY,
     PARQUET,
     SAFETENSORS,
+    TEXT,
     WEBDATASET,
 )
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
@@ -168,8 +174,14 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
+    weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
     suffixes = _known_suffixes()
-    grouped = readme_splits(folder, suffixes) or split_files(folder, suffixes)
+    strong = tuple(suffix for suffix in suffixes if suffix not in weak)
+    # Beside data of other formats, .json and .txt are descriptions and licences.
+    grouped = readme_splits(folder, suffixes)
+    if not grouped and format is None:
+        grouped = split_files(folder, strong)
+    grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")
