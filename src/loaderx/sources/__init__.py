@@ -6,6 +6,7 @@ your own.  `adapt` makes one from any object that a user has.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from loaderx.memory import Lend
@@ -44,25 +45,16 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_LATE = {  # gzip, json, csv and the like are slow to import
+    "Csv": "loaderx.sources.formats.csv",
+    "ImageFolder": "loaderx.sources.formats.image_folder",
+    "Jsonl": "loaderx.sources.formats.jsonl",
+    "WebDataset": "loaderx.sources.formats.webdataset",
+    "open_idx": "loaderx.sources.idx",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name == "ImageFolder":
-        from loaderx.sources.formats.image_folder import ImageFolder
-
-        return ImageFolder
-    if name == "WebDataset":
-        from loaderx.sources.formats.webdataset import WebDataset
-
-        return WebDataset
-    if name == "open_idx":  # gzip and pathlib are slow to import
-        from loaderx.sources.idx import open_idx
-
-        return open_idx
-    if name == "Csv":
-        from loaderx.sources.formats.csv import Csv
-
-        return Csv
-    if name == "Jsonl":
-        from loaderx.sources.formats.jsonl import Jsonl
-
-        return Jsonl
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module 'loaderx.sources' has no attribute {name!r}")
