@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderx.errors import one_line
+from loaderx.errors import FileError, one_line
 from loaderx.sources.base import Source
 
 
@@ -17,6 +17,15 @@ class Problem(NamedTuple):
     record: int
     where: str  # its file, and its place in it
     reason: str
+
+
+class BadRecordError(FileError):
+    """One record cannot be read; the others can.
+
+    Any other `LoaderxError` of a read of many records is taken for one of the whole source.  After
+    this one the records are read one by one, and the bad one is a `RecordError`, which `on_error`
+    may skip.
+    """
 
 
 class FileSource(Source):

@@ -22,6 +22,7 @@ from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, Source, Tokens
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.stages.encoding import array_text, stage_text
 from loaderx.stages.node import Input, checked_length
@@ -111,6 +112,8 @@ class ReadSource(RecordOperator):
                 if self.stacked:
                     return Rows.of_columns(self.source.gather(index, context.lend), len(index))
                 return Rows.of_records(self.source.records(index))
+        except BadRecordError:
+            pass
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(addresses, "reading the source")(None, error) from error
         except Exception:
