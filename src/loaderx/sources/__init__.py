@@ -16,6 +16,8 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.formats.tf.example import parse_example
+    from loaderx.sources.formats.tfrecord import TFRecord
     from loaderx.sources.idx import open_idx
 
 __all__ = [
@@ -26,9 +28,11 @@ __all__ = [
     "ObjectSource",
     "RangeSource",
     "Source",
+    "TFRecord",
     "Tokens",
     "adapt",
     "open_idx",
+    "parse_example",
 ]
 
 
@@ -37,6 +41,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "TFRecord":
+        from loaderx.sources.formats.tfrecord import TFRecord
+
+        return TFRecord
+    if name == "parse_example":
+        from loaderx.sources.formats.tf.example import parse_example
+
+        return parse_example
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx
 

@@ -25,14 +25,15 @@ from loaderx.sources.format import (
     Splits,
 )
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.tfrecord import TFRECORD
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
-from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
+from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (NPY,)
+FILE_FORMATS: tuple[FileFormat, ...] = (NPY, TFRECORD)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER,)
 
 
@@ -188,7 +189,7 @@ def _unpacked(file: str, options: OpenOptions) -> str:
 
 
 def _format_of(file: str, asked: str) -> FileFormat:
-    head, name = _head(file), file.lower()
+    head, name = _head(file), plain_name(file).lower()
     by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
     by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
     # First bytes are told only of formats that have some; a suffix chooses between several of them.
@@ -210,7 +211,7 @@ def _head(file: str) -> bytes:
 
 
 def _suffix_format(file: str) -> FileFormat:
-    name = unpacked_name(file).lower()
+    name = plain_name(file).lower()
     return next(one for one in FILE_FORMATS if name.endswith(one.suffixes))
 
 
