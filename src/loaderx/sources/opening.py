@@ -25,6 +25,7 @@ from loaderx.sources.format import (
     Splits,
 )
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.tfds import TFDS
 from loaderx.sources.formats.tfrecord import TFRECORD
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -34,7 +35,7 @@ from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (NPY, TFRECORD)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER,)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, TFDS)
 
 
 class Opened(NamedTuple):

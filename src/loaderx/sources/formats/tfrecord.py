@@ -217,7 +217,7 @@ def _asked_decoder(name: str, kind: int, asked: FeatureType, fill: object) -> De
     if kind == BYTES:
         return Ragged(name, kind) if is_list else FixedBytes(name, rest)
     if is_list:
-        return Ragged(name, kind, asked.dtype, rest)
+        return Ragged(name, kind, asked.dtype, asked.shape)
     return Fixed(name, kind, asked, fill)
 
 

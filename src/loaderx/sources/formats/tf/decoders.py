@@ -25,7 +25,9 @@ from loaderx.tree import Array, ArraySpec
 Leaves: TypeAlias = Mapping[str, Leaf]
 """The features of some records, by name."""
 
-NO_FILL = object()
+
+class NO_FILL:  # noqa: N801 (it stands for a value, and is a class so that pickles keep it)
+    """In place of a value to fill in: there is none."""
 
 
 class Decoder:
@@ -157,17 +159,17 @@ class Fixed(Decoder):
 
 
 class Ragged(Decoder):
-    """Lists of numbers or of runs of bytes; rows of one shape, as many as a record has."""
+    """Lists of numbers or of runs of bytes, of various lengths: one axis of ``shape`` is None."""
 
     def __init__(
         self,
         name: str,
         kind: int,
         dtype: np.dtype[np.generic] | None = None,
-        row: tuple[int, ...] = (),
+        shape: tuple[int | None, ...] = (None,),
     ) -> None:
         self.name, self.features, self._kind = name, (name,), kind
-        self._dtype, self._row = dtype, row
+        self._dtype, self._shape = dtype, shape
 
     def values(self, leaves: Leaves) -> Sequence[object]:
         leaf = leaves[self.name]
@@ -175,17 +177,23 @@ class Ragged(Decoder):
         found: list[Array] = lists(leaf, self._kind)
         if self._dtype is not None:
             found = [one.astype(self._dtype, copy=False) for one in found]
-        if self._row:
-            found = [self._rows(one) for one in found]
+        if len(self._shape) != 1:
+            found = [shaped(self.name, one, self._shape) for one in found]
         return found
 
-    def _rows(self, values: Array) -> Array:
-        try:
-            return values.reshape(-1, *self._row)
-        except ValueError as error:
-            raise BadRecordError(
-                f"{self.name!r} has {len(values)} values, which make no rows of {self._row}"
-            ) from error
+
+def shaped(name: str, values: Array, shape: tuple[int | None, ...]) -> Array:
+    """Values of one axis in a shape, one axis of which may be None."""
+    known = math.prod(axis for axis in shape if axis is not None)
+    if known == 0 or not len(values):
+        has_shape = tuple(0 if axis is None else axis for axis in shape)
+        is_right = not len(values) and 0 in has_shape
+    else:
+        has_shape = tuple(len(values) // known if axis is None else axis for axis in shape)
+        is_right = math.prod(has_shape) == len(values)
+    if not is_right:
+        raise BadRecordError(f"{name!r} has {len(values)} values, which do not make {shape}")
+    return values.reshape(has_shape)
 
 
 class FixedBytes(Decoder):

@@ -13,7 +13,7 @@ from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import MISSING, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
-from loaderx.sources.formats.tf.leaves import Leaf, Sizes
+from loaderx.sources.formats.tf.leaves import Leaf, Sizes, missing_leaf
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
@@ -92,6 +92,9 @@ class ExampleFiles:
         listed = None if numbers is None else numbers.tolist()
         found = {}
         for name in names:
+            if name not in self._positions:
+                found[name] = missing_leaf(len(indices))
+                continue
             at, nbytes = self._positions[name].take(indices, numbers)
             if ((at < 0) | (at + nbytes > sizes)).any():
                 raise FileError(

@@ -57,6 +57,15 @@ class Leaf(NamedTuple):
         return bool((self.sizes >= 0).all())
 
 
+def missing_leaf(count: int) -> Leaf:
+    """A feature that none of the records has."""
+    return Leaf(_no_block, None, np.zeros(count, np.int64), np.full(count, MISSING, np.int32))
+
+
+def _no_block(number: int) -> Array:
+    raise AssertionError("a missing feature has no bytes")
+
+
 def runs(leaf: Leaf) -> list[memoryview]:
     """The bytes of each record, as views."""
     starts, stops = leaf.at.tolist(), (leaf.at + leaf.sizes).tolist()
