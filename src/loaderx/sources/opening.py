@@ -24,6 +24,7 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.array_record import ARRAY_RECORD
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.tfds import TFDS
 from loaderx.sources.formats.tfrecord import TFRECORD
@@ -34,7 +35,7 @@ from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (NPY, TFRECORD)
+FILE_FORMATS: tuple[FileFormat, ...] = (ARRAY_RECORD, NPY, TFRECORD)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, TFDS)
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.formats.tf.array_record_files import ArrayRecordExamples
 from loaderx.sources.formats.tf.decoders import NO_FILL
 from loaderx.sources.formats.tf.example import BYTES, KIND_NAMES
 from loaderx.sources.formats.tf.example_files import ExampleFiles
@@ -170,6 +171,8 @@ def _check_stored(reader: ExampleFiles, leaf: LeafType, is_filled: bool) -> None
 def _reader(file_format: str, split: TfdsSplit, options: OpenOptions, where: str) -> ExampleReader:
     if file_format == "tfrecord":
         return ExampleFiles(FileSet(split.files), options.cache)
+    if file_format == "array_record":
+        return ArrayRecordExamples(FileSet(split.files), options.cache)
     raise FileError(
         f"{where} has shards of the format {file_format!r}; loaderx reads those of TFDS that are "
         "'tfrecord' or 'array_record'."

@@ -129,10 +129,11 @@ def integers(leaf: Leaf) -> tuple[Array, Numbers]:
     if len(filled) and not is_last[filled - 1].all():
         raise BadRecordError("a number is cut off")
     counts = np.diff(np.searchsorted(ends, borders), prepend=0)
-    return _varints(data, ends), counts
+    return decode_varints(data, ends), counts
 
 
-def _varints(data: Array, ends: Numbers) -> Array:
+def decode_varints(data: Array, ends: Numbers) -> Array:
+    """The numbers of a run of varints, each of which ends at one of ``ends``."""
     if len(ends) == len(data):  # all numbers are below 128
         return data.astype(np.int64)
     starts = np.empty(len(ends), np.int64)
