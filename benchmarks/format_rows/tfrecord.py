@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent))  # behind the packages that rows are named after
 from _tf_data import write_tfrecords
 
 NEEDS = ["tensorflow-cpu", "google-crc32c"]

@@ -4,12 +4,13 @@ Run with tensorflow-cpu 2.21.0, tensorflow-datasets 4.9.10 and array_record 0.8.
 
     python tests/files/make_tfds.py
 
-Beside the folders it writes ``expected.npz`` (no pickles): the leaves as TFDS itself reads them.
+What is in it is made in tests/support/tfds_examples.py.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,65 +18,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 HERE = Path(__file__).parent / "tfds"
-COUNTS = {"train": 10, "test": 4}
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from tfds_examples import COUNTS, example  # noqa: E402
+
 f = tfds.features
-
-
-def example(i: int) -> dict:
-    drawn = np.random.default_rng(i)
-    n = i % 4
-    height, width = 3 + i % 2, 4
-
-    def pixels(*shape: int) -> np.ndarray:
-        return drawn.integers(0, 256, shape, dtype=np.uint8)
-
-    return {
-        "image": pixels(4, 5, 3),
-        "gray": pixels(height, width, 1),
-        "alpha": pixels(2, 2, 4),
-        "jpeg": pixels(8, 8, 3),
-        "deep": drawn.integers(0, 2**16, (2, 3, 1), dtype=np.uint16),
-        "depth": drawn.random((2, 3, 1), np.float32),
-        "mask": pixels(2, 2, 1) % 2,
-        "video": pixels(2 + i % 2, 2, 3, 3),
-        "text": f"text {i} é" * n,
-        "label": i % 3,
-        "count": i - 5,
-        "ratio": i / 7,
-        "flag": i % 2 == 0,
-        "byte": i * 20,
-        "wide": 2**63 + i,
-        "double": np.float64(i) / 3,
-        "half": np.float16(i) / 4,
-        "raw": f"raw {i}".encode(),
-        "vector": drawn.random(3, np.float32),
-        "matrix": drawn.integers(0, 256, (2, 3), dtype=np.uint8),
-        "rows": drawn.integers(-9, 9, (n, 2)).astype(np.int32),
-        "as_bytes": drawn.integers(0, 2**15, (2, 3), dtype=np.int16),
-        "as_zlib": drawn.random((2, 2)),
-        "open_bytes": drawn.random((n, 3), np.float32),
-        "dynamic": drawn.integers(0, 99, (n, i % 3, 2)).astype(np.int32),
-        "names": np.array([b"a%d" % i, b"b"], object),
-        "box": np.array([0.1, 0.2, 0.5, 0.5 + i / 30], np.float32),
-        "audio": drawn.integers(-999, 999, 5 + n),
-        "tokens": list(range(i, i + n)),
-        "pair": [i, -i],
-        "words": [f"w{k}é" for k in range(n)],
-        "flags": [bool(k % 2) for k in range(n)],
-        "thumbnails": [pixels(2, 2, 3) for _ in range(n)],
-        "blobs": [drawn.random(2, np.float32) for _ in range(n)],
-        "objects": [
-            {"box": np.array([0, 0, 1, (k + 1) / 9], np.float32), "kind": k % 2, "name": f"o{k}"}
-            for k in range(n)
-        ],
-        "nested": {"inner": {"x": np.float32(i), "label": "u" if i % 2 else "v"}, "y": i},
-        "ragged": [list(range(k)) for k in range(n)],
-        "ragged_words": [[f"r{k}"] * k for k in range(n)],
-        "deeper": [[list(range(j)) for j in range(k)] for k in range(n)],
-        "steps": [{"reward": np.float32(k), "seen": pixels(2, 2, 3)} for k in range(n + 1)],
-        "translation": {"de": f"hallo {i}", "en": f"hello {i}"},
-        "maybe": None if i % 3 == 0 else np.int32(i),
-    }
 
 
 FEATURES = f.FeaturesDict(

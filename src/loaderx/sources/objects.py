@@ -25,6 +25,7 @@ from loaderx.sources.checks import (
     gather_takes_lend,
     is_source,
 )
+from loaderx.sources.file_objects import source_of_files
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.ranges import RangeSource
@@ -218,6 +219,8 @@ def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
         return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
+    if found := source_of_files(obj):
+        return found
     if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row
         return ArraySource(obj, "from_source")
     return ObjectSource(obj, thread_safe=thread_safe)

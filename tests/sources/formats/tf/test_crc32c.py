@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def slowly(data: bytes) -> int:
 def crc_of(request, monkeypatch):
     """With google-crc32c, if it is installed, and without."""
     if request.param == "numpy":
-        monkeypatch.setitem(__import__("sys").modules, "google_crc32c", None)
+        monkeypatch.setitem(sys.modules, "google_crc32c", None)
     crc32c.google_crc32c.cache_clear()
     yield crc32c.crc_of
     crc32c.google_crc32c.cache_clear()
