@@ -12,7 +12,9 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.bulk import INDEXING, BulkReads
+from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.frames import without_frames
+from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows
 from loaderx.sources.mapping import remember
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten, is_array_like
 
@@ -42,12 +44,17 @@ class ArraySource(Source):
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
         self._bulk: BulkReads | None = None  # made when a lazy leaf fails
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     def __len__(self) -> int:
         return self._length
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_layouts": {}}
+        return {**self.__dict__, "_layouts": {}, "_cold": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     @property
     def spec(self) -> Tree | None:
@@ -85,6 +92,8 @@ class ArraySource(Source):
             layout = Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
             self._layouts[count] = layout
         out = lend(layout)
+        if self._cold.is_needed:
+            self._cold.before(indices)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
                 leaf.take(indices, 0, target, "clip")  # other modes buffer the output first
@@ -105,8 +114,25 @@ class ArraySource(Source):
         layout = Layout.of(*[((rows, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
         keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
 
+        if self._cold.is_needed:
+            return self._cold_gatherer(layout)
+
         def gather(indices: Indices, lend: Lend) -> Tree:
             out = lend(layout)
+            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+                take(indices, 0, target, "clip")
+            return dict(zip(keys, out))  # noqa: B905 (a hot loop)
+
+        return gather
+
+    def _cold_gatherer(self, layout: Layout) -> Gather:
+        """`gatherer` for mapped files."""
+        keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
+        before = self._cold.before
+
+        def gather(indices: Indices, lend: Lend) -> Tree:
+            out = lend(layout)
+            before(indices)
             for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
                 take(indices, 0, target, "clip")
             return dict(zip(keys, out))  # noqa: B905 (a hot loop)
@@ -123,7 +149,7 @@ class ArraySource(Source):
         if isinstance(leaf, np.ndarray):
             return leaf[indices]
         try:
-            return _read_lazy(leaf, indices)
+            return read_lazy(leaf, indices)
         except LoaderxError:
             raise
         except Exception as error:
@@ -204,6 +230,8 @@ def _leaf(leaf: Any, path: str) -> Any:
     if isinstance(leaf, np.ndarray):
         remember(leaf)
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
+    elif is_h5_dataset(leaf) and (rows := mapped_rows(leaf)) is not None:
+        array = rows
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
@@ -233,7 +261,7 @@ def _is_lazy(leaf: Any) -> bool:
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
-def _read_lazy(leaf: Any, indices: Indices) -> Array:
+def read_lazy(leaf: Any, indices: Indices) -> Array:
     """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
     if hasattr(leaf, "whole"):  # a compressed member, which is unpacked once
         return np.asarray(leaf.whole().take(indices, 0))

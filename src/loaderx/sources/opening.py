@@ -25,9 +25,15 @@ from loaderx.sources.format import (
     Splits,
 )
 from loaderx.sources.formats.array_record import ARRAY_RECORD
+from loaderx.sources.formats.hdf5 import HDF5
+from loaderx.sources.formats.idx import IDX, IDX_FOLDER
+from loaderx.sources.formats.mds import MDS
+from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.safetensors import SAFETENSORS
 from loaderx.sources.formats.tfds import TFDS
 from loaderx.sources.formats.tfrecord import TFRECORD
+from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
@@ -35,8 +41,16 @@ from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (ARRAY_RECORD, NPY, TFRECORD)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, TFDS)
+FILE_FORMATS: tuple[FileFormat, ...] = (
+    ARRAY_RECORD,
+    HDF5,
+    IDX,
+    MEGATRON,
+    NPY,
+    SAFETENSORS,
+    TFRECORD,
+)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, MDS, NPY_FOLDER, TFDS, ZARR)
 
 
 class Opened(NamedTuple):
@@ -92,6 +106,8 @@ def _options(
 def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
     splits = found.splits
     names = [name for name in splits if name]
+    if not splits:
+        raise FileError(f"{path} has no data: no split of it has a file.")
     if split is None:
         if len(splits) > 1:
             raise ArgumentError(
