@@ -159,7 +159,7 @@ def _unexpected(chunk: Chunk) -> Exception:
 def unzstd(data: memoryview, size: int) -> bytes:
     """What a frame of zstd has inside; at most ``size`` bytes."""
     try:
-        return _zstd()(data, size)
+        return zstd_function()(data, size)
     except (MissingPackageError, BadRecordError):
         raise
     except Exception as error:  # its own ZstdError, of one package or the other; MemoryError
@@ -167,7 +167,8 @@ def unzstd(data: memoryview, size: int) -> bytes:
 
 
 @cache
-def _zstd() -> Callable[[memoryview, int], bytes]:
+def zstd_function() -> Callable[[memoryview, int], bytes]:
+    """The function of the package that is there; its arguments are a frame and the most bytes."""
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
