@@ -21,17 +21,20 @@ def write(folder: Path, quick: bool) -> None:
     }
     count = COUNT // 50 if quick else COUNT
     for kind, feature in images.items():
+        builder_class = _builder_class(kind, feature, count if kind == "tensor" else count // 5)
         for file_format in ("tfrecord", "array_record"):
-            _builder(kind, feature, count // (1 if kind == "tensor" else 5), folder, file_format)
+            builder = builder_class(data_dir=folder / file_format, file_format=file_format)
+            config = tfds.download.DownloadConfig(num_shards=4)
+            builder.download_and_prepare(download_config=config)
 
 
-def _builder(kind: str, feature: object, count: int, folder: Path, file_format: str) -> None:
+def _builder_class(kind: str, feature: object, count: int) -> type:
     import tensorflow_datasets as tfds
 
     class Cifar(tfds.core.GeneratorBasedBuilder):
         """Random pixels."""
 
-        pkg_dir_path = folder
+        pkg_dir_path = Path(__file__).parent
         name = f"cifar_{kind}"
         VERSION = tfds.core.Version("1.0.0")
 
@@ -50,9 +53,7 @@ def _builder(kind: str, feature: object, count: int, folder: Path, file_format: 
                 pixels = drawn.integers(0, 256, (32, 32, 3), dtype=np.uint8)
                 yield i, {"image": pixels, "label": i % 10}
 
-    builder = Cifar(data_dir=folder / file_format, file_format=file_format)
-    config = tfds.download.DownloadConfig(num_shards=4)
-    builder.download_and_prepare(download_config=config)
+    return Cifar
 
 
 def _loaderx(kind: str, file_format: str) -> Callable[[Path], Iterator[int]]:
