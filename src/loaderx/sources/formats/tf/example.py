@@ -211,5 +211,5 @@ def parse_example(data: bytes) -> dict[str, Array]:
             values = [bytes(view[leaf.at : leaf.at + leaf.size])]
         else:
             values = _numbers(view, leaf.kind, Field(1, _RUN, leaf.at, leaf.at + leaf.size))
-        found[key.decode("utf-8", "replace")] = as_array(values, leaf.kind)
+        found[key.decode("utf-8", "backslashreplace")] = as_array(values, leaf.kind)
     return found
