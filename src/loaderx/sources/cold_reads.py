@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,8 @@ class MappedRows:
             return None
         start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         inside = base.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a whole page
-        return MappedRows(base.base, int(start) + inside, array.nbytes // len(array))
+        mapped = cast("mmap.mmap", base.base)  # NumPy says that it is an array
+        return MappedRows(mapped, int(start) + inside, array.nbytes // len(array))
 
     def read_ahead(self, is_on: bool) -> None:
         """Tells the kernel whether to read more than it is asked for."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, ArraySpec
@@ -138,6 +138,55 @@ class DecodedColumn(Column):
 
     def values(self, indices: Indices) -> Sequence[object]:
         return list(map(self._decode, self._column.values(indices)))
+
+
+class FilledColumn(Column):
+    """Another column, with a value in place of those that are not there."""
+
+    def __init__(
+        self, column: Column, parts: Parts, valid_of: ArrayOf, value: object, name: str
+    ) -> None:
+        self._column, self._parts, self._valid_of = column, parts, valid_of
+        self._value = value
+        spec = column.spec
+        if spec is not None and spec.dtype != object:
+            try:
+                cast = np.asarray(value).astype(spec.dtype)
+                is_same = bool((cast == value).all()) or spec.dtype.kind in "fcmM"
+                np.broadcast_to(cast, [axis or 0 for axis in spec.shape])
+            except (TypeError, ValueError, OverflowError):
+                is_same = False
+            if not is_same:
+                raise ArgumentError(f"`fill` has {value!r} for the column {name!r} of {spec!r}.")
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        return self._column.spec
+
+    def _missing(self, indices: Indices) -> Indices:
+        """The places of values that are not there."""
+        found = np.zeros(len(indices), np.bool_)
+        for part, places, local in self._parts.split(indices):
+            found[places] = ~self._valid_of(part)[local]
+        return np.flatnonzero(found)
+
+    def take(self, indices: Indices, out: Array) -> None:
+        self._column.take(indices, out)
+        out[self._missing(indices)] = self._value
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        if self._column.spec is not None and self._column.spec.dtype != object:
+            return list(self._taken(indices))
+        values = list(self._column.values(indices))
+        for place in self._missing(indices).tolist():
+            values[place] = self._value
+        return values
+
+    def _taken(self, indices: Indices) -> Array:
+        assert self.spec is not None
+        found = np.empty((len(indices), *(axis or 0 for axis in self.spec.shape)), self.spec.dtype)
+        self.take(indices, found)
+        return found
 
 
 class ListedArrays:

@@ -27,30 +27,46 @@ from loaderx.sources.format import (
 from loaderx.sources.formats.array_record import ARRAY_RECORD
 from loaderx.sources.formats.hdf5 import HDF5
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
+from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
 from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
+from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.formats.safetensors import SAFETENSORS
 from loaderx.sources.formats.tfds import TFDS
 from loaderx.sources.formats.tfrecord import TFRECORD
+from loaderx.sources.formats.webdataset import WEBDATASET
 from loaderx.sources.formats.zarr import ZARR
+from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
-from loaderx.sources.split_names import split_files
+from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
     ARRAY_RECORD,
     HDF5,
     IDX,
+    IMAGE_FILES,
     MEGATRON,
     NPY,
+    PARQUET,
     SAFETENSORS,
     TFRECORD,
+    WEBDATASET,
 )
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (IDX_FOLDER, MDS, NPY_FOLDER, TFDS, ZARR)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    IDX_FOLDER,
+    IMAGE_FOLDER,
+    MDS,
+    NATIVE_FOLDER,
+    NPY_FOLDER,
+    TFDS,
+    ZARR,
+)
 
 
 class Opened(NamedTuple):
@@ -116,13 +132,14 @@ def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
             )
         source = next(iter(splits.values()))()
         return [Opened(source, 0, len(source))]
-    asked = names_in(split)
-    for name in asked:
-        if name not in splits:
+    # A folder that is called "val" has the split "validation", and may be asked for by either name.
+    asked = {name: name if name in splits else canonical_split(name) for name in names_in(split)}
+    for name, known in asked.items():
+        if known not in splits:
             have = f"it has {_listed(names)}" if names else "it has no splits"
             also = "" if names else "; a range alone, such as '[:80%]', is possible"
             raise ArgumentError(f"{path} has no split {name!r}: {have}{also}.")
-    sources = {name: splits[name]() for name in asked}
+    sources = {name: splits[known]() for name, known in asked.items()}
     sizes = {name: SplitSize(len(one), _shard_counts(one)) for name, one in sources.items()}
     return [Opened(sources[name], start, stop) for name, start, stop in resolve_split(split, sizes)]
 
@@ -157,7 +174,8 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
-    grouped = split_files(folder, _known_suffixes())
+    suffixes = _known_suffixes()
+    grouped = readme_splits(folder, suffixes) or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 
@@ -19,20 +20,31 @@ class NpyWriter:
     def __init__(self, path: str, dtype: np.dtype[np.generic], shape: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.shape = path, dtype, shape
         self.rows = 0
-        self._file = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by `close`)
         self._file.write(bytes(_HEADER_BYTES))
 
     def append(self, rows: Array) -> None:
         """Adds rows; their bytes are written as they lie in memory."""
         rows = np.ascontiguousarray(rows, self.dtype)
         assert rows.shape[1:] == self.shape, (rows.shape, self.shape)
-        self._file.write(rows.data.cast("B") if rows.size else b"")
+        if rows.size:
+            self._opened().write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
         self.rows += len(rows)
 
     def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
         """Adds rows that are bytes already."""
-        self._file.write(data)
+        self._opened().write(data)
         self.rows += rows
+
+    def pause(self) -> None:
+        """Gives the descriptor back until the next rows come."""
+        self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file.closed:
+            self._file = open(self.path, "r+b")  # noqa: SIM115 (closed by `close`)
+            self._file.seek(0, os.SEEK_END)
+        return self._file
 
     def close(self) -> None:
         """Writes the header, and waits until all of it is on disk."""
@@ -41,10 +53,14 @@ class NpyWriter:
         room = _HEADER_BYTES - len(_PREFIX) - 2
         header = text.ljust(room - 1).encode("latin1") + b"\n"
         assert len(header) == room, text
-        self._file.seek(0)
+        self._opened().seek(0)
         self._file.write(_PREFIX + room.to_bytes(2, "little") + header)
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Closes the file as it is, which is no array then."""
         self._file.close()
 
     def __enter__(self) -> NpyWriter:
@@ -59,4 +75,4 @@ class NpyWriter:
         if kind is None:
             self.close()
         else:
-            self._file.close()
+            self.abandon()
