@@ -789,7 +789,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         found: dict[str, tuple[str, ...]] = {}
         differ = set()
         for node in self._node.below():
-            for _, part in node.user_objects():
+            for _, part in node.user_objects:
                 for leaf, names in part.classes.items() if isinstance(part, Source) else ():
                     if found.setdefault(leaf, names) != names:
                         differ.add(leaf)
