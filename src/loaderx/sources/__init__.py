@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from loaderx.sources.formats.csv import Csv
     from loaderx.sources.formats.image_folder import ImageFolder
     from loaderx.sources.formats.jsonl import Jsonl
+    from loaderx.sources.formats.tf.example import parse_example
+    from loaderx.sources.formats.tfrecord import TFRecord
     from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
 
@@ -34,10 +36,12 @@ __all__ = [
     "ObjectSource",
     "RangeSource",
     "Source",
+    "TFRecord",
     "Tokens",
     "WebDataset",
     "adapt",
     "open_idx",
+    "parse_example",
 ]
 
 
@@ -49,8 +53,10 @@ _LATE = {  # gzip, json, csv and the like are slow to import
     "Csv": "loaderx.sources.formats.csv",
     "ImageFolder": "loaderx.sources.formats.image_folder",
     "Jsonl": "loaderx.sources.formats.jsonl",
+    "TFRecord": "loaderx.sources.formats.tfrecord",
     "WebDataset": "loaderx.sources.formats.webdataset",
     "open_idx": "loaderx.sources.idx",
+    "parse_example": "loaderx.sources.formats.tf.example",
 }
 
 

@@ -24,6 +24,7 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.array_record import ARRAY_RECORD
 from loaderx.sources.formats.csv import CSV
 from loaderx.sources.formats.hdf5 import HDF5
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
@@ -36,17 +37,20 @@ from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.formats.safetensors import SAFETENSORS
 from loaderx.sources.formats.text import TEXT
+from loaderx.sources.formats.tfds import TFDS
+from loaderx.sources.formats.tfrecord import TFRECORD
 from loaderx.sources.formats.webdataset import WEBDATASET
 from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
-from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
+from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
+    ARRAY_RECORD,
     CSV,
     HDF5,
     IDX,
@@ -57,6 +61,7 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
     PARQUET,
     SAFETENSORS,
     TEXT,
+    TFRECORD,
     WEBDATASET,
 )
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
@@ -65,6 +70,7 @@ FOLDER_FORMATS: tuple[FolderFormat, ...] = (
     MDS,
     NATIVE_FOLDER,
     NPY_FOLDER,
+    TFDS,
     ZARR,
 )
 
@@ -239,7 +245,7 @@ def _unpacked(file: str, options: OpenOptions) -> str:
 
 
 def _format_of(file: str, asked: str) -> FileFormat:
-    head, name = _head(file), file.lower()
+    head, name = _head(file), plain_name(file).lower()
     by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
     by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
     # First bytes are told only of formats that have some; a suffix chooses between several of them.
@@ -261,7 +267,7 @@ def _head(file: str) -> bytes:
 
 
 def _suffix_format(file: str) -> FileFormat:
-    name = unpacked_name(file).lower()
+    name = plain_name(file).lower()
     return next(one for one in FILE_FORMATS if name.endswith(one.suffixes))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from loaderx.sources.format import Folder
 from loaderx.sources.ondisk.paths import is_data, natural_order
-from loaderx.sources.ondisk.unpack import unpacked_name
+from loaderx.sources.ondisk.unpack import plain_name
 
 _WORDS = {
     "train": ("train", "training"),
@@ -62,7 +62,7 @@ def _files(folder: Folder, inside: str, suffixes: tuple[str, ...], deepest: int)
     found = [
         inside + name
         for name in folder.files
-        if is_data(name) and unpacked_name(name).lower().endswith(suffixes)
+        if is_data(name) and plain_name(name).lower().endswith(suffixes)
     ]
     if deepest:
         for below in folder.folders:
