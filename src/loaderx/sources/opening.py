@@ -183,13 +183,10 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
     suffixes = _known_suffixes()
     strong = tuple(suffix for suffix in suffixes if suffix not in weak)
+    # Beside data of other formats, .json and .txt are descriptions and licences.
     grouped = readme_splits(folder, suffixes)
     if not grouped and format is None:
         grouped = split_files(folder, strong)
-        # Beside data of other formats, .json and .txt are descriptions and licences; unless they
-        # belong to single files of it, as 1.txt to 1.png.
-        if _stems(grouped) & _stems(split_files(folder, weak)):
-            grouped = {}
     grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
@@ -214,11 +211,6 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
         return lambda: kind.open([_unpacked(file, options) for file in files], options)
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
-
-
-def _stems(grouped: Mapping[str, list[str]]) -> set[str]:
-    """The paths of files without their suffix."""
-    return {os.path.splitext(file)[0] for files in grouped.values() for file in files}
 
 
 def _files_and_format(
