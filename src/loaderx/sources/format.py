@@ -90,6 +90,7 @@ class FileFormat(Frozen):
     suffixes: tuple[str, ...]  # in lower case, with the dot
     open: OpenFiles
     is_head: Callable[[bytes], bool] | None = None  # by the first bytes; None: they do not tell
+    weak_suffixes: tuple[str, ...] = ()  # in a folder with data of other formats it is no data
 
 
 class FolderFormat(Frozen):

@@ -26,6 +26,7 @@ from loaderx.sources.checks import (
     is_source,
 )
 from loaderx.sources.file_objects import source_of_files
+from loaderx.sources.file_source import FileSource
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.ranges import RangeSource
@@ -208,7 +209,7 @@ def _owned(leaf: Leaf) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-_READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
+_READ_AS_THEY_ARE = (ArraySource, FileSource, ObjectSource, RangeSource, Tokens)
 
 
 def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:

@@ -25,15 +25,18 @@ from loaderx.sources.format import (
     Splits,
 )
 from loaderx.sources.formats.array_record import ARRAY_RECORD
+from loaderx.sources.formats.csv import CSV
 from loaderx.sources.formats.hdf5 import HDF5
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
 from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
+from loaderx.sources.formats.jsonl import JSONL
 from loaderx.sources.formats.mds import MDS
 from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.parquet import PARQUET
 from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.text import TEXT
 from loaderx.sources.formats.tfds import TFDS
 from loaderx.sources.formats.tfrecord import TFRECORD
 from loaderx.sources.formats.webdataset import WEBDATASET
@@ -48,13 +51,16 @@ from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
     ARRAY_RECORD,
+    CSV,
     HDF5,
     IDX,
     IMAGE_FILES,
+    JSONL,
     MEGATRON,
     NPY,
     PARQUET,
     SAFETENSORS,
+    TEXT,
     TFRECORD,
     WEBDATASET,
 )
@@ -174,8 +180,14 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
+    weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
     suffixes = _known_suffixes()
-    grouped = readme_splits(folder, suffixes) or split_files(folder, suffixes)
+    strong = tuple(suffix for suffix in suffixes if suffix not in weak)
+    # Beside data of other formats, .json and .txt are descriptions and licences.
+    grouped = readme_splits(folder, suffixes)
+    if not grouped and format is None:
+        grouped = split_files(folder, strong)
+    grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")

@@ -214,7 +214,7 @@ def _is_folder(folder: Folder) -> bool:
         return False
     if _folders(folder):
         return _holds_images(folder)
-    return any(map(_is_image, folder.files)) and not _texts_beside(folder)
+    return any(map(_is_image, folder.files))
 
 
 def _holds_images(folder: Folder) -> bool:
@@ -230,10 +230,18 @@ def _holds_images(folder: Folder) -> bool:
     return False
 
 
-def _texts_beside(folder: Folder) -> bool:
-    """Has an image a text of its own name (a caption, or what was found in it)?"""
-    stems = {os.path.splitext(name)[0] for name in folder.files if _is_image(name)}
-    return any(os.path.splitext(name)[0] in stems for name in folder.files if not _is_image(name))
+def _refuse_texts(folder: Folder) -> None:
+    """Refuses images with a file of the same name (a caption, say), which would be left out."""
+    stems = {os.path.splitext(name)[0]: name for name in folder.files if _is_image(name)}
+    for name in folder.files:
+        image = stems.get(os.path.splitext(name)[0])
+        if image is not None and not _is_image(name):
+            suffix = os.path.splitext(image)[1]
+            raise FileError(
+                f"{folder.join(name)} lies beside {image} and would be left out. For the images "
+                f"alone open a pattern, {folder.join('*' + suffix)}; to read both, list the files "
+                "and read them in a map."
+            )
 
 
 def _is_image(name: str) -> bool:
@@ -246,6 +254,7 @@ def _folders(folder: Folder) -> list[Folder]:
 
 def _splits(folder: Folder, options: OpenOptions) -> Splits:
     folders = _folders(folder)
+    _refuse_texts(folder)
     _refuse_metadata([folder, *folders[:_MOST_LOOKED_AT]])
     if not _are_splits([one.name for one in folders]):
         return {"": _opener(folder.path, options, None)}
