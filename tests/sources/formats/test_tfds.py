@@ -142,6 +142,16 @@ def test_the_newest_version_is_read(folder):
     assert labels(folder / "1.0.0", "test") == [*range(4)]
 
 
+def test_configurations(folder, tmp_path):
+    (tmp_path / "sets").mkdir()
+    shutil.copytree(folder, tmp_path / "sets" / "small")
+    assert labels(tmp_path / "sets", "test") == [*range(4)]
+    shutil.copytree(folder, tmp_path / "sets" / "large")
+    with pytest.raises(FileError, match="has the configurations 'large', 'small': open the folder"):
+        Dataset.open(tmp_path / "sets", split="test")
+    assert labels(tmp_path / "sets" / "large", "test") == [*range(4)]
+
+
 def change(path: Path, function) -> None:
     told = json.loads(path.read_text())
     function(told)

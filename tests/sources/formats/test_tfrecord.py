@@ -219,7 +219,10 @@ def test_missing_values_are_refused_or_filled(tmp_path):
 
 def test_a_list_that_is_empty_or_one_value_long_needs_a_word(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", [example({"x": [1]}), example({"x": []})])
-    with pytest.raises(FileError, match=r"some records have an empty list.*features=\{'x': Array"):
+    with pytest.raises(
+        FileError,
+        match=r"some records of .*a\.tfrecord .*have an empty list.*features=\{'x': Array",
+    ):
         Dataset.open(path)
     listed = TFRecord(path, features={"x": ArraySpec((None,), np.dtype(np.int64))})
     assert [one["x"].tolist() for one in listed] == [[1], []]

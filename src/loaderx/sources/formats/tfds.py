@@ -55,7 +55,7 @@ class TfdsInfo(NamedTuple):
 
 
 def _is_folder(folder: Folder) -> bool:
-    return _is_version(folder) or any(True for _ in _versions(folder))
+    return _is_version(folder) or any(_versions(folder)) or any(_configurations(folder, 1))
 
 
 def _is_version(folder: Folder) -> bool:
@@ -69,9 +69,27 @@ def _versions(folder: Folder) -> Iterator[Folder]:
             yield one
 
 
+def _configurations(folder: Folder, most: int | None = None) -> Iterator[Folder]:
+    """The configurations in the folder of a dataset, each a folder of versions.
+
+    Every folder of the dataset is one; so a look at the first tells, where there may be thousands.
+    """
+    for one in folder.folders[:most]:
+        if any(_versions(one)):
+            yield one
+
+
 def _newest(folder: Folder) -> Folder:
     if _is_version(folder):
         return folder
+    if not any(_versions(folder)):
+        configurations = list(_configurations(folder))
+        if len(configurations) > 1:
+            names = ", ".join(repr(one.name) for one in configurations)
+            raise FileError(
+                f"{folder.path} has the configurations {names}: open the folder of one of them."
+            )
+        folder = configurations[0] if configurations else folder
     found = {tuple(map(int, one.name.split("."))): one for one in _versions(folder)}
     if not found:
         raise FileError(f"{folder.path} has no {INFO} and {FEATURES}: it is no folder of TFDS.")

@@ -179,7 +179,7 @@ def _lacks(found: ExampleFiles, feature: Feature, kind: int) -> str:
     name, dtype = feature.name, KIND_NAMES[kind]
     value = 'b""' if kind == BYTES else "0"
     if feature.missing is None:
-        which = "some records have an empty list"
+        which = f"some records of {found.files.paths[0]} and its shards have an empty list"
     else:
         file, record = feature.missing
         which = f"record {record} of {found.files.paths[file]} has none"

@@ -25,9 +25,9 @@ from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
     SIGNATURE,
     OtherChunkError,
-    only_record,
     read_chunk,
     records_of,
+    single_record,
 )
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
 from loaderx.sources.ondisk.file_set import FileSet
@@ -88,11 +88,11 @@ class ArrayRecordFiles:
         offsets = self._offsets[indices].tolist()
         if len(self.files) == 1:
             data = self.files.data(0).data
-            return [only_record(read_chunk(data, offset)) for offset in offsets]
+            return [single_record(data, offset) for offset in offsets]
         numbers = np.searchsorted(self.parts.ends, indices, side="right").tolist()
         maps = {number: self.files.data(number).data for number in set(numbers)}
         return [
-            only_record(read_chunk(maps[number], offset))
+            single_record(maps[number], offset)
             for number, offset in zip(numbers, offsets, strict=True)
         ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -53,14 +54,14 @@ def is_zlib_frame(head: bytes) -> bool:
 def find_frames(data: Array, path: str) -> Frames:
     """The frames of a file; a `FileError` names the first that is damaged or cut off."""
     view, size = data.data, len(data)
-    positions, position, unpack = [], 0, _LENGTH.unpack_from
+    positions, position, unpack = array("q"), 0, _LENGTH.unpack_from
     last = size - HEADER_BYTES
     while position <= last:
         positions.append(position)
         position += unpack(view, position)[0] + _AROUND
     is_cut = position > size
     positions.append(min(position, size))  # what it says may not even fit into an int64
-    borders = np.array(positions, np.int64)
+    borders = np.frombuffer(positions, np.int64)
     frames = Frames(borders[:-1] + HEADER_BYTES, borders[1:] - FOOTER_BYTES)
     is_right = _are_lengths(data, borders[:-1])
     if not is_right.all():
