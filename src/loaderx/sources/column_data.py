@@ -180,11 +180,12 @@ def build_column(
     if kind.kind == "ragged":
         return ListColumn(parts, values, offsets)
     if kind.kind == "image" and decode:
-        return DecodedColumn(BytesColumn(parts, values, offsets), _pixels)
+        return DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
     return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
 
 
-def _pixels(data: object) -> Pixels:
+def pixels_of(data: object) -> Pixels:
+    """The pixels of an image; one that is damaged is a bad record."""
     assert isinstance(data, bytes)
     try:
         return decode_image(data)
