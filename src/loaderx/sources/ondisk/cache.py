@@ -121,7 +121,7 @@ class CacheFolder:
         if os.path.isfile(os.path.join(place, _DESCRIPTION)):
             return place
         try:
-            with making(place) as temporary:
+            with making(place, keep=_DESCRIPTION) as temporary:
                 make(temporary)
                 with open(os.path.join(temporary, _DESCRIPTION), "w", encoding="utf-8") as file:
                     json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
@@ -178,8 +178,12 @@ def key_of(
 
 
 @contextlib.contextmanager
-def making(place: str) -> Iterator[str]:
-    """A new folder, which gets the name ``place`` once all is well; else it is removed."""
+def making(place: str, keep: str | None = None) -> Iterator[str]:
+    """A new folder, which gets the name ``place`` once all is well; else it is removed.
+
+    Where another process was faster, a folder that has the file ``keep`` is left as it is: it may
+    be in use, and workers open its files by name.
+    """
     temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     os.makedirs(temporary)
     try:
@@ -187,8 +191,9 @@ def making(place: str) -> Iterator[str]:
         try:
             os.rename(temporary, place)
         except OSError:  # another process was faster, or what is there is damaged
-            shutil.rmtree(place, ignore_errors=True)
-            os.rename(temporary, place)
+            if keep is None or not os.path.isfile(os.path.join(place, keep)):
+                shutil.rmtree(place, ignore_errors=True)
+                os.rename(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
