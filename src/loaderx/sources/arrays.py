@@ -13,6 +13,7 @@ from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.bulk import INDEXING, BulkReads
 from loaderx.sources.frames import without_frames
+from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows
 from loaderx.sources.mapping import remember
 from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten, is_array_like
 
@@ -123,7 +124,7 @@ class ArraySource(Source):
         if isinstance(leaf, np.ndarray):
             return leaf[indices]
         try:
-            return _read_lazy(leaf, indices)
+            return read_lazy(leaf, indices)
         except LoaderxError:
             raise
         except Exception as error:
@@ -204,6 +205,8 @@ def _leaf(leaf: Any, path: str) -> Any:
     if isinstance(leaf, np.ndarray):
         remember(leaf)
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
+    elif is_h5_dataset(leaf) and (rows := mapped_rows(leaf)) is not None:
+        array = rows
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
@@ -233,7 +236,7 @@ def _is_lazy(leaf: Any) -> bool:
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
-def _read_lazy(leaf: Any, indices: Indices) -> Array:
+def read_lazy(leaf: Any, indices: Indices) -> Array:
     """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
     if hasattr(leaf, "whole"):  # a compressed member, which is unpacked once
         return np.asarray(leaf.whole().take(indices, 0))

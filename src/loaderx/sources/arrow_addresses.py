@@ -1,4 +1,4 @@
-"""Where the buffers of Arrow record batches lie: numbers, by which records are read without pyarrow.
+"""Where the buffers of Arrow record batches lie.
 
 A record batch keeps each column in a few buffers.  Their addresses (and sizes, where offsets lead
 into them) are all that is needed to read a record.  They are a column of numbers for each batch,

@@ -171,9 +171,7 @@ class _Items:
         return found
 
 
-def _views(
-    data: Array, begins: Indices, ends: Indices, dtype: np.dtype[np.generic]
-) -> list[Array]:
+def _views(data: Array, begins: Indices, ends: Indices, dtype: np.dtype[np.generic]) -> list[Array]:
     width = dtype.itemsize
     if width == 1 or not ((begins | ends) % width).any():
         typed = data[: len(data) // width * width].view(dtype)
@@ -344,7 +342,8 @@ def nulls(place: Place, valid: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] |
 def _bits(data: Array, numbers: Indices) -> npt.NDArray[np.bool_]:
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= len(data) * 8):
         raise FileError(_DAMAGED)
-    return (data[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1).view(np.bool_)
+    found: npt.NDArray[np.uint8] = data[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1
+    return found.view(np.bool_)
 
 
 def _offsets(data: Array, addresses: Indices, width: int) -> Indices:

@@ -90,8 +90,30 @@ class RecordBatches:
             )
         return found.astype(np.int64)
 
+    def count_nulls(self, leaf: Leaf) -> int:
+        """How many records have a null in this leaf."""
+        return sum(
+            int(is_null.sum())
+            for batch, count in enumerate(self._rows.counts.tolist())
+            if (is_null := any_null(self._whole(batch, count), leaf.valid)) is not None
+        )
+
+    def _whole(self, batch: int, count: int) -> Place:
+        file, _ = self._files.locate(batch)
+        return Place(self._memory.data(file), np.full(count, batch), np.arange(count))
+
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}
+
+
+def any_null(place: Place, valid: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_] | None:
+    """Which records are null by one of these slots; None if there are no nulls near them."""
+    found: npt.NDArray[np.bool_] | None = None
+    for slot in valid:
+        these = nulls(place, slot)
+        if these is not None:
+            found = these if found is None else found | these
+    return found
 
 
 class Nulls(NamedTuple):
@@ -143,12 +165,7 @@ class ArrowColumn(Column):
         out[missing] = self._missing.value
 
     def _missing_in(self, place: Place) -> npt.NDArray[np.bool_] | None:
-        found: npt.NDArray[np.bool_] | None = None
-        for slot in () if self._missing is None else self._missing.valid:
-            these = nulls(place, slot)
-            if these is not None:
-                found = these if found is None else found | these
-        return found
+        return None if self._missing is None else any_null(place, self._missing.valid)
 
     def values(self, indices: Indices) -> Sequence[object]:
         if isinstance(self._reader, ArrayReader):
@@ -218,26 +235,27 @@ def leaves_of(
 ) -> Iterator[Leaf]:
     """The leaves of a column."""
     if kind.kind != "struct":
-        yield Leaf(path, kind, node, slots, [*above, slots[0]], list(_inner(kind, node, slots)))
+        inner = list(_inner_nulls(kind, node, slots))
+        yield Leaf(path, kind, node, slots, [*above, slots[0]], inner)
         return
     fields = fields_of(node, slots)
     for name, field in kind.fields.items():
         yield from leaves_of(field, *fields[name], (*path, name), [*above, slots[0]])
 
 
-def _inner(kind: ColumnType, node: Node, slots: Slots) -> Iterator[npt.NDArray[np.int64]]:
-    """The slots that say which items of lists are null."""
-    below = slots[node.own_slots :]
+def _inner_nulls(
+    kind: ColumnType, node: Node, slots: Slots, *, is_item: bool = False
+) -> Iterator[npt.NDArray[np.int64]]:
+    """The slots that say which items of lists are null, and which fields of these."""
+    if is_item:
+        yield slots[0]
     if node.kind in ("list", "fixed_list"):
-        yield below[0]
         items = kind.fields[ITEMS] if kind.kind == "list" else kind
-        yield from _inner(items, node.children[0], below)
+        yield from _inner_nulls(items, node.children[0], slots[node.own_slots :], is_item=True)
     elif kind.kind == "struct":
         fields = fields_of(node, slots)
         for name, field in kind.fields.items():
-            child, inside = fields[name]
-            yield inside[0]
-            yield from _inner(field, child, inside)
+            yield from _inner_nulls(field, *fields[name], is_item=True)
 
 
 def build_columns(

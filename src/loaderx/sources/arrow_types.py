@@ -43,7 +43,7 @@ def import_pyarrow(what: str) -> None:
 class Features(Frozen):
     """What Hugging Face says of the columns; empty where it says nothing."""
 
-    by_name: Mapping[str, Feature]
+    by_name: Mapping[str, object]
 
     @staticmethod
     def of(metadata: Mapping[bytes, bytes] | None) -> Features:
@@ -81,7 +81,7 @@ def column_types(
     """The types of the named columns (all by default); what has no place in a record is refused."""
     chosen = list(schema.names) if names is None else names
     return {
-        name: column_type(schema.field(name).type, features.by_name.get(name), name)
+        name: column_type(schema.field(name).type, _feature(features.by_name.get(name)), name)
         for name in chosen
     }
 

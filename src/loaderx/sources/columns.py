@@ -57,7 +57,7 @@ class FixedColumn(Column):
     def take(self, indices: Indices, out: Array) -> None:
         for part, places, local in self._parts.split(indices):
             array = self._array_of(part)
-            if isinstance(places, slice):
+            if isinstance(places, slice) and array.dtype == out.dtype:
                 array.take(local, 0, out, "clip")  # other modes buffer the output first
             else:
                 out[places] = array[local]

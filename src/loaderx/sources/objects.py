@@ -218,6 +218,16 @@ def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
         return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
+    if _is_tensor_dataset(obj):
+        return ArraySource(tuple(np.asarray(tensor) for tensor in obj.tensors), "from_source")
     if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row
         return ArraySource(obj, "from_source")
     return ObjectSource(obj, thread_safe=thread_safe)
+
+
+def _is_tensor_dataset(obj: Any) -> bool:
+    """Is it torch's `TensorDataset`: tensors of one length, whose rows are the records?"""
+    kind = type(obj)
+    if kind.__name__ != "TensorDataset" or not kind.__module__.startswith("torch."):
+        return False
+    return all(not tensor.requires_grad and tensor.device.type == "cpu" for tensor in obj.tensors)

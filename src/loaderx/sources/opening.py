@@ -24,9 +24,17 @@ from loaderx.sources.format import (
     OpenSplit,
     Splits,
 )
+from loaderx.sources.formats.arrow import ARROW
+from loaderx.sources.formats.hdf5 import HDF5
+from loaderx.sources.formats.huggingface import HUGGING_FACE
+from loaderx.sources.formats.idx import IDX, IDX_FOLDER
+from loaderx.sources.formats.mds import MDS
+from loaderx.sources.formats.megatron import MEGATRON
 from loaderx.sources.formats.native import NATIVE_FOLDER
 from loaderx.sources.formats.npy import NPY, NPY_FOLDER
 from loaderx.sources.formats.parquet import PARQUET
+from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.zarr import ZARR
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -35,8 +43,15 @@ from loaderx.sources.ondisk.unpack import packing_of, unpacked, unpacked_name
 from loaderx.sources.split_names import split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
-FILE_FORMATS: tuple[FileFormat, ...] = (NPY, PARQUET)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (NPY_FOLDER, NATIVE_FOLDER)
+FILE_FORMATS: tuple[FileFormat, ...] = (ARROW, HDF5, IDX, MEGATRON, NPY, PARQUET, SAFETENSORS)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    HUGGING_FACE,
+    IDX_FOLDER,
+    MDS,
+    NATIVE_FOLDER,
+    NPY_FOLDER,
+    ZARR,
+)
 
 
 class Opened(NamedTuple):
@@ -92,6 +107,8 @@ def _options(
 def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
     splits = found.splits
     names = [name for name in splits if name]
+    if not splits:
+        raise FileError(f"{path} has no data: no split of it has a file.")
     if split is None:
         if len(splits) > 1:
             raise ArgumentError(

@@ -171,8 +171,14 @@ class ParquetFiles:
                     yield self._columns(number, batch, self.names)
             self._check_count(path, rows, self.counts[number])
 
-    def column(self, group: RowGroup, name: str) -> ColumnData:
+    @property
+    def block_rows(self) -> Sequence[int]:
+        """How many records each row group has."""
+        return [group.rows for group in self.row_groups]
+
+    def block_column(self, number: int, name: str) -> ColumnData:
         """One column of a row group."""
+        group = self.row_groups[number]
         if name in self._hive:
             return self._hive[name].data(group.file, group.rows, self._fill)
         path = self._files.paths[group.file]
