@@ -16,11 +16,13 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.arrow_objects import HuggingFace
     from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
     "ForWorkers",
+    "HuggingFace",
     "Indices",
     "Lend",
     "ObjectSource",
@@ -37,6 +39,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "HuggingFace":
+        from loaderx.sources.arrow_objects import HuggingFace
+
+        return HuggingFace
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx
 

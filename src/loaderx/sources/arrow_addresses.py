@@ -97,6 +97,7 @@ class Addresses:
     def __init__(self, base: int, size: int) -> None:
         """Addresses are counted from ``base``; buffers end ``size`` bytes behind it at most."""
         self._base, self._size = base, size
+        self.highest = 0  # where the last of the buffers ends
 
     def slots(self, array: pa.Array, node: Node) -> Iterator[int]:
         """The slots of an array, in the order of the module's docstring."""
@@ -135,6 +136,7 @@ class Addresses:
         address = int(buffer.address) - self._base
         if address < 0 or address + buffer.size > self._size:
             raise NotMappedError
+        self.highest = max(self.highest, address + buffer.size)
         if skipped + needed > buffer.size:
             raise FileError(f"a buffer has {buffer.size} bytes, and {skipped + needed} are needed.")
         return address + skipped

@@ -11,11 +11,13 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node
 from loaderx.sources.arrow_readers import (
+    DAMAGED,
     ArrayReader,
     BytesReader,
     Place,
     Reader,
     Slots,
+    Style,
     build_reader,
     fields_of,
     nulls,
@@ -60,17 +62,17 @@ class RecordBatches:
         self._memory, self._files = memory, Parts(batches)
         self._rows, self._chosen = Parts(rows), chosen
         # Each column of a batch asks for the same records: they are located once.
-        self._last: tuple[Indices, Located] | None = None
+        self._last: tuple[bytes, Located] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def places(self, indices: Indices) -> Located:
-        last = self._last
-        if last is not None and np.array_equal(last[0], indices):
+        last, asked = self._last, indices.tobytes()
+        if last is not None and last[0] == asked:
             return last[1]
         found = list(self._locate(indices))
-        self._last = indices.copy(), found
+        self._last = asked, found
         return found
 
     def _locate(self, indices: Indices) -> Iterator[tuple[Places, Place]]:
@@ -144,12 +146,18 @@ class ArrowColumn(Column):
         if not isinstance(self._reader, ArrayReader):
             out[:] = self.values(indices)
             return
+        try:
+            self._take(self._reader, indices, out)
+        except (IndexError, ValueError) as error:  # an index that is damaged
+            raise FileError(DAMAGED) from error
+
+    def _take(self, reader: ArrayReader, indices: Indices, out: Array) -> None:
         for places, place in self._batches.places(indices):
             if isinstance(places, slice) and self._missing is None:
-                self._reader.take(place, out)
+                reader.take(place, out)
                 continue
             found = np.empty((len(place.rows), *out.shape[1:]), out.dtype)
-            self._take_filled(self._reader, place, found)
+            self._take_filled(reader, place, found)
             out[places] = found
 
     def _take_filled(self, reader: ArrayReader, place: Place, out: Array) -> None:
@@ -222,6 +230,11 @@ class Leaf(NamedTuple):
         return any((slot >= 0).any() for slot in self.valid)
 
     @property
+    def has_nulls_above(self) -> bool:
+        """Are structs around it null?"""
+        return any((slot >= 0).any() for slot in self.valid[:-1])
+
+    @property
     def has_inner_nulls(self) -> bool:
         return any((slot >= 0).any() for slot in self.inner)
 
@@ -262,13 +275,12 @@ def build_columns(
     batches: RecordBatches,
     leaves: Sequence[Leaf],
     fillers: Mapping[str, object],
-    *,
-    decode: bool,
+    style: Style,
 ) -> ColumnTree:
     """Columns by name; ``fillers`` are the values in place of nulls."""
     tree: dict[str, object] = {}
     for leaf in leaves:
-        reader = build_reader(leaf.kind, leaf.node, leaf.slots, decode=decode)
+        reader = build_reader(leaf.kind, leaf.node, leaf.slots, style)
         assert not isinstance(reader, Mapping)
         missing = Nulls(leaf.valid, fillers[leaf.name]) if leaf.name in fillers else None
         inside = tree

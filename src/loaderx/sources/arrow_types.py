@@ -123,6 +123,14 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
             return kind
 
 
+def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    """The type of a column, or of a field within structs."""
+    kind = stored_type(schema.field(path[0]).type)
+    for name in path[1:]:
+        kind = stored_type(kind.field(kind.get_field_index(name)).type)
+    return kind
+
+
 def number_type(kind: pa.DataType) -> np.dtype[np.generic] | None:
     """The dtype of numbers, bools and times; None for all else."""
     text = str(kind)

@@ -25,6 +25,7 @@ from loaderx.sources.checks import (
     gather_takes_lend,
     is_source,
 )
+from loaderx.sources.file_source import FileSource
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.ranges import RangeSource
@@ -207,7 +208,7 @@ def _owned(leaf: Any) -> Any:
     return array if array.flags.writeable else array.copy()
 
 
-_READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
+_READ_AS_THEY_ARE = (ArraySource, FileSource, ObjectSource, RangeSource, Tokens)
 
 
 def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
@@ -222,6 +223,10 @@ def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
         return ArraySource(tuple(np.asarray(tensor) for tensor in obj.tensors), "from_source")
     if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row
         return ArraySource(obj, "from_source")
+    if takes_slices(obj) and len(obj):
+        from loaderx.sources.arrow_objects import recognised  # slow to import
+
+        return recognised(obj) or ObjectSource(obj, thread_safe=thread_safe)
     return ObjectSource(obj, thread_safe=thread_safe)
 
 

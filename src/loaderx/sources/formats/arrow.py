@@ -7,7 +7,6 @@ Others are copied once into the native layout, like Parquet (`blocks`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node, node_of
 from loaderx.sources.arrow_blocks import ArrowBlocks
-from loaderx.sources.arrow_columns import arrow_data, filled
+from loaderx.sources.arrow_columns import arrow_data, filler
 from loaderx.sources.arrow_files import (
     CONTINUATION,
     FILE_MAGIC,
@@ -33,15 +32,9 @@ from loaderx.sources.arrow_table import (
     index_column,
     leaves_of,
 )
-from loaderx.sources.arrow_types import Features, stored_type
+from loaderx.sources.arrow_types import Features, type_at
 from loaderx.sources.base import Source
-from loaderx.sources.column_data import (
-    ColumnType,
-    DataArrays,
-    build_column,
-    nulls_found,
-)
-from loaderx.sources.columns import Column
+from loaderx.sources.column_data import nulls_found
 from loaderx.sources.format import FileFormat, OpenOptions
 from loaderx.sources.formats.blocks import open_blocks
 from loaderx.sources.ondisk.cache import CacheFolder
@@ -49,9 +42,6 @@ from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
 from loaderx.sources.shard_types import ShardTypes
 from loaderx.sources.table import TableSource
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MOST_METADATA = 1 << 28  # bytes of the first message of a stream, its schema
 
@@ -187,16 +177,10 @@ class _Mapped:
         found = {}
         for leaf in self._leaves:
             if leaf.has_nulls and leaf.name in self._options.fill:
-                kind = self._arrow_type(leaf)
+                kind = type_at(self._known.first, leaf.path)
                 value = self._options.fill[leaf.name]
                 found[leaf.name] = filler(leaf.kind, kind, value, leaf.name)
         return found
-
-    def _arrow_type(self, leaf: Leaf) -> pa.DataType:
-        kind = stored_type(self._known.first.field(leaf.path[0]).type)
-        for name in leaf.path[1:]:
-            kind = stored_type(kind.field(kind.get_field_index(name)).type)
-        return kind
 
     # The source -------------------------------------------------------------------------------
 
@@ -205,7 +189,9 @@ class _Mapped:
         column, length = (None, int(index.rows.sum())) if chosen is None else chosen
         batches = RecordBatches(self._files, index.batches, index.rows, column)
         fillers = self._fillers()
-        tree = build_columns(batches, self._leaves, fillers, decode=self._options.decode)
+        tree = build_columns(
+            batches, self._leaves, fillers, "decoded" if self._options.decode else "encoded"
+        )
         counts = None
         if chosen is None:
             ends = np.concatenate([[0], np.cumsum(index.rows)])
@@ -219,18 +205,6 @@ class _Mapped:
             shard_counts=counts,
             shard_names=None if counts is None else self._files.paths,
         )
-
-
-def filler(kind: ColumnType, arrow: pa.DataType, value: object, name: str) -> object:
-    """The value in place of nulls, as a record has it; one that does not fit is refused."""
-    import pyarrow as pa
-
-    if kind.kind in ("bytes", "image"):
-        arrow = pa.large_binary()
-    data = arrow_data(filled(pa.nulls(1, arrow), value, name), kind, name, {})
-    column = build_column(kind, Parts([1]), DataArrays(lambda _: data))
-    assert isinstance(column, Column)
-    return column.values(np.zeros(1, np.int64))[0]
 
 
 def _is_head(head: bytes) -> bool:
