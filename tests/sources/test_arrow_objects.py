@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import pickle
 
 import datasets
@@ -154,7 +154,7 @@ class Indexed:
 
 
 def test_what_is_left_to_their_own_code(plain):
-    times = [{"when": datetime.datetime(2020, 1, 1)}]
+    times = [{"when": dt.datetime(2020, 1, 1)}]
     image = datasets.Features({"image": datasets.Image()})
     png = [{"image": {"bytes": b"", "path": None}}]
     for data in (

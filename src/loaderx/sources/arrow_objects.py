@@ -1,7 +1,7 @@
 """Datasets of Hugging Face's `datasets` as objects, read from their Arrow tables by address.
 
 `recognised` gives what indexing the object gives, the same values of the same types, only faster:
-Python numbers, text, bytes, lists and dicts.  A dataset with a format or a transform, with images or
+Python numbers, text, bytes, lists and dicts.  A dataset with a format, a transform, images or
 times, is left to its own code.
 
 `HuggingFace` gives the records that `Dataset.open` makes of the same dataset on disk: arrays in

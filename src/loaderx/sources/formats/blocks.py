@@ -160,6 +160,7 @@ class _KeptBlocks:
             found = self._find(key)
             if found is None:
                 found = self._files.block_column(number, name)
+                _protect(found)  # views of it are handed out
                 self._keep(key, found)
         return found
 
@@ -184,6 +185,15 @@ class _KeptBlocks:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()
+
+
+def _protect(data: ColumnData) -> None:
+    """Makes the arrays read-only."""
+    for array in (data.values, data.offsets):
+        if array is not None:
+            array.flags.writeable = False
+    for field in data.fields.values():
+        _protect(field)
 
 
 class _ColumnOf:
