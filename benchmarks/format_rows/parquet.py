@@ -1,4 +1,4 @@
-"""Parquet, after the copy, against Hugging Face's `ds[indices]`; and the copy against one decode."""
+"""Parquet after the copy against Hugging Face's `ds[indices]`; the copy against one decode."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def loaderx(name: str, folder: Path) -> Iterator[int]:
 
 
 def _batches(dataset, name):
-    return (
-        dataset.batch(BATCH, pad_to={"tokens": 1152}) if name == "tokens" else dataset.batch(BATCH)
-    )
+    return dataset.batch(BATCH, pad_to={"tokens": 1152} if name == "tokens" else None)
 
 
 def in_order(name: str, folder: Path) -> Iterator[int]:
@@ -115,20 +113,15 @@ def decode(name: str, folder: Path) -> Iterator[int]:
         yield rows
 
 
-def native(folder: Path) -> Iterator[int]:
-    yield from loaderx("images", folder)
-
-
 def arrays(folder: Path) -> Iterator[int]:
     """The same ``.npy`` files as arrays."""
     from loaderx import DataLoader, Dataset
 
     Dataset.open(folder / "images", split="train")
     (part,) = (folder / "cache" / "files").glob("*/part-00000/image.npy")
-    mapped = {
-        name: np.load(part.parent / f"{name}.npy", mmap_mode="r") for name in ("image", "label")
-    }
-    dataset = Dataset.from_arrays(mapped).shuffle(0).repeat().batch(BATCH)
+    image = np.load(part, mmap_mode="r")
+    label = np.load(part.with_name("label.npy"), mmap_mode="r")
+    dataset = Dataset.from_arrays(image=image, label=label).shuffle(0).repeat().batch(BATCH)
     with DataLoader(dataset, engine="inline") as loader:
         for batch in loader:
             yield len(batch["label"])

@@ -1,4 +1,4 @@
-"""The command line: ``loaderx demo`` and ``loaderx --version``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(broken, file=sys.stderr)
         return UNUSABLE
     parser = _parser()
-    command = parser.parse_args(argv).command
-    if command is None:
+    options = parser.parse_args(argv)
+    if options.command is None:
         parser.print_help()
         return OK
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
     try:
         with CtrlC() as ctrl_c:
-            return _demo(ctrl_c)
+            return _demo(ctrl_c) if options.command == "demo" else _files(options)
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
-    from loaderx import __version__  # not before we know whose package it is
+    from loaderx import __version__  # late: the installation is checked first
 
     parser = argparse.ArgumentParser(prog="loaderx", description="A data loader for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"loaderx {__version__}")
@@ -50,7 +50,33 @@ def _parser() -> argparse.ArgumentParser:
         "epoch, starts again from what was saved, and compares with a run that never stopped. "
         "Takes less than a minute on a CPU and leaves nothing behind.",
     )
+    for name, does in (
+        ("info", "show the format, splits, records and columns of files"),
+        ("verify", "read and check every record of files, and list the bad ones"),
+    ):
+        command = commands.add_parser(name, help=does, description=f"{does.capitalize()}.")
+        command.add_argument("path", help="a file, a folder, or a pattern in quotes")
+        command.add_argument("--format", help="where the files do not tell")
+        command.add_argument("--cache", help="the folder for indexes and copies")
+        if name == "verify":
+            command.add_argument("--most", type=int, default=100, help="bad records to list")
     return parser
+
+
+def _files(options: argparse.Namespace) -> int:
+    from loaderx.commands.info import info
+    from loaderx.commands.verify import verify
+    from loaderx.errors import LoaderxError
+
+    try:
+        if options.command == "info":
+            is_good = info(options.path, options.format, options.cache)
+        else:
+            is_good = verify(options.path, options.format, options.cache, options.most)
+    except LoaderxError as error:
+        print(f"loaderx {options.command}: {error}", file=sys.stderr)
+        return UNUSABLE
+    return OK if is_good else FAILED
 
 
 def _demo(ctrl_c: CtrlC) -> int:
@@ -69,10 +95,10 @@ def _demo(ctrl_c: CtrlC) -> int:
 
 
 class CtrlC:
-    """Notes Ctrl-C, and raises KeyboardInterrupt where `check` is called.
+    """Remembers Ctrl-C, and raises KeyboardInterrupt where `check` is called.
 
-    Raised at any other place it may be lost in a callback of jax, or interrupt a compilation, after
-    which jax may crash when Python ends.  A second Ctrl-C is raised at once all the same.
+    Elsewhere it may be lost in a callback of jax, or interrupt a compilation, after which jax may
+    crash when Python ends.  A second Ctrl-C is raised at once nevertheless.
     """
 
     def __init__(self) -> None:
@@ -80,7 +106,7 @@ class CtrlC:
         self._installed = False
 
     def __enter__(self) -> CtrlC:
-        # Only in place of Python's own handler: others, and "ignore", were put there on purpose.
+        # Only in place of Python's default handler: the user has set any other on purpose.
         usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if usual and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._note)
@@ -90,7 +116,7 @@ class CtrlC:
     def _note(self, number: int, frame: object) -> None:
         self._pressed = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, b"\nstopping\n")  # print could be in the middle of a line of its own
+        os.write(2, b"\nstopping\n")  # not `print`, which the signal may have interrupted
 
     def check(self) -> None:
         if self._pressed:

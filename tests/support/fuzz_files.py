@@ -92,7 +92,7 @@ def _npz(draw: random.Random, place: Path) -> str:
     path = place / "x.npz"
     content, is_whole = _archive(draw)
     if is_whole:
-        content, is_whole = draw.choice([_damaged, _damaged, _damaged_zip])(draw, content)
+        content, is_whole = draw.choice([damaged, damaged, _damaged_zip])(draw, content)
     path.write_bytes(content)
     make, names = draw.choice(
         [
@@ -143,11 +143,11 @@ def _idx(draw: random.Random, place: Path) -> str:
         shape += tuple(draw.choice([1, 1, 0, 2**31]) for _ in range(draw.randint(1, 200)))
     content = bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + data
     if is_whole and draw.random() < 0.5:
-        content, is_whole = _damaged(draw, content)
+        content, is_whole = damaged(draw, content)
     if draw.random() < 0.5:
         content = gzip.compress(content, draw.randint(1, 9))
         if is_whole:
-            content, is_whole = _damaged(draw, content)
+            content, is_whole = damaged(draw, content)
     path.write_bytes(content)
 
     def expected() -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def _tokens(draw: random.Random, place: Path) -> str:
             content, as_it_was = _damaged_npy(draw, array)
             path = place / f"{number}.npy"
         else:
-            content, as_it_was = _damaged(draw, array.tobytes())
+            content, as_it_was = damaged(draw, array.tobytes())
             path = place / f"{number}.bin"
         path.write_bytes(content)
         paths.append(path)
@@ -259,7 +259,7 @@ def _archive(draw: random.Random) -> tuple[bytes, bool]:
 # Damage: each gives the content and whether it is as it was ---------------------------------------
 
 
-def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
+def damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
     raw = bytearray(content)
     how = draw.randrange(9)
     if how <= 1:
@@ -289,7 +289,7 @@ def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
 def _damaged_npy(draw: random.Random, array: np.ndarray) -> tuple[bytes, bool]:
     content = _written(array, draw.choice([None, None, (1, 0), (2, 0), (3, 0)]))
     if draw.random() < 0.5:
-        return _damaged(draw, content)
+        return damaged(draw, content)
     version = draw.choice([(1, 0), (2, 0), (3, 0)])
     shape = list(array.shape)
     for _ in range(draw.choice([0, 1, 1, 2])):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from inside import node_of
-from loaderx import stages
 from loaderx.order.mixing import schedule
 from loaderx.order.permutation import permute
 from loaderx.rng import (
@@ -27,6 +26,7 @@ from loaderx.rng import (
     key_words,
     record_generators,
 )
+from loaderx.stages import nodes as stages
 from loaderx.stages.node import Node
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap
 from loaderx.tree import as_array, flatten, map_leaves

@@ -31,6 +31,21 @@ class UnitStage:
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         raise NotImplementedError
 
+    def read_without_failures(self, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
+        """What the stage makes of each record alone; those that fail again are left out."""
+        parts: list[Rows] = []
+        for number in range(len(rows)):
+            one = rows.pick(np.array([number]), context.lend)
+            try:
+                parts.append(context.read(self, one))
+            except RecordError as error:
+                if not guard.drops(error):
+                    raise
+                context.add_failure(error)
+        if not parts:
+            return rows.pick(np.empty(0, np.int64), context.lend)
+        return joined(parts)
+
     def use_views(self, *, is_last: bool) -> None:
         """It is given views of the source; if it is the last stage, they may go further."""
 
@@ -52,23 +67,7 @@ def run_stages(stages: Sequence[UnitStage], rows: Rows, context: ReadContext) ->
             continue
         except RecordError as error:
             guard = first_guard(stages[number + 1 :])
-            if guard is None or stage.window is not None or error.index is None:
+            if guard is None or error.index is None:
                 raise
-        rows = _without_failures(stage, rows, context, guard)
+        rows = stage.read_without_failures(rows, context, guard)
     return rows
-
-
-def _without_failures(stage: UnitStage, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
-    """What the stage makes of each record alone; those that fail twice are left out."""
-    parts: list[Rows] = []
-    for number in range(len(rows)):
-        one = rows.pick(np.array([number]), context.lend)
-        try:
-            parts.append(context.read(stage, one))
-        except RecordError as error:
-            if not guard.drops(error):
-                raise
-            context.add_failure(error)
-    if not parts:
-        return rows.pick(np.empty(0, np.int64), context.lend)
-    return joined(parts)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.arrays import ArraySource, read_lazy
+from loaderx.sources.arrays import ArraySource, LazyArray, read_lazy
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import Column, FixedColumn, ListedArrays
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
 from loaderx.tree import Array, ArraySpec, Tree, flatten
-
-
-class LazyArray(Protocol):
-    """An array on disk that is read by indexing it: h5py, zarr."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[np.generic]: ...
-    def __getitem__(self, index: object, /) -> object: ...
 
 
 class LazyColumn(Column):

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from loaderx.errors import FileError
 from loaderx.sources.arrow_columns import Fill, arrow_data
 from loaderx.sources.arrow_files import ArrowReader
@@ -53,6 +55,7 @@ class ArrowBlocks:
         self._names, self.kinds, self.classes = types.names, types.kinds, types.classes
         if not self._blocks:
             raise FileError(f"{files.paths[0]}: there are no records.")
+        self.group_rows = np.array([block.rows for block in self._blocks], np.int64)
         self._begin()
 
     def _begin(self) -> None:
@@ -73,11 +76,7 @@ class ArrowBlocks:
         have = ArrowReader(data, path).schema.names
         return ArrowReader(data, path, [have.index(name) for name in names])
 
-    @property
-    def block_rows(self) -> Sequence[int]:
-        return [block.rows for block in self._blocks]
-
-    def block_column(self, number: int, name: str) -> ColumnData:
+    def column(self, number: int, name: str) -> ColumnData:
         block = self._blocks[number]
         path = self._files.paths[block.file]
         with reading(path):

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from loaderx.errors import FileError
 from loaderx.sources.arrow_columns import Fill, arrow_data
 from loaderx.sources.arrow_types import Features, column_types, import_pyarrow
@@ -18,6 +20,7 @@ from loaderx.sources.hive import hive_columns
 from loaderx.sources.mapping import reading
 from loaderx.sources.merged_types import merged_types
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.parts import Parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,13 +45,15 @@ class ParquetFiles:
     def __init__(self, files: FileSet, columns: Sequence[str] | None, fill: Fill) -> None:
         import_pyarrow("a Parquet file")
         self._files, self._fill = files, fill
+        self._first = ""  # the file that the others are compared with
         self._footers = _Footers(files)
         self._read_footers(columns)
 
     # What the footers say ---------------------------------------------------------------------
 
     def _read_footers(self, columns: Sequence[str] | None) -> None:
-        self.row_groups: list[RowGroup] = []
+        groups: list[int] = []  # the row groups of each file
+        rows: list[int] = []  # the records of each row group
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
         self.kinds: dict[str, ColumnType] = {}
@@ -56,6 +61,10 @@ class ParquetFiles:
         first: pa.Schema | None = None
         for number, path in enumerate(self._files.paths):
             footer = self._footers.of(number)
+            if not footer.num_rows:  # whatever its columns are
+                self.counts.append(0)
+                groups.append(0)
+                continue
             with reading(path):
                 schema = footer.schema.to_arrow_schema()
                 if first is None:
@@ -63,7 +72,10 @@ class ParquetFiles:
                     self._begin(schema, features, columns, path)
                 elif not schema.equals(first):
                     self._compare(schema, features, path, is_strict=columns is None)
-                self._add(number, footer, path)
+                found = self._add(footer, path)
+            groups.append(len(found))
+            rows += found
+        self._groups, self.group_rows = Parts(groups), np.array(rows, np.int64)
         if not sum(self.counts):
             others = f" and {len(self.counts) - 1} more" if len(self.counts) > 1 else ""
             raise FileError(f"{self._files.paths[0]}{others}: there are no records.")
@@ -71,6 +83,7 @@ class ParquetFiles:
     def _begin(
         self, schema: pa.Schema, features: Features, columns: Sequence[str] | None, path: str
     ) -> None:
+        self._first = path
         hive = hive_columns(self._files.paths)
         self._hive = {name: one for name, one in hive.items() if name not in schema.names}
         have = [*schema.names, *self._hive]
@@ -85,7 +98,7 @@ class ParquetFiles:
         self._all_names = list(schema.names)
         self._read = [name for name in self.names if name not in self._hive]
         self._hive = {name: self._hive[name] for name in self.names if name in self._hive}
-        kinds = column_types(schema, features, self._read)
+        kinds = _types(schema, features, self._read, path)
         for name, one in self._hive.items():
             kinds[name] = one.kind(self._fill)
         self.kinds = {name: kinds[name] for name in self.names}
@@ -96,7 +109,7 @@ class ParquetFiles:
         self, schema: pa.Schema, features: Features, path: str, *, is_strict: bool
     ) -> None:
         """Shards may have their columns in another order, and narrower numbers; nothing else."""
-        first = self._files.paths[0]
+        first = self._first
         for name in self._read:
             if name not in schema.names:
                 raise FileError(
@@ -109,7 +122,7 @@ class ParquetFiles:
                     f"{path} has a column {name!r}, which {first} has not: the shards of a dataset "
                     "have the same columns. Choose some with columns=[...]."
                 )
-        found = column_types(schema, features, self._read)
+        found = _types(schema, features, self._read, path)
         for name, kind in found.items():
             merged = merged_types(self.kinds[name], kind)
             if merged is None:
@@ -120,25 +133,27 @@ class ParquetFiles:
                 )
             self.kinds[name] = merged
 
-    def _add(self, number: int, footer: pq.FileMetaData, path: str) -> None:
-        rows, leaves = 0, self._leaves(footer)
+    def _add(self, footer: pq.FileMetaData, path: str) -> list[int]:
+        """Looks at all row groups of a file, and gives the numbers of their records."""
+        leaves = self._leaves(footer)
         nulls = dict.fromkeys(leaves.values(), 0)
-        for group_number in range(footer.num_row_groups):
-            group = footer.row_group(group_number)
-            self.row_groups.append(RowGroup(number, group_number, int(group.num_rows)))
-            rows += group.num_rows
+        rows: list[int] = []
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            rows.append(int(group.num_rows))
             for place, name in leaves.items():
                 chunk = group.column(place)
                 self.nbytes += max(0, chunk.total_uncompressed_size)
                 stats = chunk.statistics if name is not None else None
                 if stats is not None and stats.has_null_count:
                     nulls[name] += stats.null_count
-        if rows != footer.num_rows or any(one.rows < 0 for one in self.row_groups):
-            raise FileError(f"{path} is damaged: its row groups have {rows} records in all.")
-        self.counts.append(rows)
+        if sum(rows) != footer.num_rows or min(rows) < 0:
+            raise FileError(f"{path} is damaged: its row groups have {sum(rows)} records in all.")
+        self.counts.append(sum(rows))
         for name, count in nulls.items():
             if name is not None and count:
                 raise nulls_found(f"{path}: column {name!r}", name, count)
+        return rows
 
     def _leaves(self, footer: pq.FileMetaData) -> dict[int, str | None]:
         """The columns of the footer that are read, and whose null counts tell: None if not.
@@ -171,14 +186,9 @@ class ParquetFiles:
                     yield self._columns(number, batch, self.names)
             self._check_count(path, rows, self.counts[number])
 
-    @property
-    def block_rows(self) -> Sequence[int]:
-        """How many records each row group has."""
-        return [group.rows for group in self.row_groups]
-
-    def block_column(self, number: int, name: str) -> ColumnData:
+    def column(self, number: int, name: str) -> ColumnData:
         """One column of a row group."""
-        group = self.row_groups[number]
+        group = RowGroup(*self._groups.locate(number), int(self.group_rows[number]))
         if name in self._hive:
             return self._hive[name].data(group.file, group.rows, self._fill)
         path = self._files.paths[group.file]
@@ -247,6 +257,15 @@ class _Footers:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()
+
+
+def _types(
+    schema: pa.Schema, features: Features, names: list[str], path: str
+) -> dict[str, ColumnType]:
+    try:
+        return column_types(schema, features, names)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
 
 
 def _null_paths(kinds: Mapping[str, ColumnType], inside: str = "") -> Iterator[tuple[str, str]]:

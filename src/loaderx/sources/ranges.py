@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from loaderx.errors import ArgumentError, check_int
@@ -52,5 +50,5 @@ class RangeSource(Source):
         out += self._range.start
         return out
 
-    def records(self, indices: Indices) -> list[Any]:
+    def records(self, indices: Indices) -> list[Tree]:
         return list(indices * self._range.step + self._range.start)

@@ -163,7 +163,8 @@ def varies(node: Node) -> bool:
     """
     for below in node.below():
         beneath = [stage for each in below.inputs for stage in each.below()]
-        if below.can_drop and any(stage.is_random and not stage.moves for stage in beneath):
+        draws = any(stage.is_random and not stage.moves for stage in (below, *beneath))
+        if below.can_drop and draws:
             return True
         if below.fill_depends_on_order:
             return any(stage.order_varies for stage in beneath)

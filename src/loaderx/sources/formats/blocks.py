@@ -11,8 +11,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.column_data import ColumnData, ColumnType, DataArrays, build_column
@@ -37,13 +40,9 @@ class BlockFiles(Protocol):
     classes: dict[str, tuple[str, ...]]
     counts: list[int]  # records of each shard
     nbytes: int  # of all columns, before compression
+    group_rows: npt.NDArray[np.int64]  # records of each block
 
-    @property
-    def block_rows(self) -> Sequence[int]:
-        """How many records each block has."""
-        ...
-
-    def block_column(self, number: int, name: str) -> ColumnData:
+    def column(self, number: int, name: str) -> ColumnData:
         """One column of a block."""
         ...
 
@@ -115,7 +114,7 @@ class BlockSource(TableSource):
     def __init__(
         self, found: BlockFiles, files: list[str], options: OpenOptions, label: str
     ) -> None:
-        parts = Parts(found.block_rows)
+        parts = Parts(found.group_rows)
         kept = _KeptBlocks(found)
         columns: ColumnTree = {
             name: build_column(
@@ -159,7 +158,7 @@ class _KeptBlocks:
         with self._locks[hash(key) % _LOCKS]:
             found = self._find(key)
             if found is None:
-                found = self._files.block_column(number, name)
+                found = self._files.column(number, name)
                 _protect(found)  # views of it are handed out
                 self._keep(key, found)
         return found

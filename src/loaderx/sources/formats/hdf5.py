@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.array_files import LazyArray, source_of_arrays
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.arrays import LazyArray
 from loaderx.sources.base import Source
 from loaderx.sources.format import FileFormat, OpenOptions
 from loaderx.sources.h5_datasets import H5Dataset, offset_of

@@ -128,7 +128,9 @@ class _ColumnFiles:
             dtype, shape = (_OFFSETS if which == "offsets" else _VALID), ()
             rows = [one + (which == "offsets") for one in records]
         numbers = layout.numbers(file_name((self._name, *path), which))
-        return NpyArrays(layout.files, numbers, dtype, shape, None if is_item else rows)
+        found = NpyArrays(layout.files, numbers, dtype, shape, None if is_item else rows)
+        found(0)  # checks the header of the first part; those of others are checked when read
+        return found
 
 
 def files_of(path: tuple[str, ...], kind: ColumnType) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.array_files import LazyArray, source_of_arrays
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.arrays import LazyArray
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, FolderFormat, OpenOptions, Splits
 from loaderx.sources.mapping import reading

@@ -66,6 +66,7 @@ class CacheFolder:
 
     def __init__(self, folder: str | None) -> None:
         self.folder = folder
+        self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
 
     @property
     def makes_copies(self) -> bool:
@@ -78,6 +79,7 @@ class CacheFolder:
         """The index of files: found here, or made now and kept."""
         place = self._place("index", key_of(kind, version, files.paths, files.identities))
         if place is not None:
+            self.used["index"].append(place)
             with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
                 return _read_index(place, len(files))
         what = f"indexing {len(files)} file{'s' if len(files) != 1 else ''} ({kind})"
@@ -118,6 +120,7 @@ class CacheFolder:
                 f"{paths[0]} must be {kind} first, and there is no cache folder: leave `cache` "
                 "out, or give a folder that can be written to."
             )
+        self.used["copies"].append(place)
         if os.path.isfile(os.path.join(place, _DESCRIPTION)):
             return place
         try:

@@ -187,6 +187,8 @@ def _type(told: dict[str, Json], depth: int) -> ColumnType:
         assert isinstance(text, str)
         assert isinstance(axes, list)
         dtype, shape = np.dtype(text), tuple(_whole(axis) for axis in axes)
+        if dtype.hasobject or dtype.subdtype is not None or not dtype.itemsize:
+            raise ValueError(f"a column has the dtype {text!r}")
     nulls = told.get("nulls")
     return ColumnType(
         kind,

@@ -21,6 +21,7 @@ from loaderx.sources.ondisk.native_layout import (
 )
 from loaderx.sources.ondisk.npy_writer import NpyWriter
 
+_MOST_OPEN = 100  # columns whose files stay open; a process may have only so many descriptors
 _BYTES = np.dtype(np.uint8)
 _OFFSETS = np.dtype(np.int64)
 
@@ -37,9 +38,12 @@ class PartWriter:
         self._place = os.path.join(folder, self.name)
         self._temporary = f"{self._place}.{secrets.token_hex(4)}.tmp"
         os.makedirs(self._temporary)
-        self._columns = {
-            name: _ColumnWriter(self._temporary, (name,), kind) for name, kind in columns.items()
-        }
+        self._is_wide = len(columns) > _MOST_OPEN
+        self._columns: dict[str, _ColumnWriter] = {}
+        for name, kind in columns.items():
+            self._columns[name] = _ColumnWriter(self._temporary, (name,), kind)
+            if self._is_wide:
+                self._columns[name].pause()
 
     def append(self, records: Mapping[str, ColumnData]) -> None:
         """Adds the same number of records to every column."""
@@ -48,6 +52,8 @@ class PartWriter:
         assert set(records) == set(self._columns), (list(records), list(self._columns))
         for name, column in self._columns.items():
             column.append(records[name])
+            if self._is_wide:
+                column.pause()
         self.records += lengths.pop()
 
     def close(self) -> Part:
@@ -129,6 +135,12 @@ class _ColumnWriter:
             file.close()
         for field in self._fields.values():
             field.close()
+
+    def pause(self) -> None:
+        for file in self._files.values():
+            file.pause()
+        for field in self._fields.values():
+            field.pause()
 
     def abandon(self) -> None:
         for file in self._files.values():

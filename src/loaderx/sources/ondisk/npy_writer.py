@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class NpyWriter:
     def __init__(self, path: str, dtype: np.dtype[np.generic], shape: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.shape = path, dtype, shape
         self.rows = 0
-        self._file = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by `close`)
         self._file.write(bytes(_HEADER_BYTES))
 
     def append(self, rows: Array) -> None:
@@ -27,13 +28,23 @@ class NpyWriter:
         rows = np.ascontiguousarray(rows, self.dtype)
         assert rows.shape[1:] == self.shape, (rows.shape, self.shape)
         if rows.size:
-            self._file.write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
+            self._opened().write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
         self.rows += len(rows)
 
     def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
         """Adds rows that are bytes already."""
-        self._file.write(data)
+        self._opened().write(data)
         self.rows += rows
+
+    def pause(self) -> None:
+        """Gives the descriptor back until the next rows come."""
+        self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file.closed:
+            self._file = open(self.path, "r+b")  # noqa: SIM115 (closed by `close`)
+            self._file.seek(0, os.SEEK_END)
+        return self._file
 
     def close(self) -> None:
         """Writes the header, and waits until all of it is on disk."""
@@ -42,7 +53,7 @@ class NpyWriter:
         room = _HEADER_BYTES - len(_PREFIX) - 2
         header = text.ljust(room - 1).encode("latin1") + b"\n"
         assert len(header) == room, text
-        self._file.seek(0)
+        self._opened().seek(0)
         self._file.write(_PREFIX + room.to_bytes(2, "little") + header)
         self._file.flush()
         os.fsync(self._file.fileno())
