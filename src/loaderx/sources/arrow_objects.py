@@ -11,7 +11,7 @@ their own dtypes, which is faster still for lists of numbers, and images decoded
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -114,13 +114,13 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
 # The same values as by indexing -----------------------------------------------------------------
 
 
-def recognised(dataset: HubDataset) -> Source | None:
+def recognised(obj: object) -> Source | None:
     """A source of the very records that indexing gives; None if it is better left to that."""
-    kind = type(dataset)  # a subclass may read in its own way
+    kind = type(obj)  # a subclass may read in its own way
     if (kind.__module__, kind.__name__) != ("datasets.arrow_dataset", "Dataset"):
         return None
     try:
-        return PlainTable(dataset)
+        return PlainTable(cast(HubDataset, obj))
     except (NotReadableError, AttributeError):  # another version may have other attributes
         return None
 
@@ -131,7 +131,7 @@ class PlainTable(Source):
     def __init__(self, dataset: HubDataset) -> None:
         self._dataset = dataset
         told, names = dataset.format, dataset.data.table.schema.names
-        if told["type"] is not None or told["columns"] != names:
+        if told["type"] is not None or told["columns"] != names or not len(dataset):
             raise NotReadableError
         if not all(map(_is_plain, _json(dataset.features).values())):
             raise NotReadableError
