@@ -390,7 +390,7 @@ def nulls(place: Place, valid: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] |
 
 def _bits(data: Array, numbers: Indices) -> npt.NDArray[np.bool_]:
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= len(data) * 8):
-        raise FileError(DAMAGED)
+        raise BadRecordError(DAMAGED)
     found: npt.NDArray[np.uint8] = data[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1
     return found.view(np.bool_)
 
@@ -413,4 +413,4 @@ def _take_numbers(data: Array, addresses: Indices, out: Array) -> None:
 
 def _check_spans(starts: Indices, stops: Indices, most: Indices) -> None:
     if ((starts < 0) | (stops < starts) | (stops > most)).any():
-        raise FileError(DAMAGED)
+        raise BadRecordError(DAMAGED)

@@ -25,6 +25,7 @@ from loaderx.sources.arrow_readers import (
 from loaderx.sources.base import Indices
 from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.columns import OBJECT, Column
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.parts import Parts, Places
 from loaderx.sources.table import ColumnTree
 from loaderx.tree import Array, ArraySpec
@@ -149,7 +150,7 @@ class ArrowColumn(Column):
         try:
             self._take(self._reader, indices, out)
         except (IndexError, ValueError) as error:  # an index that is damaged
-            raise FileError(DAMAGED) from error
+            raise BadRecordError(DAMAGED) from error
 
     def _take(self, reader: ArrayReader, indices: Indices, out: Array) -> None:
         for places, place in self._batches.places(indices):

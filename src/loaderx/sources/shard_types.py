@@ -37,12 +37,18 @@ class ShardTypes:
                 raise ArgumentError(f"{path} has no column {name!r}; it has {known}.")
         self._is_strict = columns is None
         self.names = list(schema.names if columns is None else columns)
-        self.kinds: dict[str, ColumnType] = column_types(schema, self.features, self.names)
+        self.kinds: dict[str, ColumnType] = self._types(schema, path)
         self.classes = {
             path: one
             for path, one in self.features.classes().items()
             if path.split(".")[0] in self.kinds
         }
+
+    def _types(self, schema: pa.Schema, path: str) -> dict[str, ColumnType]:
+        try:
+            return column_types(schema, self.features, self.names)
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from error
 
     def add(self, schema: pa.Schema, path: str) -> bool:
         """Minds the schema of another shard; are its columns of the very same types?"""
@@ -60,7 +66,7 @@ class ShardTypes:
                     f"{path} has a column {name!r}, which {self._path} has not: the shards of a "
                     "dataset have the same columns. Choose some with columns=[...]."
                 )
-        for name, kind in column_types(schema, self.features, self.names).items():
+        for name, kind in self._types(schema, path).items():
             merged = merged_types(self.kinds[name], kind)
             if merged is None:
                 raise FileError(
