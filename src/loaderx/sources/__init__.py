@@ -17,6 +17,7 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.arrow_objects import HuggingFace
     from loaderx.sources.formats.csv import Csv
     from loaderx.sources.formats.image_folder import ImageFolder
     from loaderx.sources.formats.jsonl import Jsonl
@@ -29,6 +30,7 @@ __all__ = [
     "ArraySource",
     "Csv",
     "ForWorkers",
+    "HuggingFace",
     "ImageFolder",
     "Indices",
     "Jsonl",
@@ -51,6 +53,7 @@ def __dir__() -> list[str]:
 
 _LATE = {  # gzip, json, csv and the like are slow to import
     "Csv": "loaderx.sources.formats.csv",
+    "HuggingFace": "loaderx.sources.arrow_objects",
     "ImageFolder": "loaderx.sources.formats.image_folder",
     "Jsonl": "loaderx.sources.formats.jsonl",
     "TFRecord": "loaderx.sources.formats.tfrecord",

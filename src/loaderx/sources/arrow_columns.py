@@ -15,7 +15,16 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.arrow_types import is_list, number_type
-from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType, nulls_found
+from loaderx.sources.column_data import (
+    ITEMS,
+    ColumnData,
+    ColumnType,
+    DataArrays,
+    build_column,
+    nulls_found,
+)
+from loaderx.sources.columns import Column
+from loaderx.sources.parts import Parts
 from loaderx.tree import Array
 
 if TYPE_CHECKING:
@@ -166,6 +175,18 @@ def filled(array: pa.Array, value: object, name: str) -> pa.Array:
             f"{one_line(error)}"
         ) from error
     raise ArgumentError(f"`fill` has {value!r} for the column {name!r} of the type {array.type}.")
+
+
+def filler(kind: ColumnType, arrow: pa.DataType, value: object, name: str) -> object:
+    """The value in place of nulls, as a record has it; one that does not fit is refused."""
+    import pyarrow as pa
+
+    if kind.kind in ("bytes", "image"):
+        arrow = pa.large_binary()
+    data = arrow_data(filled(pa.nulls(1, arrow), value, name), kind, name, {})
+    column = build_column(kind, Parts([1]), DataArrays(lambda _: data))
+    assert isinstance(column, Column)
+    return column.values(np.zeros(1, np.int64))[0]
 
 
 # Buffers ----------------------------------------------------------------------------------------

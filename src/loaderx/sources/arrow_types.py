@@ -43,7 +43,7 @@ def import_pyarrow(what: str) -> None:
 class Features(Frozen):
     """What Hugging Face says of the columns; empty where it says nothing."""
 
-    by_name: Mapping[str, Feature]
+    by_name: Mapping[str, object]
 
     @staticmethod
     def of(metadata: Mapping[bytes, bytes] | None) -> Features:
@@ -81,7 +81,7 @@ def column_types(
     """The types of the named columns (all by default); what has no place in a record is refused."""
     chosen = list(schema.names) if names is None else names
     return {
-        name: column_type(schema.field(name).type, features.by_name.get(name), name)
+        name: column_type(schema.field(name).type, _feature(features.by_name.get(name)), name)
         for name in chosen
     }
 
@@ -121,6 +121,14 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
             kind = kind.value_type
         else:
             return kind
+
+
+def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    """The type of a column, or of a field within structs."""
+    kind = stored_type(schema.field(path[0]).type)
+    for name in path[1:]:
+        kind = stored_type(kind.field(kind.get_field_index(name)).type)
+    return kind
 
 
 def number_type(kind: pa.DataType) -> np.dtype[np.generic] | None:

@@ -180,11 +180,12 @@ def build_column(
     if kind.kind == "ragged":
         return ListColumn(parts, values, offsets)
     if kind.kind == "image" and decode:
-        return DecodedColumn(BytesColumn(parts, values, offsets), _pixels)
+        return DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
     return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
 
 
-def _pixels(data: object) -> Pixels:
+def pixels_of(data: object) -> Pixels:
+    """The pixels of an image; one that is damaged is a bad record."""
     assert isinstance(data, bytes)
     try:
         return decode_image(data)
@@ -219,7 +220,7 @@ class NestedColumn(Column):
             starts = offsets[local].astype(np.int64)
             lengths = offsets[local + 1] - starts
             if (starts < 0).any() or (lengths < 0).any():
-                raise FileError("the offsets of a column are damaged: they do not ascend.")
+                raise BadRecordError("the offsets of a column are damaged: they do not ascend.")
             ends = np.cumsum(lengths)
             total = int(ends[-1]) if len(ends) else 0
             items = self._read(part, np.repeat(starts - ends + lengths, lengths) + np.arange(total))
@@ -261,7 +262,7 @@ def _check_within(
     is_fixed = kind.kind == "fixed"
     have = len(arrays(path, "values" if is_fixed else "offsets")(part)) - (not is_fixed)
     if last >= have:
-        raise FileError(f"the offsets of a column are damaged: item {last} of {have}.")
+        raise BadRecordError(f"the offsets of a column are damaged: item {last} of {have}.")
 
 
 def nulls_found(at: str, name: str, count: int, example: str = "...") -> FileError:

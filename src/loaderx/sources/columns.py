@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, FileError
+from loaderx.errors import ArgumentError
 from loaderx.sources.base import Indices
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, ArraySpec
 
@@ -83,7 +84,7 @@ class RunColumn(Column):
             data, offsets = self._data_of(part), self._offsets_of(part)
             starts, stops = offsets[local], offsets[local + 1]
             if (starts < 0).any() or (stops < starts).any() or (stops > len(data)).any():
-                raise FileError("the offsets of a column are damaged: they lie outside its data.")
+                raise BadRecordError("the offsets of a column are damaged: they lie outside it.")
             values = self._each(data, starts.tolist(), stops.tolist())
             if isinstance(places, slice):
                 return values

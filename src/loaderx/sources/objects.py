@@ -226,6 +226,10 @@ def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
         return ArraySource(tensors, "from_source")
     if is_frame(obj) or is_column(obj):  # `frame[i]` may be a column, or a row by label
         return ArraySource(obj, "from_source")
+    if takes_slices(obj):
+        from loaderx.sources.arrow_objects import recognised  # slow to import
+
+        return recognised(obj) or ObjectSource(obj, thread_safe=thread_safe)
     return ObjectSource(obj, thread_safe=thread_safe)
 
 

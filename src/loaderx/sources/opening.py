@@ -25,8 +25,10 @@ from loaderx.sources.format import (
     Splits,
 )
 from loaderx.sources.formats.array_record import ARRAY_RECORD
+from loaderx.sources.formats.arrow import ARROW
 from loaderx.sources.formats.csv import CSV
 from loaderx.sources.formats.hdf5 import HDF5
+from loaderx.sources.formats.huggingface import HUGGING_FACE
 from loaderx.sources.formats.idx import IDX, IDX_FOLDER
 from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
 from loaderx.sources.formats.jsonl import JSONL
@@ -51,6 +53,7 @@ from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
     ARRAY_RECORD,
+    ARROW,
     CSV,
     HDF5,
     IDX,
@@ -65,6 +68,7 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
     WEBDATASET,
 )
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    HUGGING_FACE,
     IDX_FOLDER,
     IMAGE_FOLDER,
     MDS,

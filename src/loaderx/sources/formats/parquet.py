@@ -1,169 +1,19 @@
-"""Parquet: copied once into the native layout, or read in order, row group by row group.
-
-A row group must be decoded whole, so records in random order cost a thousand times what they
-should.  One pass over all row groups costs less than an epoch of any other way to read them, so
-that is done first: the columns are decoded into the cache folder, and read from there ever after.
-With ``cache=False`` nothing is copied, and a global shuffle is refused.
-"""
+"""Parquet: copied once into the native layout, or read row group by row group (`blocks`)."""
 
 from __future__ import annotations
 
-import shutil
-import threading
-from collections import OrderedDict
-
-from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.column_data import ColumnData, DataArrays, build_column
 from loaderx.sources.format import FileFormat, OpenOptions
-from loaderx.sources.formats.native import open_native
-from loaderx.sources.ondisk.cache import Json
+from loaderx.sources.formats.blocks import open_blocks
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.native_layout import Description, Shard, write_description
-from loaderx.sources.ondisk.native_writer import PartWriter
-from loaderx.sources.ondisk.progress import Progress, progress
 from loaderx.sources.parquet_files import ParquetFiles
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import ColumnTree, TableSource
-
-_VERSION = 1
-_KEPT_BYTES = 1 << 28  # of row groups that were decoded last
-_LOCKS = 16
 
 
 def _open(files: list[str], options: OpenOptions) -> Source:
-    if not options.cache.makes_copies:
-        return RowGroupSource(files, options)
-    folder = _copied(files, options)
-    try:
-        return open_native(folder, options, "parquet")
-    except FileError:  # the copy is damaged: it is made again
-        shutil.rmtree(folder, ignore_errors=True)
-        return open_native(_copied(files, options), options, "parquet")
+    def open_files() -> ParquetFiles:
+        return ParquetFiles(FileSet(files), options.columns, options.fill)
 
-
-# With a copy ------------------------------------------------------------------------------------
-
-
-def _copied(files: list[str], options: OpenOptions) -> str:
-    """The folder that has the columns in the native layout; it is made if it is not there."""
-    columns: Json = None if options.columns is None else list(options.columns)
-    fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
-
-    def make(folder: str) -> None:
-        found = ParquetFiles(FileSet(files), options.columns, options.fill)
-        count = f"{len(files)} Parquet file{'s' if len(files) != 1 else ''}"
-        what = f"copying {count} into {options.cache.folder}"
-        _log(f"{what}: {sum(found.counts):,} records, {found.nbytes / 1e6:,.0f} MB, once")
-        with progress(what, found.nbytes) as shown:
-            _copy(files, found, folder, shown)
-
-    return options.cache.copy("copied", _VERSION, files, make, ["parquet", columns, fill])
-
-
-def _copy(files: list[str], found: ParquetFiles, folder: str, shown: Progress) -> None:
-    total = sum(found.counts)
-    with PartWriter(folder, 0, found.kinds) as writer:
-        for records in found.steps():
-            before = writer.records
-            writer.append(records)
-            shown.add(found.nbytes * (writer.records - before) // total)
-        part = writer.close()
-    shards = [Shard(file, count) for file, count in zip(files, found.counts, strict=True)]
-    write_description(folder, Description(found.kinds, [part], found.classes, tuple(shards)))
-
-
-def _log(text: str) -> None:
-    import logging  # late: it is slow to import
-
-    logging.getLogger("loaderx").info(text)
-
-
-# Without one ------------------------------------------------------------------------------------
-
-
-class RowGroupSource(TableSource):
-    """Records straight from row groups: those that were decoded last are kept."""
-
-    def __init__(self, files: list[str], options: OpenOptions) -> None:
-        found = ParquetFiles(FileSet(files), options.columns, options.fill)
-        parts = Parts(found.group_rows)
-        kept = _RowGroups(found)
-        columns: ColumnTree = {
-            name: build_column(
-                kind, parts, DataArrays(_ColumnOf(kept, name)), decode=options.decode
-            )
-            for name, kind in found.kinds.items()
-        }
-        super().__init__(
-            columns,
-            len(parts),
-            label="parquet",
-            classes=found.classes,
-            shard_counts=found.counts,
-            shard_names=files,
-        )
-
-    @property
-    def random_access(self) -> bool:
-        return False
-
-
-class _RowGroups:
-    """Columns of row groups by their number, decoded when they are asked for."""
-
-    def __init__(self, files: ParquetFiles) -> None:
-        self._files = files
-        self._begin()
-
-    def _begin(self) -> None:
-        self._kept: OrderedDict[tuple[int, str], ColumnData] = OrderedDict()
-        self._nbytes = 0
-        self._lock = threading.Lock()
-        # Threads that want the same row group wait for one of them; others go on.
-        self._locks = [threading.Lock() for _ in range(_LOCKS)]
-
-    def column(self, number: int, name: str) -> ColumnData:
-        key = (number, name)
-        found = self._find(key)
-        if found is not None:
-            return found
-        with self._locks[hash(key) % _LOCKS]:
-            found = self._find(key)
-            if found is None:
-                found = self._files.column(number, name)
-                self._keep(key, found)
-        return found
-
-    def _find(self, key: tuple[int, str]) -> ColumnData | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-        return found
-
-    def _keep(self, key: tuple[int, str], found: ColumnData) -> None:
-        with self._lock:
-            self._kept[key] = found
-            self._nbytes += found.nbytes
-            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                self._nbytes -= oldest.nbytes
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_files": self._files}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._begin()
-
-
-class _ColumnOf:
-    def __init__(self, groups: _RowGroups, name: str) -> None:
-        self._groups, self._name = groups, name
-
-    def __call__(self, number: int) -> ColumnData:
-        return self._groups.column(number, self._name)
+    return open_blocks(open_files, files, options, "parquet")
 
 
 def _is_head(head: bytes) -> bool:

@@ -43,6 +43,8 @@ class NpyArrays:
         start = self._starts.get(part)
         if start is None:
             start = self._starts[part] = self._checked_start(part, data, self._files.paths[number])
+        if 0 in self._shape:  # no bytes, of which no number of rows follows
+            return np.empty((self._rows[part] if self._rows else 0, *self._shape), self._dtype)
         array = data[start:].view(self._dtype).reshape(-1, *self._shape)
         if len(self._files) <= _FEW:
             self._kept[part] = array
