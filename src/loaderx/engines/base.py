@@ -33,6 +33,9 @@ CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 Task: TypeAlias = tuple[int, ...]
 """What to make: up to four numbers, each from 0 to 2**64 - 1."""
 
+Element: TypeAlias = Any
+"""What a task makes: a tree of arrays, or a `Measured` with one.  Engines do not look into it."""
+
 
 class Timing:
     """How long each stage of an element took.
@@ -54,7 +57,7 @@ class Measured:
     __slots__ = ("failures", "read", "times", "value")
 
     def __init__(
-        self, value: Any, failures: Sequence[Any], times: Timing | None, read: int = 0
+        self, value: Element, failures: Sequence[Any], times: Timing | None, read: int = 0
     ) -> None:
         self.value = value
         self.failures = failures  # records that `on_error` replaced or left out
@@ -82,7 +85,7 @@ class Work(Protocol):
     def only_gathers(self) -> bool:
         """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
-    def __call__(self, task: Task, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Element:
         """Makes the element of a task: a tree of arrays, or a `Measured` with one.
 
         An engine hands on what it gets, without looking into it.
@@ -92,7 +95,7 @@ class Work(Protocol):
         element that it was lent for.
         """
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """The elements of consecutive steps, for an engine that makes one after the other.
 
         Only for steps: a loader of a stream never asks for a `Session.run`.
@@ -111,7 +114,7 @@ class Work(Protocol):
 class Pending(Protocol):
     """A task that was submitted.  Whoever drops it without asking for its result cancels it."""
 
-    def result(self) -> Any:
+    def result(self) -> Element:
         """Waits for the element; raises the error of the task.  It is called once at most.
 
         After `cancel`, or after the session was closed, it gives the element or raises an error of
@@ -158,6 +161,13 @@ class Session:
         """
         raise NotImplementedError
 
+    sharers = 0
+    """Workers that may make one task together, each a part of it; 0: that is never done."""
+
+    def submit_shared(self, task: Task) -> Pending:
+        """The same for a step that the consumer waits for, or one of the last: workers share it."""
+        return self.submit(task)
+
     def close(self) -> None:
         """Stops the workers, and waits for them.  A task that is submitted later starts them again.
 
@@ -194,7 +204,7 @@ class Run(Protocol):
     """
 
     @property
-    def next(self) -> Callable[[], Any]:
+    def next(self) -> Callable[[], Element]:
         """Gives the next element; StopIteration after the last."""
 
     def ready(self) -> bool:
@@ -226,12 +236,15 @@ class OrderedRun:
         """Is no step under way?"""
         return not self._pending
 
-    def next(self) -> Any:
+    def next(self) -> Element:
         pending, session = self._pending, self._session
         if self._is_closing:
             raise closed_error()
         while self.position < self.stop and (not pending or len(pending) < session.window):
-            pending.append(session.submit((self.position,)))
+            # Nobody has anything else to do at the beginning, nor when few steps are left.
+            is_alone = not pending or self.stop - self.position < session.sharers
+            submit = session.submit_shared if is_alone else session.submit
+            pending.append(submit((self.position,)))
             self.position += 1
         if not pending:
             raise StopIteration

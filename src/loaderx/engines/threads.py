@@ -16,11 +16,12 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any
 
 from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
+    Element,
     Measured,
     Session,
     Task,
@@ -31,10 +32,11 @@ from loaderx.engines.base import (
     warn_if_in_order,
     what_to_say,
 )
+from loaderx.engines.sharing import MadeRows, Range, RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
-from loaderx.memory import Pool
+from loaderx.memory import Lend, Pool
 
 STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
@@ -77,17 +79,32 @@ class ThreadsSession(Session):
         self._workers = workers
         self.window = workers + prefetch
         self._turns = turns
+        self._sharing = StepSharing(work, workers)
+        self.sharers = self._sharing.sharers
         self._pool: _ThreadPool | None = None
         self._finaliser: weakref.finalize[..., ThreadsSession] | None = None
         self._lock = threading.RLock()  # threads may share a loader
 
     def submit(self, task: Task) -> PendingInThread:
-        pool = self._pool
-        if pool is None or not pool.is_usable:
-            pool = self._start()
+        pool = self._usable_pool()
         job = _Job(self._work, task, pool)
         pool.jobs.put(job)
-        return PendingInThread(job, self._turns)
+        return PendingInThread(job, self._sharing, self._turns)
+
+    def submit_shared(self, task: Task) -> PendingInThread:
+        ranges = self._sharing.ranges(task)
+        if len(ranges) < 2:
+            return self.submit(task)
+        assert isinstance(self._work, RowsWork)
+        pool = self._usable_pool()
+        job = _SharedJob(self._work, task, pool, ranges)
+        for part in job.parts:
+            pool.jobs.put(part)
+        return PendingInThread(job, self._sharing, self._turns)
+
+    def _usable_pool(self) -> _ThreadPool:
+        pool = self._pool
+        return self._start() if pool is None or not pool.is_usable else pool
 
     def _start(self) -> _ThreadPool:
         with self._lock:
@@ -135,7 +152,7 @@ class _Turns:
         self._source = source
         self._seen: list[tuple[float, float]] | None = []  # None: enough
 
-    def notice(self, element: Any) -> None:
+    def notice(self, element: Element) -> None:
         """Warns once if reading takes a good part of the time."""
         seen = self._seen
         if seen is None or type(element) is not Measured or not element.times:
@@ -160,31 +177,122 @@ class _Job:
     """A task, and what came of it."""
 
     __slots__ = (
-        "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread", "value",
-        "work",
+        "done", "error", "has_failed_part", "is_cancelled", "is_done", "owner", "seconds",
+        "stopping", "task", "thread", "value", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, task: Task, pool: _ThreadPool) -> None:
         self.work: Work | None = work
         self.task = task
         self.owner, self.stopping = pool.owner, pool.stopping
-        self.value: Any = None
+        self.value: Element = None
         self.error: BaseException | None = None
-        self.is_done = self.is_cancelled = False
+        self.is_done = self.is_cancelled = self.has_failed_part = False
+        self.seconds = 0.0  # that it took
         self.thread = 0  # that does it
         self.done = threading.Lock()
         self.done.acquire()
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.stopping.is_set or self.is_cancelled
+
+    def run(self, lend: Lend) -> None:
+        """Does it, in this thread."""
+        self.thread = threading.get_ident()
+        work, self.work = self.work, None
+        if work is not None and not self.is_unwanted:
+            begun = time.perf_counter()
+            try:
+                self.value = self.make(work, lend)
+            except BaseException as error:
+                self.error = error
+            self.seconds += time.perf_counter() - begun
+        else:
+            self.error = closed_error()
+        self.is_done = True
+        with contextlib.suppress(RuntimeError):  # `cancel` was faster
+            self.done.release()
+
+    def make(self, work: Work, lend: Lend) -> Element:
+        return work(self.task, lend)
+
+    def is_under_way(self) -> bool:
+        """Is a thread other than this one at it?"""
+        return self.thread not in (0, threading.get_ident()) and not self.is_done
+
+
+class _SharedJob(_Job):
+    """A step that several threads make: each a range of its rows, and the last the rest."""
+
+    __slots__ = ("left", "lock", "made", "parts")
+
+    def __init__(
+        self, work: RowsWork, task: Task, pool: _ThreadPool, ranges: Sequence[Range]
+    ) -> None:
+        super().__init__(work, task, pool)
+        self.parts = [_RangeJob(self, number, rows) for number, rows in enumerate(ranges)]
+        self.made: list[MadeRows | None] = [None] * len(ranges)
+        self.left = len(ranges)
+        self.lock = threading.Lock()
+
+    def make(self, work: Work, lend: Lend) -> Element:
+        made, self.made = [part for part in self.made if part is not None], []
+        if self.has_failed_part:
+            return work(self.task, lend)  # so it fails as it would without ranges
+        assert isinstance(work, RowsWork)
+        return work.join_rows(self.task, made, lend)
+
+    def finish_part(self, seconds: float) -> bool:
+        """One more part has ended; True if it was the last."""
+        with self.lock:
+            self.left -= 1
+            self.seconds += seconds
+            return not self.left
+
+    def is_under_way(self) -> bool:
+        return super().is_under_way() or any(part.is_under_way() for part in self.parts)
+
+
+class _RangeJob:
+    """A range of the rows of a step."""
+
+    __slots__ = ("_number", "_rows", "_step", "_thread")
+
+    def __init__(self, step: _SharedJob, number: int, rows: Range) -> None:
+        self._step: _SharedJob | None = step
+        self._number, self._rows = number, rows
+        self._thread = 0
+
+    def run(self, lend: Lend) -> None:
+        self._thread = threading.get_ident()
+        step, self._step = self._step, None  # or they would hold each other
+        assert step is not None
+        begun, work = time.perf_counter(), step.work
+        if not (step.is_unwanted or step.has_failed_part):
+            try:
+                assert isinstance(work, RowsWork)
+                step.made[self._number] = work.make_rows(step.task, *self._rows, lend)
+            except BaseException:
+                step.has_failed_part = True
+        del work
+        self._thread = 0
+        if step.finish_part(time.perf_counter() - begun):
+            step.run(lend)
+
+    def is_under_way(self) -> bool:
+        return self._thread not in (0, threading.get_ident())
 
 
 class PendingInThread:
     """The consumer's side of a job."""
 
-    __slots__ = ("_job", "_turns")
+    __slots__ = ("_job", "_sharing", "_turns")
 
-    def __init__(self, job: _Job, turns: _Turns | None) -> None:
-        self._job, self._turns = job, turns
+    def __init__(self, job: _Job, sharing: StepSharing, turns: _Turns | None) -> None:
+        self._job, self._sharing, self._turns = job, sharing, turns
 
-    def result(self) -> Any:
+    def result(self) -> Element:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
@@ -194,11 +302,14 @@ class PendingInThread:
                 break
         if not job.is_done:  # it may never end
             raise closed_error()
+        if job.has_failed_part:
+            self._sharing.give_up()
         if job.error is not None:
             try:
                 raise job.error
             finally:
                 del job  # else the error would hold this frame, and the frame the error
+        self._sharing.took(job.seconds)
         if self._turns is not None:
             self._turns.notice(job.value)
         return job.value
@@ -214,7 +325,7 @@ class PendingInThread:
 
     def finish(self, until: float) -> None:
         job = self._job
-        while job.thread not in (0, threading.get_ident()) and not job.is_done:
+        while job.is_under_way():
             if job.owner != os.getpid() or time.monotonic() > until:
                 return  # it may never end, and is left to its (daemon) thread
             time.sleep(0.001)
@@ -233,7 +344,7 @@ class _ThreadPool:
     """Threads, and the queue from which they take their jobs."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self.jobs: SimpleQueue[_Job | _RangeJob | None] = SimpleQueue()
         self.stopping = _Flag()
         self.threads: list[threading.Thread] = []
         self.idle: set[int] = set()  # threads that wait for a job
@@ -251,7 +362,7 @@ class _ThreadPool:
             for number in range(workers):
                 thread = threading.Thread(
                     target=_worker_loop,
-                    args=(self.jobs, self.stopping, self.idle, capacity),
+                    args=(self.jobs, self.idle, capacity),
                     name=f"loaderx-{number}",
                     daemon=True,
                 )
@@ -299,25 +410,12 @@ def _stop_all() -> None:
         pool.wait(EXIT_PATIENCE_S)
 
 
-def _worker_loop(
-    jobs: SimpleQueue[_Job | None], stopping: _Flag, idle: set[int], capacity: int
-) -> None:
+def _worker_loop(jobs: SimpleQueue[_Job | _RangeJob | None], idle: set[int], capacity: int) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
     idle.add(thread)
     while (job := jobs.get()) is not None:
         idle.discard(thread)
-        job.thread = thread
-        work, job.work = job.work, None
-        if work is not None and not (stopping.is_set or job.is_cancelled):
-            try:
-                job.value = work(job.task, lend)
-            except BaseException as error:
-                job.error = error
-        else:
-            job.error = closed_error()
-        job.is_done = True
-        with contextlib.suppress(RuntimeError):  # `cancel` was faster
-            job.done.release()
-        del job, work  # a waiting worker must hold no batch, and nothing of the user's
+        job.run(lend)
+        del job  # a waiting worker must hold no batch, and nothing of the user's
         idle.add(thread)
     jobs.put(None)  # for the others

@@ -22,17 +22,26 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, TypeVar
 
-from loaderx.engines.base import Measured, Task, TryAgainError, Work, closed_error, forked_error
+from loaderx.engines.base import (
+    Element,
+    Measured,
+    Task,
+    TryAgainError,
+    Work,
+    closed_error,
+    forked_error,
+)
 from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.stuck import StuckCheck
 from loaderx.engines.processes.worker_processes import WorkerProcesses
+from loaderx.engines.sharing import Range, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import RecordError, warn_user
 
@@ -54,11 +63,13 @@ class WorkerPool:
         window: int,
         *,
         started: int,
+        sharing: StepSharing,
         timeout_s: float | None,
         replace_stuck: bool,
     ) -> None:
         self.owner = os.getpid()
         self.is_closing = False
+        self.sharing = sharing
         self._grace_s = 0.0
         self.failure: Exception | None = None  # that `done` met, for `result` to raise
         self.warnings: deque[str] = deque()  # to be given outside of pool code
@@ -173,12 +184,21 @@ class WorkerPool:
     # Jobs.
 
     def submit(self, task: Task) -> PendingJob:
-        return self._enter(self._submit, task, pack_words(task))
+        return PendingJob(self, self._enter(self._submit, task, pack_words(task)))
 
-    def _submit(self, task: Task, words: bytes) -> PendingJob:
+    def _submit(self, task: Task, words: bytes) -> Job:
         with self._lock:
             self._jobs.drop_cancelled()
-            return PendingJob(self, self._jobs.add(task, words))
+            return self._jobs.add(task, words)
+
+    def submit_shared(self, task: Task, ranges: Sequence[Range]) -> PendingJob:
+        """The same for a step whose rows are made in ranges."""
+        return PendingJob(self, self._enter(self._submit_shared, task, ranges))
+
+    def _submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
+        with self._lock:
+            self._jobs.drop_cancelled()
+            return self._jobs.add_shared(task, ranges)
 
     def cancel(self, job: Job) -> None:
         """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
@@ -199,7 +219,7 @@ class WorkerPool:
                 return True
         return job.is_done
 
-    def result(self, job: Job) -> Any:
+    def result(self, job: Job) -> Element:
         """Waits for a job; raises its error."""
         while True:
             while self.warnings:  # not inside: a warning may be raised as an error
@@ -212,9 +232,13 @@ class WorkerPool:
                 raise closed_error()
             leaves = self._enter(self._wait_and_take, job)
             if job.is_closed and not job.is_cancelled:
-                return self._element(job, leaves)
+                if job.has_failed_part:
+                    self.sharing.give_up()
+                element = self._element(job, leaves)
+                self.sharing.took(job.took_s)
+                return element
 
-    def _element(self, job: Job, leaves: list[Any]) -> Any:
+    def _element(self, job: Job, leaves: list[Any]) -> Element:
         if job.deaths >= MOST_DEATHS:
             raise RecordError(
                 f"{MOST_DEATHS} worker processes in a row died of this "
@@ -323,7 +347,7 @@ class PendingJob:
     def __init__(self, pool: WorkerPool, job: Job) -> None:
         self._pool, self._job = pool, job
 
-    def result(self) -> Any:
+    def result(self) -> Element:
         return self._pool.result(self._job)
 
     def done(self) -> bool:

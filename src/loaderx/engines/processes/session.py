@@ -10,6 +10,7 @@ from threading import get_ident
 from loaderx.engines.base import Session, Task, Work, closed_error
 from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.pool import PendingJob, WorkerPool, reentered_error
+from loaderx.engines.sharing import StepSharing
 
 
 class ProcessesSession(Session):
@@ -37,6 +38,8 @@ class ProcessesSession(Session):
         self.window = workers + prefetch
         self.share_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
         self._work = work
+        self._sharing = StepSharing(work, workers)
+        self.sharers = self._sharing.sharers
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
         self._free_share = free_share
@@ -49,6 +52,12 @@ class ProcessesSession(Session):
 
     def submit(self, task: Task) -> PendingJob:
         return self._started(self.workers).submit(task)
+
+    def submit_shared(self, task: Task) -> PendingJob:
+        ranges = self._sharing.ranges(task)
+        if len(ranges) < 2:
+            return self.submit(task)
+        return self._started(self.workers).submit_shared(task, ranges)
 
     def prepare(self, count: int) -> bool:
         """Starts the first so many workers if need be, and says whether they have started."""
@@ -101,6 +110,7 @@ class ProcessesSession(Session):
             self.workers,
             self.window,
             started=count,
+            sharing=self._sharing,
             timeout_s=self._timeout_s,
             replace_stuck=self._replace_stuck,
         )
