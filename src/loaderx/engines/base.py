@@ -241,9 +241,8 @@ class OrderedRun:
         if self._is_closing:
             raise closed_error()
         while self.position < self.stop and (not pending or len(pending) < session.window):
-            # Nobody has anything else to do at the beginning, nor when few steps are left.
-            is_alone = not pending or self.stop - self.position < session.sharers
-            submit = session.submit_shared if is_alone else session.submit
+            is_shared = not pending or self._is_tail()
+            submit = session.submit_shared if is_shared else session.submit
             pending.append(submit((self.position,)))
             self.position += 1
         if not pending:
@@ -260,6 +259,11 @@ class OrderedRun:
             raise
         pending.popleft()
         return element
+
+    def _is_tail(self) -> bool:
+        """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
+        is_tail = self.stop - self.position < self._session.sharers
+        return is_tail and not self._pending[0].done()
 
     def ready(self) -> bool:
         return not self._pending or self._pending[0].done()

@@ -108,11 +108,23 @@ class JobTable:
         while self._queue and len(self.sent) < self._processes.capacity:
             # A range needs its slot for a short while only, and what holds the others may be
             # waiting for it.
-            is_part = self._queue[0].kind != protocol.STEP
-            slot = self._processes.slots.take(self._under_way, must=is_part)
+            must = self._queue[0].is_urgent or self._queue[0].kind == protocol.ROWS
+            slot = self._processes.slots.take(self._under_way, must=must)
             if slot is None:
                 return
-            self._send(self._queue.popleft(), slot)
+            job = self._queue.popleft()
+            if job.is_urgent:
+                self._send_ahead(job, slot)
+            else:
+                self._send(job, slot)
+
+    def _send_ahead(self, job: Job, slot: Slot) -> None:
+        """Sends a job before those that lie in the pipe: it came before them."""
+        with self._claims_locked():
+            waiting = self._read_tasks()
+            self._send(job, slot)
+            for one in waiting:
+                self._write(one)
 
     def send_first(self, job: Job) -> None:
         """Sends a job that somebody waits for before the others, in a slot of its own if need be.

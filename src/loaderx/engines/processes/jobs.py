@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from loaderx.engines.base import Task, Work
-from loaderx.engines.processes.protocol import RowsPlace
+from loaderx.engines.processes.protocol import JOIN, RowsPlace
 from loaderx.engines.processes.shared_slots import ElementLayout, Slot
 
 
@@ -48,6 +48,11 @@ class Job:
     def is_waiting(self) -> bool:
         """Are there ranges of its rows still to be made?"""
         return not all(part.is_done for part in self.parts)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Have ranges of its rows been made, so that it has had its turn already?"""
+        return self.kind == JOIN or self.has_failed_part
 
     @property
     def place(self) -> RowsPlace:
