@@ -48,7 +48,7 @@ class RowsWork(Work, Protocol):
     """A work whose steps may be made by several workers."""
 
     def shared_rows(self, task: Task) -> int:
-        """The rows of a step; 0 if it is to be made as a whole."""
+        """The rows of a step, or more than that; 0 if it is to be made as a whole."""
 
     def make_rows(self, task: Task, first: int, stop: int, lend: Lend) -> MadeRows:
         """Makes some rows of a step; none where it has none."""

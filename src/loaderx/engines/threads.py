@@ -16,7 +16,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from queue import SimpleQueue
 
 from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
@@ -32,11 +31,12 @@ from loaderx.engines.base import (
     warn_if_in_order,
     what_to_say,
 )
-from loaderx.engines.sharing import MadeRows, Range, RowsWork, StepSharing
+from loaderx.engines.sharing import RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
+from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
-from loaderx.memory import Lend, Pool
+from loaderx.memory import Pool
 
 STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
@@ -87,7 +87,7 @@ class ThreadsSession(Session):
 
     def submit(self, task: Task) -> PendingInThread:
         pool = self._usable_pool()
-        job = _Job(self._work, task, pool)
+        job = Job(self._work, task, pool)
         pool.jobs.put(job)
         return PendingInThread(job, self._sharing, self._turns)
 
@@ -97,7 +97,7 @@ class ThreadsSession(Session):
             return self.submit(task)
         assert isinstance(self._work, RowsWork)
         pool = self._usable_pool()
-        job = _SharedJob(self._work, task, pool, ranges)
+        job = SharedJob(self._work, task, pool, ranges)
         for part in job.parts:
             pool.jobs.put(part)
         return PendingInThread(job, self._sharing, self._turns)
@@ -173,123 +173,12 @@ class _Turns:
             )
 
 
-class _Job:
-    """A task, and what came of it."""
-
-    __slots__ = (
-        "done", "error", "has_failed_part", "is_cancelled", "is_done", "owner", "seconds",
-        "stopping", "task", "thread", "value", "work",
-    )  # fmt: skip
-
-    def __init__(self, work: Work, task: Task, pool: _ThreadPool) -> None:
-        self.work: Work | None = work
-        self.task = task
-        self.owner, self.stopping = pool.owner, pool.stopping
-        self.value: Element = None
-        self.error: BaseException | None = None
-        self.is_done = self.is_cancelled = self.has_failed_part = False
-        self.seconds = 0.0  # that it took
-        self.thread = 0  # that does it
-        self.done = threading.Lock()
-        self.done.acquire()
-
-    @property
-    def is_unwanted(self) -> bool:
-        return self.stopping.is_set or self.is_cancelled
-
-    def run(self, lend: Lend) -> None:
-        """Does it, in this thread."""
-        self.thread = threading.get_ident()
-        work, self.work = self.work, None
-        if work is not None and not self.is_unwanted:
-            begun = time.perf_counter()
-            try:
-                self.value = self.make(work, lend)
-            except BaseException as error:
-                self.error = error
-            self.seconds += time.perf_counter() - begun
-        else:
-            self.error = closed_error()
-        self.is_done = True
-        with contextlib.suppress(RuntimeError):  # `cancel` was faster
-            self.done.release()
-
-    def make(self, work: Work, lend: Lend) -> Element:
-        return work(self.task, lend)
-
-    def is_under_way(self) -> bool:
-        """Is a thread other than this one at it?"""
-        return self.thread not in (0, threading.get_ident()) and not self.is_done
-
-
-class _SharedJob(_Job):
-    """A step that several threads make: each a range of its rows, and the last the rest."""
-
-    __slots__ = ("left", "lock", "made", "parts")
-
-    def __init__(
-        self, work: RowsWork, task: Task, pool: _ThreadPool, ranges: Sequence[Range]
-    ) -> None:
-        super().__init__(work, task, pool)
-        self.parts = [_RangeJob(self, number, rows) for number, rows in enumerate(ranges)]
-        self.made: list[MadeRows | None] = [None] * len(ranges)
-        self.left = len(ranges)
-        self.lock = threading.Lock()
-
-    def make(self, work: Work, lend: Lend) -> Element:
-        made, self.made = [part for part in self.made if part is not None], []
-        if self.has_failed_part:
-            return work(self.task, lend)  # so it fails as it would without ranges
-        assert isinstance(work, RowsWork)
-        return work.join_rows(self.task, made, lend)
-
-    def finish_part(self, seconds: float) -> bool:
-        """One more part has ended; True if it was the last."""
-        with self.lock:
-            self.left -= 1
-            self.seconds += seconds
-            return not self.left
-
-    def is_under_way(self) -> bool:
-        return super().is_under_way() or any(part.is_under_way() for part in self.parts)
-
-
-class _RangeJob:
-    """A range of the rows of a step."""
-
-    __slots__ = ("_number", "_rows", "_step", "_thread")
-
-    def __init__(self, step: _SharedJob, number: int, rows: Range) -> None:
-        self._step: _SharedJob | None = step
-        self._number, self._rows = number, rows
-        self._thread = 0
-
-    def run(self, lend: Lend) -> None:
-        self._thread = threading.get_ident()
-        step, self._step = self._step, None  # or they would hold each other
-        assert step is not None
-        begun, work = time.perf_counter(), step.work
-        if not (step.is_unwanted or step.has_failed_part):
-            try:
-                assert isinstance(work, RowsWork)
-                step.made[self._number] = work.make_rows(step.task, *self._rows, lend)
-            except BaseException:
-                step.has_failed_part = True
-        del work
-        self._thread = 0
-        if step.finish_part(time.perf_counter() - begun):
-            step.run(lend)
-
-    def is_under_way(self) -> bool:
-        return self._thread not in (0, threading.get_ident())
-
-
 class PendingInThread:
     """The consumer's side of a job."""
 
     __slots__ = ("_job", "_sharing", "_turns")
 
-    def __init__(self, job: _Job, sharing: StepSharing, turns: _Turns | None) -> None:
+    def __init__(self, job: Job, sharing: StepSharing, turns: _Turns | None) -> None:
         self._job, self._sharing, self._turns = job, sharing, turns
 
     def result(self) -> Element:
@@ -331,21 +220,12 @@ class PendingInThread:
             time.sleep(0.001)
 
 
-class _Flag:
-    """A flag that nobody waits for.  Unlike an Event it has no lock: any code may set it."""
-
-    __slots__ = ("is_set",)
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-
 class _ThreadPool:
     """Threads, and the queue from which they take their jobs."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[_Job | _RangeJob | None] = SimpleQueue()
-        self.stopping = _Flag()
+        self.jobs: SimpleQueue[Job | RangeJob | None] = SimpleQueue()
+        self.stopping = Flag()
         self.threads: list[threading.Thread] = []
         self.idle: set[int] = set()  # threads that wait for a job
         self.owner = os.getpid()
@@ -410,7 +290,7 @@ def _stop_all() -> None:
         pool.wait(EXIT_PATIENCE_S)
 
 
-def _worker_loop(jobs: SimpleQueue[_Job | _RangeJob | None], idle: set[int], capacity: int) -> None:
+def _worker_loop(jobs: SimpleQueue[Job | RangeJob | None], idle: set[int], capacity: int) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
     idle.add(thread)
     while (job := jobs.get()) is not None:

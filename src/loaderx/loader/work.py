@@ -26,7 +26,8 @@ class PlanWork:
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
-        self._shared_rows = self.plan.shared_rows()
+        rows = self.plan.shared_rows()
+        self._shared_rows = rows if node.rows is None else min(rows, node.rows)
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
@@ -64,11 +65,8 @@ class PlanWork:
     # The rows of a step, made by several workers.
 
     def shared_rows(self, task: Task) -> int:
-        (step,) = task
-        if not self._shared_rows:
-            return 0
-        before = self._node.rows_before
-        return min(self._shared_rows, before(step + 1) - before(step))
+        """The most rows that a step may have: a short batch has fewer, wherever it stands."""
+        return self._shared_rows
 
     def make_rows(self, task: Task, first: int, stop: int, lend: Lend) -> MadeRows:
         context = TimedContext(lend)
