@@ -28,6 +28,8 @@ from typing import Any, Protocol, TypeAlias
 from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
 
+SHARED_S = 5e-3  # steps that take less are not worth sharing
+UNEVEN_STEPS = 32  # that are shared after one for which the others had to wait
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 
 Task: TypeAlias = tuple[int, ...]
@@ -229,6 +231,7 @@ class OrderedRun:
         self._session = session
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
         self._pending: deque[Pending] = deque()
+        self._uneven = 0  # steps to be shared, since one took far longer than the others
         self._is_closing = False
 
     @property
@@ -241,7 +244,8 @@ class OrderedRun:
         if self._is_closing:
             raise closed_error()
         while self.position < self.stop and (not pending or len(pending) < session.window):
-            is_shared = not pending or self._is_tail()
+            is_shared = not pending or self._uneven > 0 or self._is_tail()
+            self._uneven -= self._uneven > 0
             submit = session.submit_shared if is_shared else session.submit
             pending.append(submit((self.position,)))
             self.position += 1
@@ -249,6 +253,7 @@ class OrderedRun:
             raise StopIteration
         if self._is_closing:  # `interrupt` has not seen the first of them
             raise closed_error()
+        begun = monotonic() if session.sharers else 0.0
         try:
             element = pending[0].result()
         except LoaderxError:
@@ -258,12 +263,18 @@ class OrderedRun:
                 raise closed_error() from None
             raise
         pending.popleft()
+        if begun and monotonic() - begun > SHARED_S and self._is_stalled():
+            self._uneven = UNEVEN_STEPS
         return element
 
     def _is_tail(self) -> bool:
         """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
         is_tail = self.stop - self.position < self._session.sharers
         return is_tail and not self._pending[0].done()
+
+    def _is_stalled(self) -> bool:
+        """Did workers wait for a step to be handed out, with all others of the window done?"""
+        return len(self._pending) > 1 and all(pending.done() for pending in self._pending)
 
     def ready(self) -> bool:
         return not self._pending or self._pending[0].done()

@@ -2,8 +2,9 @@
 
 Steps are whole as a rule: while there are enough of them, workers that make one step each have as
 much to do as workers that share one, and nothing has to be put together.  That is not so where a
-run begins, since the consumer waits for the first step and for nothing else, and where it ends,
-since fewer steps are left than there are workers.  There `OrderedRun` asks for a shared step.
+run begins, since the consumer waits for the first step and for nothing else; where it ends, since
+fewer steps are left than there are workers; and for a while after a step that took so long that all
+others of the window were done before it.  There `OrderedRun` asks for shared steps.
 
 A step is shared only if functions of the user's run for single records (a gather is never cut), and
 if steps take long: that is measured.  Ranges are small enough for a slow record to hold up its own
@@ -21,12 +22,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from loaderx.engines.base import Element, Task, Work
+from loaderx.engines.base import SHARED_S, Element, Task, Work
 from loaderx.memory import Lend
 from loaderx.reading.context import Failed
 from loaderx.reading.rows import Record
 
-SHARED_S = 5e-3  # a step that takes less is not worth the trouble
 RANGE_S = 1e-3  # what the rows of a range take at least
 RANGES = 16  # of a step, at most; twice the workers if those are many
 
