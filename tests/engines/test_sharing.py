@@ -133,7 +133,7 @@ class Result(NamedTuple):
     is_done: bool
 
     def result(self):
-        return self.task
+        return self.task[0]
 
     def done(self):
         return self.is_done
@@ -149,6 +149,18 @@ class Result(NamedTuple):
 def test_the_first_step_is_shared_and_the_last_if_the_consumer_waits(steps, is_slow, shared):
     session = Submitted(is_slow=is_slow)
     run = OrderedRun(session, range(steps))
-    assert [run.next() for _ in range(steps)] == [(step,) for step in range(steps)]
+    assert [run.next() for _ in range(steps)] == list(range(steps))
     assert session.shared == shared
     assert session.whole == [step for step in range(steps) if step not in shared]
+
+
+def test_with_a_window_of_one_ready_says_whether_the_next_step_is_done():
+    for is_slow in (False, True):
+        session = Submitted(is_slow=is_slow)
+        session.window = 1
+        run = OrderedRun(session, range(2))
+        assert run.ready() is not is_slow
+        assert run.next() == 0
+        assert run.ready() is not is_slow  # the next step is submitted by now
+        assert run.next() == 1
+        assert run.ready()  # there is nothing to wait for

@@ -167,6 +167,8 @@ class AutoSession(Session):
             self._threads = None if session is self._threads else self._threads
             self._processes = None if session is self._processes else self._processes
             self._unused.append((session, weakref.WeakSet(self._open)))
+            if isinstance(session, ThreadsSession):
+                session.finish()  # another iterator may hold its tasks for long
             self._close_unused()
 
     def keep_only(self, engine: Found | None) -> None:

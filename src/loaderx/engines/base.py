@@ -243,12 +243,7 @@ class OrderedRun:
         pending, session = self._pending, self._session
         if self._is_closing:
             raise closed_error()
-        while self.position < self.stop and (not pending or len(pending) < session.window):
-            is_shared = not pending or self._uneven > 0 or self._is_tail()
-            self._uneven -= self._uneven > 0
-            submit = session.submit_shared if is_shared else session.submit
-            pending.append(submit((self.position,)))
-            self.position += 1
+        self._fill_window()
         if not pending:
             raise StopIteration
         if self._is_closing:  # `interrupt` has not seen the first of them
@@ -267,6 +262,15 @@ class OrderedRun:
             self._uneven = UNEVEN_STEPS
         return element
 
+    def _fill_window(self) -> None:
+        pending, session = self._pending, self._session
+        while self.position < self.stop and (not pending or len(pending) < session.window):
+            is_shared = not pending or self._uneven > 0 or self._is_tail()
+            self._uneven -= self._uneven > 0
+            submit = session.submit_shared if is_shared else session.submit
+            pending.append(submit((self.position,)))
+            self.position += 1
+
     def _is_tail(self) -> bool:
         """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
         is_tail = self.stop - self.position < self._session.sharers
@@ -277,6 +281,11 @@ class OrderedRun:
         return len(self._pending) > 1 and all(pending.done() for pending in self._pending)
 
     def ready(self) -> bool:
+        if not self._pending and self._session.window and not self._is_closing:
+            try:
+                self._fill_window()  # with a window of 1 nothing is under way between two steps
+            except Exception:
+                return True  # `next` says what is wrong
         return not self._pending or self._pending[0].done()
 
     def close(self) -> None:

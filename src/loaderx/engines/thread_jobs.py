@@ -33,8 +33,8 @@ class Job:
     """A task, and what came of it."""
 
     __slots__ = (
-        "done", "error", "has_failed_part", "is_cancelled", "is_done", "owner", "seconds",
-        "stopping", "task", "thread", "value", "work",
+        "claim", "done", "error", "has_failed_part", "is_cancelled", "is_done", "owner",
+        "seconds", "stopping", "task", "thread", "value", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, task: Task, pool: ThreadPool) -> None:
@@ -46,6 +46,7 @@ class Job:
         self.is_done = self.is_cancelled = self.has_failed_part = False
         self.seconds = 0.0  # that it took
         self.thread = 0  # that does it
+        self.claim = threading.Lock()  # whoever gets it runs the job
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -54,7 +55,9 @@ class Job:
         return self.stopping.is_set or self.is_cancelled
 
     def run(self, lend: Lend) -> None:
-        """Does it, in this thread."""
+        """Does it, in this thread, unless another thread is at it already."""
+        if not self.claim.acquire(blocking=False):
+            return
         self.thread = threading.get_ident()
         work, self.work = self.work, None
         if work is not None and not self.is_unwanted:
@@ -72,6 +75,10 @@ class Job:
 
     def make(self, work: Work, lend: Lend) -> Element:
         return work(self.task, lend)
+
+    def help(self, lend: Lend) -> None:
+        """Does what nobody has begun: all threads may be waiting for it, as this one would."""
+        self.run(lend)
 
     def is_under_way(self) -> bool:
         """Is a thread other than this one at it?"""
@@ -99,6 +106,10 @@ class SharedJob(Job):
         made, self.made = [part for part in self.made if part is not None], []
         return work.join_rows(self.task, made, lend)
 
+    def help(self, lend: Lend) -> None:
+        for part in self.parts:
+            part.run(lend)
+
     def finish_part(self, seconds: float, *, has_failed: bool) -> bool:
         """One more part has ended; True if this thread is to make the rest.
 
@@ -119,14 +130,17 @@ class SharedJob(Job):
 class RangeJob:
     """A range of the rows of a step."""
 
-    __slots__ = ("_number", "_rows", "_step", "_thread")
+    __slots__ = ("_claim", "_number", "_rows", "_step", "_thread")
 
     def __init__(self, step: SharedJob, number: int, rows: Range) -> None:
         self._step: SharedJob | None = step
         self._number, self._rows = number, rows
+        self._claim = threading.Lock()
         self._thread = 0
 
     def run(self, lend: Lend) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
         self._thread = threading.get_ident()
         step, self._step = self._step, None  # or they would hold each other
         assert step is not None

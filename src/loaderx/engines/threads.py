@@ -36,7 +36,7 @@ from loaderx.engines.signals import SignalsDeferred
 from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
-from loaderx.memory import Pool
+from loaderx.memory import Lend, Pool
 
 STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
@@ -126,6 +126,11 @@ class ThreadsSession(Session):
                 raise
             return pool
 
+    def finish(self) -> None:
+        """Lets the threads do what was submitted, and then end; waits for nobody."""
+        if self._pool is not None:
+            self._pool.finish()
+
     def stop(self) -> None:
         """Stops the threads, and waits for nobody."""
         if self._pool is not None:
@@ -185,6 +190,8 @@ class PendingInThread:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
+        if _worker.stopping is job.stopping:  # a function iterates the loader that it works for
+            job.help(_worker.lend)
         while not job.done.acquire(timeout=CHECK_S):
             # After its end, a pool may have been given one more job, which nobody will do.
             if job.is_cancelled or job.stopping.is_set:
@@ -242,7 +249,7 @@ class _ThreadPool:
             for number in range(workers):
                 thread = threading.Thread(
                     target=_worker_loop,
-                    args=(self.jobs, self.idle, capacity),
+                    args=(self.jobs, self.stopping, self.idle, capacity),
                     name=f"loaderx-{number}",
                     daemon=True,
                 )
@@ -263,6 +270,11 @@ class _ThreadPool:
         self.stopping.is_set = True
         self.jobs.put(None)  # whoever takes it puts it back for the next
 
+    def finish(self) -> None:
+        """Ends the threads after all jobs that are in the queue."""
+        self._has_started = False  # no other job is put into it
+        self.jobs.put(None)
+
     def wait_for_idle(self, patience_s: float) -> None:
         """Waits until those have ended that are not in the middle of a job."""
         until = time.monotonic() + patience_s
@@ -278,6 +290,14 @@ class _ThreadPool:
                 thread.join(max(0.0, patience - time.monotonic()))
 
 
+class _Worker(threading.local):
+    """What a thread works for, if it is a worker."""
+
+    stopping: Flag | None = None  # of its pool
+    lend: Lend
+
+
+_worker = _Worker()
 _pools: weakref.WeakSet[_ThreadPool] = weakref.WeakSet()
 
 
@@ -290,8 +310,11 @@ def _stop_all() -> None:
         pool.wait(EXIT_PATIENCE_S)
 
 
-def _worker_loop(jobs: SimpleQueue[Job | RangeJob | None], idle: set[int], capacity: int) -> None:
+def _worker_loop(
+    jobs: SimpleQueue[Job | RangeJob | None], stopping: Flag, idle: set[int], capacity: int
+) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
+    _worker.lend, _worker.stopping = lend, stopping
     idle.add(thread)
     while (job := jobs.get()) is not None:
         idle.discard(thread)

@@ -11,7 +11,8 @@ their job is done or because it is their turn to poll.
 Whoever wants to stop something in the middle of this (a signal handler, a finaliser, another
 thread) only sets flags, which whoever is inside sees: `cancel`, and `is_closing`.  An exception
 that breaks into pool code, such as Ctrl-C, may leave it half done, so it ends the pool: the last
-thread that leaves releases the processes, and the session starts other ones.
+thread that leaves releases the processes, and the session starts other ones.  The other threads go
+on with those (`PoolBrokenError`): they have nothing to do with the exception.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class WorkerPool:
     ) -> None:
         self.owner = os.getpid()
         self.is_closing = False
+        self._is_broken = False  # was it an exception that ended it, rather than `close`?
         self.sharing = sharing
         self._grace_s = 0.0
         self.failure: Exception | None = None  # that `done` met, for `result` to raise
@@ -122,10 +124,11 @@ class WorkerPool:
         try:
             self._inside.add(thread)
             if self.is_closing:
-                raise closed_error()
+                raise PoolBrokenError if self._is_broken else closed_error()
             return action(*arguments)
         except BaseException:
-            self.is_closing = True
+            if not self.is_closing:
+                self.is_closing = self._is_broken = True
             raise
         finally:
             self._inside.discard(thread)
@@ -143,6 +146,11 @@ class WorkerPool:
 
         A thread that is in pool code leaves it soon, and ends them then.
         """
+        self._is_broken = False  # whoever has a job here is not to go on elsewhere
+        self.release(grace_s)
+
+    def release(self, grace_s: float = 0.0) -> None:
+        """The same for a pool that another one takes the place of."""
         self._grace_s, self.is_closing = grace_s, True
         self._wake_all()
         if self.is_entered or self.owner != os.getpid():
@@ -183,17 +191,17 @@ class WorkerPool:
 
     # Jobs.
 
-    def submit(self, task: Task) -> PendingJob:
-        return PendingJob(self, self._enter(self._submit, task, pack_words(task)))
+    def submit(self, task: Task) -> Job:
+        return self._enter(self._submit, task, pack_words(task))
 
     def _submit(self, task: Task, words: bytes) -> Job:
         with self._lock:
             self._jobs.drop_cancelled()
             return self._jobs.add(task, words)
 
-    def submit_shared(self, task: Task, ranges: Sequence[Range]) -> PendingJob:
+    def submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
         """The same for a step whose rows are made in ranges."""
-        return PendingJob(self, self._enter(self._submit_shared, task, ranges))
+        return self._enter(self._submit_shared, task, ranges)
 
     def _submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
         with self._lock:
@@ -330,6 +338,10 @@ class WorkerPool:
                 self._stuck.check(job)
 
 
+class PoolBrokenError(TryAgainError):
+    """An exception in another thread has ended the pool: other workers can do the task."""
+
+
 def reentered_error() -> TryAgainError:
     """For who asks for a batch while its thread is in the middle of getting one."""
     return TryAgainError(
@@ -337,21 +349,3 @@ def reentered_error() -> TryAgainError:
         "interrupted was getting one from the same worker processes. Ask for it after the handler "
         "has returned."
     )
-
-
-class PendingJob:
-    """A job as who submitted it sees it."""
-
-    __slots__ = ("_job", "_pool")
-
-    def __init__(self, pool: WorkerPool, job: Job) -> None:
-        self._pool, self._job = pool, job
-
-    def result(self) -> Element:
-        return self._pool.result(self._job)
-
-    def done(self) -> bool:
-        return self._pool.done(self._job)
-
-    def cancel(self) -> None:
-        self._pool.cancel(self._job)
