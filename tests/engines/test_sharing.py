@@ -10,7 +10,7 @@ import pytest
 from chains import arrays
 from inside import node_of
 from loaderx import Dataset
-from loaderx.engines import sharing
+from loaderx.engines import base, sharing
 from loaderx.engines.base import OrderedRun
 from loaderx.engines.sharing import StepSharing, cut
 from loaderx.loader.work import PlanWork
@@ -164,3 +164,20 @@ def test_with_a_window_of_one_ready_says_whether_the_next_step_is_done():
         assert run.ready() is not is_slow  # the next step is submitted by now
         assert run.next() == 1
         assert run.ready()  # there is nothing to wait for
+
+
+def test_steps_are_shared_for_a_while_after_one_that_all_others_waited_for(monkeypatch):
+    monkeypatch.setattr(base, "SHARED_S", -1.0)  # every wait is long
+    monkeypatch.setattr(base, "UNEVEN_STEPS", 3)
+    session = Submitted(is_slow=False)
+    run = OrderedRun(session, range(100))
+    assert run.next() == 0
+    assert (session.shared, session.whole) == ([0], [1, 2, 3])
+    for step in range(1, 20):
+        assert run.next() == step
+    assert session.shared == [0, *range(4, 23)]  # it was seen again each time
+    waiting = Submitted(is_slow=True)  # others of the window are still being made
+    run = OrderedRun(waiting, range(100))
+    for step in range(20):
+        assert run.next() == step
+    assert waiting.shared == [0]

@@ -247,7 +247,7 @@ class JobTable:
         assert step is not None
         assert slot is not None
         part.made_at = (report.tail_start, report.tail_bytes)
-        slot.map_at_least(sum(part.made_at))  # else its memory could not be given back
+        slot.note_written(sum(part.made_at))
         part.is_done = True
         if part.is_cancelled:
             self._close(part)

@@ -65,13 +65,17 @@ def _end(place: LeafPlace) -> int:
 class Slot:
     """The consumer's side of a slot."""
 
-    __slots__ = ("_descriptor", "_idle", "_layout", "_map", "_root", "_views", "is_kept", "number")
+    __slots__ = (
+        "_descriptor", "_idle", "_layout", "_map", "_root", "_views", "_written", "is_kept",
+        "number",
+    )  # fmt: skip
 
     def __init__(self, descriptor: int, number: int) -> None:
         self._descriptor = descriptor
         self.number = number
         self.is_kept = False  # a function in a worker holds an array of it
         self._map: mmap.mmap | None = None
+        self._written = 0  # bytes that workers have written for each other, not mapped here
         self._root: Array | None = None
         self._layout: ElementLayout | None = None
         self._views: list[Array | None] = []
@@ -94,6 +98,10 @@ class Slot:
         self.map_at_least(len(data))
         assert self._map is not None
         self._map[: len(data)] = data
+
+    def note_written(self, nbytes: int) -> None:
+        """A worker has written so many bytes that are not read here."""
+        self._written = max(self._written, nbytes)
 
     def leaves(self, layout: ElementLayout) -> list[Array | None]:
         """The leaves that lie in the slot; whoever holds one holds the slot."""
@@ -128,6 +136,9 @@ class Slot:
 
     def free_memory(self) -> None:
         """Returns the memory of a free slot to the system, where that is possible."""
+        if self.is_free and self._written:
+            self.map_at_least(self._written)
+            self._written = 0
         if self._map is not None and self.is_free and hasattr(mmap, "MADV_REMOVE"):
             with contextlib.suppress(OSError):
                 self._map.madvise(mmap.MADV_REMOVE)
