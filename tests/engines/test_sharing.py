@@ -168,6 +168,7 @@ def test_with_a_window_of_one_ready_says_whether_the_next_step_is_done():
 
 def test_steps_are_shared_for_a_while_after_one_that_all_others_waited_for(monkeypatch):
     monkeypatch.setattr(base, "SHARED_S", -1.0)  # every wait is long
+    monkeypatch.setattr(base, "UNEVEN", -1)
     monkeypatch.setattr(base, "UNEVEN_STEPS", 3)
     session = Submitted(is_slow=False)
     run = OrderedRun(session, range(100))

@@ -28,7 +28,8 @@ from typing import Any, Protocol, TypeAlias
 from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
 
-SHARED_S = 5e-3  # steps that take less are not worth sharing
+SHARED_S = 10e-3  # steps that take less are not worth sharing
+UNEVEN = 4  # times the usual wait is long
 UNEVEN_STEPS = 32  # that are shared after one for which the others had to wait
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 
@@ -232,6 +233,7 @@ class OrderedRun:
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
         self._pending: deque[Pending] = deque()
         self._uneven = 0  # steps to be shared, since one took far longer than the others
+        self._wait_s = 0.0  # for a step, about
         self._is_closing = False
 
     @property
@@ -258,8 +260,8 @@ class OrderedRun:
                 raise closed_error() from None
             raise
         pending.popleft()
-        if begun and monotonic() - begun > SHARED_S and self._is_stalled():
-            self._uneven = UNEVEN_STEPS
+        if begun:
+            self._note_wait(monotonic() - begun)
         return element
 
     def _fill_window(self) -> None:
@@ -276,9 +278,16 @@ class OrderedRun:
         is_tail = self.stop - self.position < self._session.sharers
         return is_tail and not self._pending[0].done()
 
-    def _is_stalled(self) -> bool:
-        """Did workers wait for a step to be handed out, with all others of the window done?"""
-        return len(self._pending) > 1 and all(pending.done() for pending in self._pending)
+    def _note_wait(self, seconds: float) -> None:
+        """Looks whether a step took far longer than the others.
+
+        Then these were all done before it, and workers had nothing to do since the window was full.
+        """
+        pending, usual_s = self._pending, self._wait_s
+        is_long = seconds > max(SHARED_S, UNEVEN * usual_s) and len(pending) > 1
+        if is_long and all(one.done() for one in pending):
+            self._uneven = UNEVEN_STEPS
+        self._wait_s = usual_s + (seconds - usual_s) / 8
 
     def ready(self) -> bool:
         if not self._pending and self._session.window and not self._is_closing:

@@ -27,7 +27,7 @@ from loaderx.memory import Lend
 from loaderx.reading.context import Failed
 from loaderx.reading.rows import Record
 
-RANGE_S = 1e-3  # what the rows of a range take at least
+RANGE_S = 4e-3  # what the rows of a range take at least
 RANGES = 16  # of a step, at most; twice the workers if those are many
 
 Range = tuple[int, int]

@@ -12,7 +12,7 @@ import os
 import pickle
 import struct
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import TypeAlias
 
 import cloudpickle
 import numpy as np
@@ -28,26 +28,18 @@ _BUFFER = struct.Struct("<QQ?")  # where a buffer begins, its bytes, may it be w
 _MOST_BYTES = 1 << 30  # that the system writes in one call, at least
 
 
-class _Stacked(NamedTuple):
-    """Arrays of one shape and type, as one."""
+Stacked: TypeAlias = tuple[Array, bool]
+"""Arrays of one shape and type, or NumPy's numbers of one type, as one; may they be written to?"""
 
-    array: Array
-    is_writable: bool
-
-
-class _Columns(NamedTuple):
-    """Records that are alike, leaf by leaf."""
-
-    kind: type  # dict, tuple or list; object: each record is one leaf
-    keys: tuple[Hashable, ...]
-    columns: list[_Stacked | list[Record]]
+Columns: TypeAlias = tuple[type, tuple[Hashable, ...], list[Stacked | list[Record]]]
+"""Records that are alike, leaf by leaf: what they are (object: each is a leaf), their keys."""
 
 
 def write_rows(descriptor: int, start: int, made: MadeRows) -> int:
     """Writes rows to a place in a file, and says how many bytes that took."""
     buffers: list[pickle.PickleBuffer] = []
-    packed = made._replace(records=[_as_columns(made.records)])
-    pickled = cloudpickle.dumps(packed, protocol=5, buffer_callback=buffers.append)
+    content = (*_as_columns(made.records), made.is_stacked, made.failures, made.times)
+    pickled = _dumps(content, buffers)
     raws = [buffer.raw() for buffer in buffers]
     offset = _HEAD.size + len(raws) * _BUFFER.size + len(pickled)
     table = []
@@ -62,6 +54,15 @@ def write_rows(descriptor: int, start: int, made: MadeRows) -> int:
     for (place, _, _), raw in zip(table, raws, strict=True):
         _write(descriptor, start + place, raw)
     return offset
+
+
+def _dumps(content: object, buffers: list[pickle.PickleBuffer]) -> bytes:
+    try:
+        return pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    except Exception:  # a class of a script, say; to try costs far less than cloudpickle does
+        buffers.clear()
+        made: bytes = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        return made
 
 
 def _write(descriptor: int, start: int, data: bytes | memoryview) -> None:
@@ -83,10 +84,8 @@ def read_rows(descriptor: int, place: RowsPlace) -> MadeRows:
     for start, nbytes, is_writable in _BUFFER.iter_unpack(view[_HEAD.size : end]):
         buffer = view[start : start + nbytes]
         buffers.append(buffer if is_writable else buffer.toreadonly())
-    made: MadeRows = pickle.loads(view[end : end + pickled], buffers=buffers)
-    (columns,) = made.records
-    assert isinstance(columns, _Columns)
-    return made._replace(records=_as_records(columns))
+    kind, keys, columns, *more = pickle.loads(view[end : end + pickled], buffers=buffers)
+    return MadeRows(_as_records(kind, keys, columns), *more)
 
 
 def _read(descriptor: int, start: int, view: memoryview) -> None:
@@ -97,51 +96,60 @@ def _read(descriptor: int, start: int, view: memoryview) -> None:
         start, view = start + count, view[count:]
 
 
-def _as_columns(records: list[Record]) -> _Columns:
+def _as_columns(records: list[Record]) -> Columns:
     kinds = set(map(type, records))
     if kinds == {dict}:
         keys = tuple(records[0])
         if {tuple(record) for record in records} == {keys}:
-            return _Columns(dict, keys, [_column(records, key) for key in keys])
+            return dict, keys, [_column(records, key) for key in keys]
     elif kinds in ({tuple}, {list}):
         widths = {len(record) for record in records}
         if len(widths) == 1 and widths != {0}:
             (kind,) = kinds
             places = tuple(range(*widths))
-            return _Columns(kind, places, [_column(records, place) for place in places])
-    return _Columns(object, (), [_stacked(records)])
+            return kind, places, [_column(records, place) for place in places]
+    return object, (), [_stacked(records)]
 
 
-def _column(records: list[Record], key: Hashable) -> _Stacked | list[Record]:
+def _column(records: list[Record], key: Hashable) -> Stacked | list[Record]:
     return _stacked([record[key] for record in records])
 
 
-def _stacked(values: list[Record]) -> _Stacked | list[Record]:
-    """Arrays that are alike as one array; all else as it is."""
-    if set(map(type, values)) != {np.ndarray}:
-        return values
-    arrays: list[Array] = values
+def _stacked(values: list[Record]) -> Stacked | list[Record]:
+    """Arrays, or NumPy's numbers, that are alike as one array; all else as it is."""
+    kinds = set(map(type, values))
+    if kinds == {np.ndarray}:
+        return _stacked_arrays(values)
+    if len(kinds) == 1 and issubclass(type(values[0]), (np.number, np.bool_)):
+        return np.array(values), True
+    return values
+
+
+def _stacked_arrays(arrays: list[Array]) -> Stacked | list[Record]:
     first = arrays[0]
     looks = {(array.shape, array.dtype, array.flags.writeable) for array in arrays}
     if len(looks) > 1 or not first.ndim or not first.size or first.dtype.hasobject:
-        return values
+        return arrays
     stacked = np.empty((len(arrays), *first.shape), first.dtype)
     np.concatenate(arrays, out=stacked.reshape(-1, *first.shape[1:]), casting="no")
-    return _Stacked(stacked, bool(first.flags.writeable))
+    return stacked, bool(first.flags.writeable)
 
 
-def _as_records(packed: _Columns) -> list[Record]:
-    columns = [_values(column) for column in packed.columns]
-    if packed.kind is object:
+def _as_records(
+    kind: type, keys: tuple[Hashable, ...], packed: list[Stacked | list[Record]]
+) -> list[Record]:
+    columns = [_values(column) for column in packed]
+    if kind is object:
         return columns[0]
     rows = zip(*columns, strict=True)
-    if packed.kind is dict:
-        return [dict(zip(packed.keys, row, strict=True)) for row in rows]
-    return list(rows) if packed.kind is tuple else [list(row) for row in rows]
+    if kind is dict:
+        return [dict(zip(keys, row, strict=True)) for row in rows]
+    return list(rows) if kind is tuple else [list(row) for row in rows]
 
 
-def _values(column: _Stacked | list[Record]) -> list[Record]:
-    if not isinstance(column, _Stacked):
+def _values(column: Stacked | list[Record]) -> list[Record]:
+    if isinstance(column, list):
         return column
-    column.array.flags.writeable = column.is_writable
-    return list(column.array)
+    array, is_writable = column
+    array.flags.writeable = is_writable
+    return list(array)
