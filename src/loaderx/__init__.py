@@ -5,11 +5,11 @@ step).
 """
 
 import sys as _sys
-from typing import Any
+from types import ModuleType as _ModuleType
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
-from loaderx import engines, sources
+from loaderx import engines, sources, stages
 from loaderx.dataset import Dataset
 from loaderx.errors import (
     ArgumentError,
@@ -56,6 +56,7 @@ __all__ = [
     "engines",
     "merge_states",
     "sources",
+    "stages",
 ]
 
 
@@ -63,8 +64,8 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "jax"])
 
 
-def __getattr__(name: str) -> Any:
-    if name == "jax":  # imported when somebody asks for it: it takes longer than all the rest
+def __getattr__(name: str) -> _ModuleType:
+    if name == "jax":  # late: importing jax takes longer than all the rest
         import importlib
 
         return importlib.import_module("loaderx.jax")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from loaderx import __version__  # not before we know whose package it is
+    from loaderx import __version__  # late: the installation is checked first
 
     parser = argparse.ArgumentParser(prog="loaderx", description="A data loader for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"loaderx {__version__}")
@@ -69,10 +69,10 @@ def _demo(ctrl_c: CtrlC) -> int:
 
 
 class CtrlC:
-    """Notes Ctrl-C, and raises KeyboardInterrupt where `check` is called.
+    """Remembers Ctrl-C, and raises KeyboardInterrupt where `check` is called.
 
-    Raised at any other place it may be lost in a callback of jax, or interrupt a compilation, after
-    which jax may crash when Python ends.  A second Ctrl-C is raised at once all the same.
+    Elsewhere it may be lost in a callback of jax, or interrupt a compilation, after which jax may
+    crash when Python ends.  A second Ctrl-C is raised at once nevertheless.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class CtrlC:
         self._installed = False
 
     def __enter__(self) -> CtrlC:
-        # Only in place of Python's own handler: others, and "ignore", were put there on purpose.
+        # Only in place of Python's default handler: the user has set any other on purpose.
         usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if usual and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._note)
@@ -90,7 +90,7 @@ class CtrlC:
     def _note(self, number: int, frame: object) -> None:
         self._pressed = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, b"\nstopping\n")  # print could be in the middle of a line of its own
+        os.write(2, b"\nstopping\n")  # not `print`, which the signal may have interrupted
 
     def check(self) -> None:
         if self._pressed:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
+from typing import Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from loaderx import stages
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -30,29 +28,33 @@ from loaderx.memory import Pool
 from loaderx.order.mixing import tickets
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
-from loaderx.reading.stacking import NO_PADDING
+from loaderx.reading.operators import Policy
+from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.sources import ArraySource, RangeSource, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
+from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.bucket import check_bucketing
 from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.limits import check_window
 from loaderx.stages.mix import mix_weights
 from loaderx.stages.node import Node
 from loaderx.stages.pack import check_packing
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
-from loaderx.stages.windows import check_window
-from loaderx.tree import ArraySpec, Tree, flatten, map_leaves, spec_of
+from loaderx.stages.window_map import map_windows
+from loaderx.stages.window_stage import WindowStage
+from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 __tracebackhide__ = hidden_by_pytest
-U = TypeVar("U")
 
 
 @final
@@ -60,7 +62,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     """A description of a stream of records or batches.
 
     Every method returns a new dataset.  Elements are records up to `batch` and batches after it,
-    and a function gets whatever the elements are at its place.
+    and a function gets what the elements are where it is put.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(x=np.arange(6.0), y=np.arange(6) % 2)
@@ -102,16 +104,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
         object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
 
     @classmethod
-    def _of(cls, node: Node) -> Dataset[Any]:
+    def _of(cls, node: Node) -> Dataset[Tree]:
         made = object.__new__(cls)
         object.__setattr__(made, "_node", node)
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Dataset._of, (self._node,)
 
     # Sources ----------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @staticmethod
     def from_file(
         path: str | os.PathLike[str], keys: Sequence[str] | None = None
-    ) -> Dataset[dict[str, Any]]:
+    ) -> Dataset[dict[str, Leaf]]:
         """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
 
         Files are mapped into memory, not read whole.
@@ -129,7 +131,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
-    def from_arrays(*trees: Tree, **leaves: Any) -> Dataset[Any]:
+    def from_arrays(*trees: Tree, **leaves: Leaf) -> Dataset[Tree]:
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
@@ -139,12 +141,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         {'x': array([0., 0.])}
         """
         if trees and leaves:
-            raise ArgumentTypeError("give either one tree or named arrays, not both.")
+            raise ArgumentTypeError("from_arrays takes one tree or named arrays, not both.")
         tree = leaves if not trees else trees[0] if len(trees) == 1 else trees
         return Dataset._of(stages.FromSource(ArraySource(tree)))
 
     @staticmethod
-    def from_source(source: Any, *, thread_safe: bool | None = None) -> Dataset[Any]:
+    def from_source(source: object, *, thread_safe: bool | None = None) -> Dataset[Tree]:
         """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
         That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
@@ -160,14 +162,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
             return source
         if isinstance(source, (list, tuple)) and source and isinstance(source[0], Dataset):
             raise ArgumentTypeError(
-                f"a {type(source).__name__} of datasets is no source of records. Join them with "
+                f"a {type(source).__name__} of datasets is not a source of records. Join them with "
                 "Dataset.concatenate, Dataset.zip or Dataset.mix."
             )
         refuse_sources(source)
         return Dataset._of(stages.FromSource(adapt(source, thread_safe=thread_safe)))
 
     @staticmethod
-    def from_iterable(iterable: Iterable[Any] | Callable[..., Iterable[Any]]) -> Dataset[Any]:
+    def from_iterable(iterable: Iterable[Tree] | Callable[..., Iterable[Tree]]) -> Dataset[Tree]:
         """A stream of the records of an iterable, or of a function that makes one.
 
         One reader reads it in order, in the caller's thread.  A saved position is the iterable's
@@ -183,7 +185,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
     @staticmethod
-    def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Any]:
+    def range(start: int, stop: int | None = None, step: int = 1) -> Dataset[Tree]:
         """The numbers of `range`, as int64."""
         return Dataset._of(stages.FromSource(RangeSource(start, stop, step)))
 
@@ -198,16 +200,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @joins
     @advised
     def zip(
-        datasets: Dataset[Any] | Iterable[Dataset[Any]] | Mapping[str, Dataset[Any]],
-        *more: Dataset[Any],
-    ) -> Dataset[Any]:
+        datasets: Dataset[Tree] | Iterable[Dataset[Tree]] | Mapping[str, Dataset[Tree]],
+        *more: Dataset[Tree],
+    ) -> Dataset[Tree]:
         """Datasets of one length side by side: a tuple, or a dict, of their elements."""
-        datasets = _several(datasets, more)
-        if isinstance(datasets, Mapping):
-            tree: Any = dict.fromkeys(datasets, 0)
-            nodes = _nodes("zip", datasets.values())
+        given = _several(datasets, more)
+        if isinstance(given, Mapping):
+            tree: Tree = dict.fromkeys(given, 0)
+            nodes = _nodes("zip", given.values())
         else:
-            nodes = _nodes("zip", datasets)
+            nodes = _nodes("zip", given)
             tree = tuple(0 for _ in nodes)
         return Dataset._of(stages.Zipped(nodes, flatten(tree)[1]))
 
@@ -248,9 +250,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @overload
     def map(self, f: Callable[[T], U], *, batched: bool = False) -> Dataset[U]: ...
     @overload
-    def map(self, f: object, *, batched: bool = False) -> Dataset[Any]: ...
+    def map(self, f: object, *, batched: bool = False) -> Dataset[Tree]: ...
     @advised
-    def map(self, f: Any, *, batched: bool = False) -> Dataset[Any]:
+    def map(self, f: object, *, batched: bool = False) -> Dataset[Tree]:
         """``f(element)`` for every element.
 
         Before `batch`, ``batched=True`` hands ``f`` stacked runs of records instead; it
@@ -260,12 +262,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "map")
         return self._transform("map", Map(function), function.name, batched)
 
-    def map_with_index(self, f: Any) -> Dataset[Any]:
+    def map_with_index(self, f: object) -> Dataset[Tree]:
         """``f(index, element)``, with the element's position in this dataset."""
         function = resolve(f, "map_with_index")
         if self._node.is_stream and not self._node.batched:
             raise ChainError(
-                "map_with_index on the records of a stream: nobody knows their numbers. Put it "
+                "map_with_index on the records of a stream: their numbers are not known. Put it "
                 "before the stage that makes the stream (filter, flat_map, pack, ...)."
             )
         return self._transform("map_with_index", MapWithIndex(function), function.name)
@@ -273,12 +275,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @advised
     def random_map(
         self,
-        f: Any,
+        f: object,
         *,
         seed: int | None = None,
         batched: bool = False,
         seed_globals: bool = False,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """``f(element, rng)``, with random numbers that belong to the element.
 
         For a record, ``rng`` is a `numpy.random.Generator` of its own.  For batches (and with
@@ -296,10 +298,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         function = resolve(f, "random_map")
         return self._transform("random_map", RandomMap(function), function.name, batched, seed)
 
-    def _seeded_map(self, f: Any, seed: int | None, batched: bool) -> Dataset[Any]:
+    def _seeded_map(self, f: object, seed: int | None, batched: bool) -> Dataset[Tree]:
         if batched:
             raise ArgumentError(
-                "`seed_globals` and `batched` exclude each other: the draws belong to one record."
+                "`seed_globals` and `batched` cannot be used together: the draws belong to one "
+                "record."
             )
         if self._node.batched:
             raise ChainError(
@@ -310,7 +313,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return self._transform("random_map", SeededMap(function), function.name, seed=seed)
 
     @advised
-    def filter(self, f: Any, *, batched: bool = False) -> Dataset[T]:
+    def filter(self, f: object, *, batched: bool = False) -> Dataset[T]:
         """The records for which ``f(record)`` is true, in their order.  Makes a stream.
 
         With ``batched=True``, ``f`` gets stacked runs of records and returns a bool for each,
@@ -322,7 +325,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         return Dataset._of(stages.Filtered(self._node, resolve(f, "filter"), bool(batched)))
 
-    def flat_map(self, f: Any) -> Dataset[Any]:
+    def flat_map(self, f: object) -> Dataset[Tree]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
 
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
@@ -330,7 +333,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         return Dataset._of(stages.FlatMapped(self._node, resolve(f, "flat_map")))
 
-    def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Any]:
+    def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Tree]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""
         check_name("name", name)
         return self._transform("random_keys", RandomKeys(name), name, seed=seed)
@@ -342,7 +345,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         name: str,
         batched: bool = False,
         seed: int | None = None,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         if batched and self._node.batched:
             raise ChainError(
                 f"{kind}(batched=True) after batch: the elements are batches already. "
@@ -355,21 +358,26 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         )
 
-    def apply(self, transforms: Any) -> Dataset[Any]:
+    def apply(self, transforms: object) -> Dataset[Tree]:
         """Several stages at once: functions (mapped), and Grain-style transform objects.
 
         An object with ``random_map``, ``map_with_index``, ``flat_map``, ``filter`` or ``map``
-        becomes that stage; one with a ``batch_size`` becomes `batch`.
+        becomes that stage; one with a ``batch_size`` becomes `batch`.  A
+        `loaderx.stages.WindowStage` is a stage of your own.
         """
-        out: Dataset[Any] = self
+        out: Dataset[Tree] = self
         for transform in transforms if isinstance(transforms, (list, tuple)) else [transforms]:
             out = out._apply_one(transform)
         return out
 
-    def _apply_one(self, transform: Any) -> Dataset[Any]:
+    def _apply_one(self, transform: object) -> Dataset[Tree]:
+        given = transform if isinstance(transform, type) else type(transform)
+        if issubclass(given, WindowStage):
+            # A class is refused there, with a message of its own.
+            return Dataset._of(map_windows(self._node, cast(WindowStage, transform)))
         for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
-                return cast("Dataset[Any]", getattr(self, kind)(transform))
+                return cast("Dataset[Tree]", getattr(self, kind)(transform))
         size = getattr(transform, "batch_size", None)
         if size is not None:
             drop = bool(getattr(transform, "drop_remainder", False))
@@ -377,7 +385,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if not callable(transform):
             raise ArgumentTypeError(
                 "`apply` takes functions and objects with map, random_map, map_with_index, filter, "
-                f"flat_map or batch_size; got {transform!r} ({type(transform).__name__})."
+                "flat_map or batch_size, and stages (loaderx.stages.WindowStage); got "
+                f"{transform!r} ({type(transform).__name__})."
             )
         return self.map(transform)
 
@@ -385,7 +394,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def shuffle(self, seed: int | None = None, *, window: int | None = None) -> Dataset[T]:
-        """A new random order in every epoch.  Takes no memory, whatever the length.
+        """A new random order in every epoch.  Takes no memory that grows with the length.
 
         With ``window``, the order changes only within each run of so many consecutive records;
         a stream can be shuffled in no other way.
@@ -404,11 +413,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def repeat(self, num_epochs: int | None = None) -> Dataset[T]:
-        """``num_epochs`` times, or without end.  Random stages differ in every epoch."""
+        """``num_epochs`` times, or endlessly.  Random stages differ in every epoch."""
         epochs = None if num_epochs is None else check_int("num_epochs", num_epochs)
         if epochs is not None and epochs < 1:
             raise ArgumentError(
-                f"`num_epochs` must be at least 1, got {epochs}. Leave it out for no end."
+                f"`num_epochs` must be at least 1, got {epochs}. Leave it out to repeat endlessly."
             )
         if epochs != 1:
             warn_of_changing_parts(self._node)
@@ -440,7 +449,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Disjoint datasets that hold these fractions of this one, and together all of it.
 
         Which record goes where is drawn once (or, without ``shuffle``, follows the order), so that
-        training and validation data never mix, in no epoch.
+        training and validation data never mix, in any epoch.
 
         >>> train, test = Dataset.range(10).split(0.8, 0.2)
         >>> len(train), len(test)
@@ -449,7 +458,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         length = self._node.length
         if self._node.is_stream:
             raise ChainError(
-                "split of a stream: nobody knows how many records it has. Split first, then put "
+                "split of a stream: the number of its records is not known. Split first, then put "
                 "filter, flat_map or pack on each part."
             )
         if length is None:
@@ -462,7 +471,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                     "the next. Split first, then shuffle and repeat each part."
                 )
         bounds = split_bounds(fractions, length)
-        # Fixed here and now: a seed that is set on one part later must not move its border.
+        # Fixed now: a seed that is set on one part later must not change which records it has.
         own = self._node.default_seed() if seed is None else check_seed(seed)
         listed = ", ".join(map(str, fractions))
         options = "" if seed is None else f", seed={own}"
@@ -487,10 +496,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         pad_remainder: bool = False,
         mask_key: str = "mask",
         pad_to: Mapping[str, int] | None = None,
-        pad_value: Any = 0,
-        collate_fn: Callable[[list[T]], Any] | None = None,
+        pad_value: Value = 0,
+        collate_fn: Callable[[list[T]], Tree] | None = None,
         lanes: int = 1,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """Runs of so many records, stacked leaf by leaf: the global batch, over all hosts.
 
         The last batch may be short; ``drop_remainder`` leaves it out, ``pad_remainder`` fills it up
@@ -509,11 +518,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         drop_remainder = check_bool("drop_remainder", drop_remainder)
         pad_remainder = check_bool("pad_remainder", pad_remainder)
         if drop_remainder and pad_remainder:
-            raise ArgumentError("`drop_remainder` and `pad_remainder` exclude each other.")
+            raise ArgumentError("`drop_remainder` and `pad_remainder` cannot be used together.")
         if collate_fn is not None and not callable(collate_fn):
             raise ArgumentTypeError(f"`collate_fn` must be a function, got {collate_fn!r}.")
         if collate_fn is not None and pad_to:
-            raise ArgumentError("`pad_to` does not go with `collate_fn`: pad in the function.")
+            raise ArgumentError("`pad_to` cannot be used with `collate_fn`: pad in that function.")
         padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
@@ -538,13 +547,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
         strategy: Literal["best_fit", "first_fit", "concat"] = "best_fit",
         window: int = 2000,
         overflow: Literal["error", "truncate", "split", "drop"] = "error",
-        pad_value: Any = 0,
+        pad_value: Value = 0,
         max_segments: int | None = None,
         segment_ids: str | None = "{}_segment_ids",
         positions: str | None = "{}_positions",
-        bos: Any = None,
+        bos: Value = None,
         whole_documents: bool = False,
-    ) -> Dataset[Any]:
+    ) -> Dataset[Tree]:
         """Several records end to end in each row of a fixed length.  Makes a stream.
 
         ``lengths={"tokens": 2048}`` names the leaves to pack, and the length of their rows.  Beside
@@ -576,10 +585,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         leaves: str | Sequence[str] | None = None,
         window: int = 2000,
         drop_remainder: bool = False,
-        pad_value: Any = 0,
+        pad_value: Value = 0,
         mask_key: str = "mask",
-    ) -> Dataset[Any]:
-        """Batches of records of like length, in a few fixed shapes.  Makes a stream.
+    ) -> Dataset[Tree]:
+        """Batches of records of similar length, in a few fixed shapes.  Makes a stream.
 
         A record goes into the first boundary that it does not exceed; batches of that bucket are
         padded to the boundary and have its batch size.  ``leaves`` names the leaves with that
@@ -598,11 +607,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         )
         return Dataset._of(stages.Bucketed(self._node, options))
 
-    def unbatch(self) -> Dataset[Any]:
+    def unbatch(self) -> Dataset[Tree]:
         """The rows of batches as records again (padding left out)."""
         return Dataset._of(stages.Unbatched(self._node))
 
-    def on_error(self, policy: Any, *, limit: int | None = None) -> Dataset[T]:
+    def on_error(self, policy: Policy, *, limit: int | None = None) -> Dataset[T]:
         """What to do when reading a record, or a function of one record, fails before this stage.
 
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
@@ -635,22 +644,20 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def __len__(self) -> int:
         if self._node.is_stream:
             raise ArgumentTypeError(
-                "a stream has no length: how many elements it has is known when it ends."
+                "a stream has no length: the number of its elements is known when it ends."
             )
         if self._node.length is None:
             raise ArgumentTypeError("an endless dataset has no length; .take(n) gives it one.")
         return self._node.length
 
     def __bool__(self) -> bool:
-        return True  # no dataset is known to be empty, and streams have no length to ask for
+        return True  # else `if dataset` would ask for its length, which streams do not have
 
     @overload
-    def __getitem__(
-        self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
-    ) -> Dataset[T]: ...
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Tree:
         """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
         if isinstance(index, slice):
             return self._by_slice(index)
@@ -711,7 +718,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def _elements(self) -> Iterator[T]:
         if self._node.is_stream:
-            from loaderx.plans.stream_plan import iterate  # most chains are no streams
+            from loaderx.plans.stream_plan import iterate  # late: most chains are not streams
 
             yield from iterate(self._node)
             return
@@ -726,7 +733,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def element_spec(self) -> Tree:
         """Shape and dtype of every leaf of an element.
 
-        Reads the first element, unless the spec is known without (arrays, and nothing mapped).
+        Reads the first element, unless the spec is known without it (arrays, and no `map`).
         """
         if self._node.spec is not None:
             return self._node.spec
@@ -745,18 +752,18 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return describe_chain(self._node)
 
 
-def _open_arrays(path: Any, keys: Any) -> dict[str, Any]:
-    from loaderx.sources.files import open_arrays  # zipfile and pathlib are slow to import
+def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
+    from loaderx.sources.files import open_arrays  # late: zipfile and pathlib are slow to import
 
     return open_arrays(path, keys)
 
 
-def _several(datasets: Any, more: tuple[Any, ...]) -> Any:
+def _several(datasets: object, more: tuple[object, ...]) -> object:
     """Datasets as they were given: one after the other, or all in one list."""
     return (datasets, *more) if more else datasets
 
 
-def _nodes(kind: str, datasets: Any) -> tuple[Node, ...]:
+def _nodes(kind: str, datasets: object) -> tuple[Node, ...]:
     if isinstance(datasets, (Dataset, Mapping)) or not isinstance(datasets, Iterable):
         needs = "a list of datasets" if kind == "mix" else "several datasets"
         raise ArgumentTypeError(

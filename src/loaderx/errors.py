@@ -27,7 +27,7 @@ import os
 import sys
 import warnings
 from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Protocol
 
 
 class LoaderxError(Exception):
@@ -43,7 +43,7 @@ class ArgumentTypeError(LoaderxError, TypeError):
 
 
 class ChainError(LoaderxError, ValueError):
-    """A stage was put where it cannot stand."""
+    """A stage cannot follow the stages before it."""
 
 
 class FileError(LoaderxError, ValueError):
@@ -51,7 +51,7 @@ class FileError(LoaderxError, ValueError):
 
 
 class MissingPackageError(LoaderxError, ImportError):
-    """What was asked for needs a package that is not installed; the message names it."""
+    """A package that is not installed is needed; the message names it."""
 
 
 class PositionError(LoaderxError, IndexError):
@@ -95,7 +95,7 @@ class RecordError(LoaderxError, RuntimeError):
         self.record = record
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         values = (self.detail, self.index, self.stage, self.step, self.record, self.reason)
         return _rebuild_record_error, values
 
@@ -115,7 +115,7 @@ class LoaderxWarning(UserWarning):
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as text, ``ValueError: no number``.  Never fails, whatever the exception does.
+    """An exception as text, ``ValueError: no number``.  It never raises.
 
     >>> one_line(ValueError("no number"))
     'ValueError: no number'
@@ -133,7 +133,7 @@ _OWN_FILES = os.path.join(os.path.dirname(__file__), "")
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Leaves the user's frames in the tracebacks of an error and of what it was raised from.
+    """Removes loaderx's own frames from the tracebacks of an error and of its causes.
 
     The error itself is about to be raised again, where the user called loaderx.  With
     ``LOADERX_TRACEBACK=full`` in the environment every frame stays.
@@ -141,20 +141,26 @@ def hide_own_frames(error: BaseException) -> None:
     if shows_all_frames():
         return
     BaseException.with_traceback(error, None)
-    cause, left = error.__cause__, 16  # causes may go round in a circle
+    cause, left = error.__cause__, 16  # a chain of causes may be a cycle
     while cause is not None and left:
-        # Not `cause.__traceback__ = ...`: a class may refuse that its attributes are set.
+        # Not `cause.__traceback__ = ...`: a class may forbid setting attributes.
         BaseException.with_traceback(cause, below_own_frames(cause.__traceback__))
         cause, left = cause.__cause__, left - 1
 
 
-def hidden_by_pytest(info: Any) -> bool:
+class _ExceptionInfo(Protocol):
+    """What pytest passes to a function in ``__tracebackhide__``; pytest is not imported here."""
+
+    def errisinstance(self, kind: type[BaseException], /) -> bool: ...
+
+
+def hidden_by_pytest(info: _ExceptionInfo) -> bool:
     """``__tracebackhide__`` of modules that users call: pytest then shows their line, not ours."""
-    return bool(info.errisinstance(LoaderxError)) and not shows_all_frames()
+    return info.errisinstance(LoaderxError) and not shows_all_frames()
 
 
 def below_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame on that is not loaderx's own."""
+    """The traceback without the frames of loaderx at its beginning."""
     while traceback is not None and is_own_file(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     return traceback
@@ -165,7 +171,7 @@ def is_own_file(path: str) -> bool:
 
 
 def warn_user(text: str) -> None:
-    """Gives a `LoaderxWarning` at the line of the user's that has called loaderx."""
+    """Gives a `LoaderxWarning` at the line of user code that called loaderx."""
     level, frame = 1, sys._getframe()
     while is_own_file(frame.f_code.co_filename) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
@@ -176,12 +182,12 @@ def shows_all_frames() -> bool:
     return os.environ.get("LOADERX_TRACEBACK") == "full"
 
 
-def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> int:
+def check_int(name: str, value: object, *, least: int | None = None) -> int:
     """``value`` as an int of at least ``least``, or an error that names the argument."""
     number = None
     if not isinstance(value, bool):
-        with contextlib.suppress(TypeError):  # arrays have an __index__, too
-            number = operator.index(value)
+        with contextlib.suppress(TypeError):  # not `hasattr`: arrays have an __index__ that raises
+            number = operator.index(value)  # type: ignore[arg-type]
     if number is None:
         raise ArgumentTypeError(
             f"`{name}` must be an integer, got {value!r} ({type(value).__name__})."
@@ -191,7 +197,7 @@ def check_int(name: str, value: SupportsIndex, *, least: int | None = None) -> i
     return number
 
 
-def check_seed(value: SupportsIndex) -> int:
+def check_seed(value: object) -> int:
     """``value`` as a seed: an integer from 0 to 2**64 - 1."""
     seed = check_int("seed", value, least=0)
     if seed >= 1 << 64:
@@ -199,8 +205,9 @@ def check_seed(value: SupportsIndex) -> int:
     return seed
 
 
-def check_bool(name: str, value: Any) -> bool:
-    """``value`` as a bool; a word is none, whatever it says."""
+def check_bool(name: str, value: object) -> bool:
+    """``value`` as a bool.  Accepts bools and 0/1; strings such as "yes" are rejected."""
+    # Numbers and NumPy bools have a `__bool__`; strings and lists do not.
     if not (hasattr(value, "__bool__") and value in (0, 1)):
         raise ArgumentTypeError(
             f"`{name}` must be True or False, got {value!r} ({type(value).__name__})."

@@ -1,12 +1,12 @@
 """Small frozen records, described by their annotations like dataclasses.
 
-`dataclasses` compiles several methods of every class at import; for forty classes that took
-longer than importing all else.  This base does the same work when a record is made.
+`dataclasses` compiles several methods for every class at import; for forty classes that took
+longer than all other imports.  This base class does the same work when a record is made.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import ClassVar, Self, dataclass_transform
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -21,9 +21,10 @@ class Frozen:
     def __init_subclass__(cls) -> None:
         own = cls.__annotations__
         named = [name for name, kind in own.items() if not str(kind).startswith("ClassVar")]
-        cls._fields = (*cls._fields, *(name for name in named if name not in cls._fields))
+        inherited = [name for base in cls.__mro__[:0:-1] for name in getattr(base, "_fields", ())]
+        cls._fields = tuple(dict.fromkeys([*inherited, *named]))
 
-    def __init__(self, *values: Any, **named: Any) -> None:
+    def __init__(self, *values: object, **named: object) -> None:
         fields = self._fields
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} takes {len(fields)} values, got {len(values)}.")
@@ -42,7 +43,7 @@ class Frozen:
     def __post_init__(self) -> None:
         """Checks the values."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a {type(self).__name__} is frozen; cannot set {name!r}.")
 
     def __delattr__(self, name: str) -> None:
@@ -52,6 +53,6 @@ class Frozen:
         inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{type(self).__name__}({inner})"
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """A copy with other values in some fields."""
         return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})

@@ -1,15 +1,15 @@
-"""How the user's objects were before their first use.
+"""The state of the user's objects before their first use.
 
 "Open it when it is first needed" is good advice for a source that cannot be pickled once its file
-is open.  But the first to need it is this process: to ask for the length, to look at a record, or
-to read the first batches before worker processes are tried.  So loaderx remembers which attributes
-an object had, and those that were empty (None, a number, a text, an empty dict or list), before it
-uses the object for the first time.  If the object cannot be sent to a worker process later, what
-cannot be pickled is sent as it was then, and the worker opens its own.
+is open.  But this process needs it first: to ask for the length, to look at a record, or to read
+the first batches before worker processes are tried.  So before loaderx uses an object for the first
+time, it remembers which attributes the object had, and the value of those that were empty (None, a
+number, a text, an empty dict or list).  If the object cannot be pickled for a worker process later,
+the attributes that cannot be pickled are sent with their first value, and the worker opens its own.
 
-Nothing is copied and nothing is kept alive: an attribute that held more than that is not
-remembered, and objects are known by weak references.  A class with a `__getstate__` or `__reduce__`
-of its own has said what is to be sent, and is left alone.
+Nothing is copied and nothing is kept alive: the value of an attribute that was not empty is not
+remembered, and objects are held by weak references.  A class with a `__getstate__` or `__reduce__`
+of its own says itself what is sent, and is not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 MOST_OBJECTS = 64
 MOST_ITEMS = 64  # of a list, tuple or dict in which objects are looked for
@@ -28,7 +27,7 @@ _CONTAINERS = frozenset({dict, list, set, deque})
 _OPAQUE = (type, types.ModuleType)
 _HELD = object()  # an attribute that held something
 
-Attributes = dict[str, Any]
+Attributes = dict[str, object]
 
 
 class Given:
@@ -36,15 +35,15 @@ class Given:
 
     __slots__ = ("_before",)
 
-    def __init__(self, *roots: Any) -> None:
-        self._before: dict[int, tuple[weakref.ref[Any], Attributes]] = {}
+    def __init__(self, *roots: object) -> None:
+        self._before: dict[int, tuple[weakref.ref[object], Attributes]] = {}
         for value in reachable(*roots):
             self._remember(value)
 
     def __reduce__(self) -> tuple[type[Given], tuple[()]]:
-        return Given, ()  # of no use in another process
+        return Given, ()  # ids mean nothing in another process
 
-    def _remember(self, value: Any) -> None:
+    def _remember(self, value: object) -> None:
         attributes = attributes_of(value)
         if attributes is None or not is_sent_by_attributes(type(value)):
             return
@@ -54,17 +53,17 @@ class Given:
                 {name: _as_it_was(held) for name, held in attributes.items()},
             )
         except TypeError:
-            return  # it has no weak references
+            return  # its class has no weak references
 
-    def state(self, value: Any, can_be_sent: Callable[[Any], bool]) -> Attributes | None:
-        """The attributes with which to send an object; None if it is not known, or is all right."""
+    def state(self, value: object, can_be_sent: Callable[[object], bool]) -> Attributes | None:
+        """The attributes with which to send an object; None if it can be sent as it is."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value:
             return None
         before, now = found[1], value.__dict__
         state, is_changed = dict(now), False
         for name, held in now.items():
-            was: Any = before.get(name)
+            was = before.get(name)
             if was is _HELD or type(held) in _PLAIN or can_be_sent(held):
                 continue
             is_changed = True
@@ -73,18 +72,18 @@ class Given:
                 state[name] = was if type(was) in _PLAIN else type(was)()
         return state if is_changed else None
 
-    def had(self, value: Any, name: str) -> bool | None:
-        """Did an attribute hold something at first?  If not, it is set back; None: not known."""
+    def had(self, value: object, name: str) -> bool | None:
+        """Did an attribute hold something at first?  If not, `state` resets it; None: not known."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value or name not in value.__dict__:
             return None
         return found[1].get(name) is _HELD
 
 
-def reachable(*roots: Any) -> list[Any]:
-    """Objects, and what they hold that may hold more; a limited number of them."""
-    waiting: deque[Any] = deque(roots)
-    found: dict[int, Any] = {}
+def reachable(*roots: object) -> list[object]:
+    """The objects, and those that can be reached from them; `MOST_OBJECTS` at most."""
+    waiting = deque(roots)
+    found: dict[int, object] = {}
     while waiting and len(found) < MOST_OBJECTS:
         value = waiting.popleft()
         if id(value) not in found:
@@ -93,12 +92,12 @@ def reachable(*roots: Any) -> list[Any]:
     return list(found.values())
 
 
-def attributes_of(value: Any) -> Attributes | None:
+def attributes_of(value: object) -> Attributes | None:
     """The attributes of an object that has a dict of them."""
     if isinstance(value, _OPAQUE):
         return None
     try:
-        found = object.__getattribute__(value, "__dict__")  # runs nothing of the user's
+        found = object.__getattribute__(value, "__dict__")  # runs no user code
     except AttributeError:
         return None
     return found if type(found) is dict else None
@@ -112,22 +111,23 @@ def is_sent_by_attributes(kind: type) -> bool:
     )
 
 
-def _as_it_was(held: Any) -> Any:
+def _as_it_was(held: object) -> object:
     kind = type(held)
     if kind in _PLAIN:
         return held
     return kind() if kind in _CONTAINERS and not held else _HELD
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _inside(value: object) -> Iterator[object]:
     """What may be, or hold, an object with attributes."""
-    kind = type(value)
-    if kind in (list, tuple, dict):
-        if len(value) <= MOST_ITEMS:
-            yield from value.values() if kind is dict else value
-    elif kind is types.FunctionType:
+    # Exact types: a subclass of dict or list may have attributes, and is looked at for these.
+    if type(value) is dict:
+        yield from value.values() if len(value) <= MOST_ITEMS else ()
+    elif type(value) is list or type(value) is tuple:
+        yield from value if len(value) <= MOST_ITEMS else ()
+    elif isinstance(value, types.FunctionType):
         yield from (held for _, held in variables_of(value))
-    elif kind is types.MethodType:
+    elif isinstance(value, types.MethodType):
         yield value.__self__
     elif isinstance(value, partial):
         yield from (value.func, *value.args, *value.keywords.values())
@@ -137,13 +137,13 @@ def _inside(value: Any) -> Iterator[Any]:
                 yield held
 
 
-def variables_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function takes along: what it closes over, and globals of its module."""
+def variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """What a pickled function includes: the variables of its closure, and globals of its module."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
         except ValueError:
-            continue  # not filled yet
+            continue  # the variable is not set yet
     for name in function.__code__.co_names:
         held = function.__globals__.get(name)
         if type(held) not in _PLAIN:

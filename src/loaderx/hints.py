@@ -1,8 +1,8 @@
-"""Words of other libraries, and what to write here.
+"""Names that other libraries use, and what to write here.
 
-People come from PyTorch, tf.data, Hugging Face datasets and Grain, and type what they know.  Where
-a word means the same here it works; elsewhere the error says what to write.  `attribute_error` and
-`advised` are the two ways in; the rest of this file is tables.
+Users of PyTorch, tf.data, Hugging Face datasets and Grain try the names that they know.  A name
+that means the same here works; for the others the error says what to write.  `attribute_error` and
+`advised` are what other modules call; the rest of this file is tables.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from loaderx.errors import ArgumentTypeError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_RUN = "How to run it is said in DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
+_RUN = "Options of running go to DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
 _MAP = 'Write .map(f), such as .map(lambda r: {"x": r["pixels"]}).'
 _KEEP = "Save results once, with np.savez, and open them with Dataset.from_file(path)."
 _TABLE = "Read it with pandas, polars or pyarrow: Dataset.from_arrays(pd.read_csv(path))."
@@ -33,7 +33,7 @@ DATASET = {
     "add_column": "Write Dataset.zip({...}), or .map_with_index(f).",
     "as_numpy_iterator": "Iterate over it, or over DataLoader(ds): elements are NumPy arrays.",
     "bucket_by_sequence_length": "Write .bucket(boundaries, batch_sizes).",
-    "cache": f"Arrays and files are mapped or in memory anyway. {_KEEP}",
+    "cache": f"Arrays are in memory, and files are mapped, anyway. {_KEEP}",
     "cardinality": "Write len(ds).",
     "cast": _MAP,
     "cast_column": _MAP,
@@ -104,7 +104,7 @@ DATASET = {
     "with_transform": "Write .map(f).",
 }
 
-_CHAIN = "The dataset says it, as a stage."
+_CHAIN = "It is a stage of the dataset."
 
 LOADER = {
     "batch_size": f"{_CHAIN} loader.dataset shows the chain.",
@@ -141,13 +141,13 @@ MODULE = {
 _LEAVE = "Leave it out"
 _SEED = "Write seed=0, or another number: draws and orders depend on the seed alone."
 _ORDER = (
-    "The dataset says the order: .shuffle(seed), ds[indices] (any order, with repeats), or "
+    "The order is part of the dataset: .shuffle(seed), ds[indices] (any order, with repeats), or "
     "Dataset.mix([a, b], weights) for proportions."
 )
 _WORKERS = "Workers are an option of running: DataLoader(ds, num_workers=...)."
 _DROP = "Write drop_remainder=True."
 _WHOLE = (
-    "takes a seed and no buffer size: the whole dataset is shuffled, in no memory. Write "
+    "takes a seed and no buffer size: it shuffles the whole dataset, without a buffer. Write "
     ".shuffle(seed=0), or .shuffle(seed=0, window=n) to stay within runs of n records."
 )
 
@@ -165,7 +165,7 @@ KEYWORDS = {
     "fn_kwargs": "Write .map(functools.partial(f, ...)).",
     "function": "Write it without a name, .map(f).",
     "generator": _SEED,
-    "in_order": f"{_LEAVE}: batches always come in order.",
+    "in_order": f"{_LEAVE}: batches are always in order.",
     "input_columns": "f gets the whole record, such as a dict.",
     "map_func": "Write it without a name, .map(f).",
     "multiprocessing_context": 'Write engine="processes".',
@@ -185,25 +185,25 @@ KEYWORDS = {
     "random_state": "Write seed.",
     "read_options": "Write num_workers=... and prefetch=...",
     "remove_columns": "Return the leaves to keep: .map(f) replaces the record.",
-    "reshuffle_each_iteration": f"{_LEAVE}: every epoch has an order of its own.",
+    "reshuffle_each_iteration": f"{_LEAVE}: every epoch has a new order.",
     "rng": _SEED,
     "sampler": _ORDER,
     "shard_options": "Write shard=(index, count).",
     "timeout": (
-        f"{_LEAVE}: the failure of a worker reaches the loop by itself. After how long a "
-        "slow batch is reported says engine=engines.Processes(timeout_s=...)."
+        f"{_LEAVE}: the failure of a worker is raised in your loop. The time after which a "
+        "slow batch is reported is engine=engines.Processes(timeout_s=...)."
     ),
     "transforms": "Write transform=f, a function of a batch, or put .map(f) into the dataset.",
     "with_indices": "Write .map_with_index(f), where f(index, element).",
     "worker_buffer_size": "Write prefetch=n, the batches kept ready by all workers together.",
     "worker_count": "Write num_workers.",
     "worker_init_fn": (
-        f"{_LEAVE}: random numbers belong to records (.random_map), and what a function needs it "
-        "can set up when it is first called."
+        f"{_LEAVE}: random numbers belong to records (.random_map), and a function can set up "
+        "what it needs when it is first called."
     ),
 }
 
-IN = {  # what a word means depends on where it stands
+IN = {  # names whose advice depends on the method
     (
         "filter",
         "batch_size",
@@ -223,7 +223,7 @@ IN = {  # what a word means depends on where it stands
 }
 
 
-def attribute_error(kind: str, words: dict[str, str], name: str, obj: Any) -> AttributeError:
+def attribute_error(kind: str, words: dict[str, str], name: str, obj: object) -> AttributeError:
     """For a name that ``obj`` does not have; Python adds "Did you mean" from ``obj`` itself."""
     text = f"{kind} has no attribute {name!r}"
     if name in words:
@@ -247,7 +247,7 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _explain(function: Callable[..., Any], problem: str) -> str:
+def _explain(function: Callable[..., object], problem: str) -> str:
     name = function.__name__
     found = re.search(r"(?:unexpected keyword argument|values for argument) '(\w+)'", problem)
     word = found[1] if found else "positional" if "positional argument" in problem else ""
@@ -265,7 +265,7 @@ def _explain(function: Callable[..., Any], problem: str) -> str:
 
 
 if TYPE_CHECKING:
-    # A type checker would believe that every name exists, and knows one static method only.
+    # With these classes, a type checker would accept every name, and not know `staticmethod`.
     DatasetType = type
     joins = staticmethod
 else:
@@ -285,15 +285,15 @@ else:
             raise attribute_error(cls.__name__, DATASET, name, cls)
 
     class joins(staticmethod):  # noqa: N801 (a decorator)
-        """A static method that joins datasets: on a dataset, it would forget that one."""
+        """A static method that joins datasets.  Called on a dataset, it would ignore that one."""
 
         def __get__(self, instance, owner=None):
             function = super().__get__(instance, owner)
             return function if instance is None else functools.partial(_refuse, function.__name__)
 
 
-def _refuse(name: str, *datasets: Any, **options: Any) -> None:
+def _refuse(name: str, *datasets: object, **options: object) -> None:
     raise ArgumentTypeError(
-        f"`{name}` stands on the class, and all datasets in it: Dataset.{name}([a, b]), not "
+        f"`{name}` is called on the class, with all datasets: Dataset.{name}([a, b]), not "
         f"a.{name}(b)."
     )

@@ -1,4 +1,4 @@
-"""Is this folder ours alone?  PyPI's ``loaderx`` is another project, and installs into it, too."""
+"""Detects files of another project: PyPI's ``loaderx`` installs into the same folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 
 from loaderx.errors import warn_user
 
-_THEIRS = "dataloader.py"  # a module of that project; there is none of this name here
+_THEIRS = "dataloader.py"  # a module of that project; this one has no such file
 
 
 def problem() -> str | None:
     """What is wrong with the installation, and what to do; None if nothing is."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    if not os.path.exists(os.path.join(folder, _THEIRS)):  # microseconds; metadata takes far longer
+    # One look at a file takes microseconds; reading the metadata of packages takes far longer.
+    if not os.path.exists(os.path.join(folder, _THEIRS)):
         return None
     return (
         f"{folder} also holds files of another package: PyPI's 'loaderx' is an unrelated project "

@@ -1,16 +1,15 @@
-"""Aligned batch buffers that are used again once nobody looks at them.
+"""Aligned batch buffers that are used again when nothing refers to them any more.
 
 A *slot* is a root array of bytes; a batch is a set of views into one slot, each starting at a
-multiple of 64 bytes, so that JAX on CPU takes them without a copy.  Whoever holds a view (NumPy, a
+multiple of 64 bytes, so that JAX on CPU uses them without a copy.  Every view (of NumPy, a
 memoryview, a `jax.Array`) holds a reference to the root, because NumPy makes the root the base of
-every view. So a slot is free exactly when the root's reference count is back at the value it had
-when nobody looked at it, and asking costs 50 ns; a finaliser per leaf would cost as much as the
-gather.
+every view.  So a slot is free exactly when the root's reference count is back at the value it had
+without views, and asking costs 50 ns; a finaliser per leaf would cost as much as the gather.
 
-A pool keeps a few slots and lends the most recently freed one (its pages are warm).  When all are
-held, it runs the young garbage collection once (JAX may hold a batch until then), then makes a new
-slot and forgets the one that was lent longest ago: that one's memory goes when its user drops it.
-A pool never waits.
+A pool keeps a few slots and lends the most recently freed one (its pages are in the caches).  When
+all are held, it runs the young garbage collection once (JAX may hold a batch until then), then
+makes a new slot and forgets the one that was lent longest ago: that memory is freed when its user
+drops it.  A pool never waits.
 
 Builds without the GIL count references in another way: there every batch gets fresh memory.
 """
@@ -30,8 +29,9 @@ import numpy.typing as npt
 
 ALIGNMENT = 64
 
-Array = npt.NDArray[Any]
-LeafLayout = tuple[tuple[int, ...], np.dtype[Any]]
+Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
+LeafLayout: TypeAlias = tuple[tuple[int, ...], DType]
 
 COUNTS_REFERENCES = "t" not in getattr(sys, "abiflags", "") and bool(
     getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -40,7 +40,7 @@ COUNTS_REFERENCES = "t" not in getattr(sys, "abiflags", "") and bool(
 
 
 class Layout:
-    """Where the leaves of a batch lie within a slot.  Python objects get arrays of their own."""
+    """The offsets of the leaves of a batch in a slot.  Python objects get arrays of their own."""
 
     __slots__ = ("leaves", "nbytes", "objects", "plain")
 
@@ -51,7 +51,7 @@ class Layout:
         else:
             self.objects = []
         offset = 0
-        self.leaves: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
+        self.leaves: list[tuple[tuple[int, ...], DType, int]] = []
         for shape, dtype in leaves:
             self.leaves.append((shape, dtype, offset))
             size = dtype.itemsize
@@ -63,7 +63,7 @@ class Layout:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(*leaves: LeafLayout) -> Layout:
-        """The layout of these leaves, one object for all who ask: slots know it by identity."""
+        """The layout of these leaves.  Equal ones are one object: slots compare identities."""
         return Layout(leaves)
 
     def with_objects(self, lend: Lend) -> list[Array]:
@@ -72,7 +72,7 @@ class Layout:
 
 
 Lend: TypeAlias = Callable[[Layout], list[Array]]
-"""Gives uninitialised arrays for a layout: a pool of recycled buffers stands behind it."""
+"""Gives uninitialised arrays for a layout, from a pool of recycled buffers."""
 
 
 class _Slot:
@@ -87,7 +87,7 @@ class _Slot:
         self.views: list[Array] = []
 
     def arrange(self, layout: Layout) -> None:
-        """Makes a view for each leaf; what is lent are views of these, the cheapest to make."""
+        """Makes a view for each leaf.  Views of these are lent: they are the cheapest to make."""
         self.layout = layout
         self.views = [
             np.ndarray(shape, dtype, self.root, self.offset + start)
@@ -128,12 +128,13 @@ class Pool:
         return self._lend_other(layout)
 
     def _lend_other(self, layout: Layout) -> list[Array]:
+        """The same with a slot of another layout, or a new one."""
         slots = self._slots
         if layout.objects:
             return layout.with_objects(self.lend)
         slot = self._free(layout.nbytes)
         if slot is None and len(slots) >= self._capacity:
-            gc.collect(0)
+            gc.collect(0)  # JAX may hold dropped batches in reference cycles
             slot = self._free(layout.nbytes)
         if slot is None:
             slot = _Slot(layout.nbytes)
@@ -144,7 +145,7 @@ class Pool:
         return slot.lend()
 
     def _free(self, nbytes: int) -> _Slot | None:
-        """Takes the most recently lent slot that is free and large enough out of the list."""
+        """Removes and returns the most recently lent slot that is free and large enough."""
         slots = self._slots
         for number in range(len(slots) - 1, -1, -1):
             slot = slots[number]
@@ -154,9 +155,9 @@ class Pool:
 
 
 class PoolPerThread(threading.local):
-    """A pool for each thread that asks: lending takes no lock.
+    """A pool for each thread, so that lending takes no lock.
 
-    ``lend`` is another one in every thread: it is looked up in the thread that uses it.
+    ``lend`` differs from thread to thread: look it up in the thread that uses it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Addressed randomness: every draw is a hash of where it is used, never of what was drawn before.
+"""Addressed randomness: a draw is a hash of the place where it is used, not of earlier draws.
 
 Keys are arrays of uint64, one per row (or one for all rows, shape ``(1,)``).  Two ingredients:
 
@@ -6,12 +6,12 @@ Keys are arrays of uint64, one per row (or one for all rows, shape ``(1,)``).  T
     The SplitMix64 finaliser, a bijection on 64 bits in which every input bit reaches every output
     bit.
 ``fold``
-    A key and a number make a new key.  Each use has its own ``tag``, so that an epoch's key, a
-    row's key and a shuffle's key never meet, and ``seed + index`` style collisions cannot happen.
+    A key and a number make a new key.  Each use has its own ``tag``, so that the keys of epochs,
+    rows and shuffles never collide, and neither do keys like ``seed + index``.
 
-Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  On top stand the
-two generators that users meet: a `numpy.random.Generator` per record, and `BatchGenerator`, which
-gives one draw per record of a batch in one vectorised call.
+Keys stay in arrays because NumPy *scalar* uint64 arithmetic warns on overflow.  Users get one of
+two generators: a `numpy.random.Generator` per record, or a `BatchGenerator`, which gives one draw
+per record of a batch in one vectorised call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from types import EllipsisType
-from typing import Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, check_int
 
+if TYPE_CHECKING:
+    from numpy.random import PCG64, Generator
+
+Numbers: TypeAlias = npt.NDArray[Any]
+Bound: TypeAlias = float | Numbers
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex | EllipsisType] | None
 """The shape of one record's draw; a leading ``...`` stands for the records."""
@@ -70,7 +75,7 @@ def fold_int(key: int, value: int, tag: int) -> int:
     return mix_int(mix_int(key ^ tag) + _GOLDEN * ((value + 1) & _MASK))
 
 
-def fold(keys: Keys, values: npt.NDArray[Any], tag: int) -> Keys:
+def fold(keys: Keys, values: Numbers, tag: int) -> Keys:
     """New keys from keys and numbers; both may have one entry that stands for every row."""
     if keys.size == 1 and values.size == 1:  # Python is ten times as fast as NumPy on one number
         return np.array([fold_int(int(keys[0]), int(values[0]), tag)], np.uint64)
@@ -91,23 +96,23 @@ def key_words(keys: Keys, count: int) -> Keys:
 
 
 class _Words:
-    """A seed sequence that is hashed already: its words go to the bit generator as they are."""
+    """A seed sequence of random words, which go to the bit generator unchanged."""
 
     __slots__ = ("words",)
 
     def __init__(self, words: Keys) -> None:
         self.words = words
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
+    def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> Numbers:
         if n_words == len(self.words) and np.dtype(dtype) == np.uint64:
             return self.words
-        more: npt.NDArray[Any] = key_words(self.words[:1].copy(), n_words)[0].astype(dtype)
+        more: Numbers = key_words(self.words[:1].copy(), n_words)[0].astype(dtype)
         return more
 
 
 @cache
-def _parts() -> tuple[Any, Any]:
-    """NumPy's generator classes; importing them takes a while, so only when they are needed."""
+def _parts() -> tuple[type[Generator], type[PCG64]]:
+    """NumPy's generator classes, imported when they are first needed: that takes a while."""
     from numpy.random import PCG64, Generator
     from numpy.random.bit_generator import ISeedSequence
 
@@ -119,7 +124,8 @@ def record_generators(keys: Keys) -> Iterator[np.random.Generator]:
     """One `numpy.random.Generator` per key."""
     generator, pcg = _parts()
     for words in key_words(keys, 4):
-        yield generator(pcg(_Words(words)))
+        # `_Words` is registered as a seed sequence, which type checkers do not see.
+        yield generator(pcg(_Words(words)))  # type: ignore[arg-type]
 
 
 class BatchGenerator:
@@ -144,15 +150,15 @@ class BatchGenerator:
 
     A short last batch is not checked, so that a constant size does not fail at the end of an epoch.
     Nor are runs of records whose number varies (``batched=True`` in a stream or a mix), which would
-    meet a constant by chance, nor a single record, for which a size that begins with 1 is the same
-    either way but for an axis of length 1.
+    equal a constant by chance, nor a single record, where both meanings of a size that begins with
+    1 differ only by an axis of length 1.
     """
 
     __slots__ = ("_drawn", "_full", "_keys")
 
     def __init__(self, keys: Keys, full: int | None = 0) -> None:
         self._keys = keys
-        self._full = full  # rows of a batch that is not short; None: that varies
+        self._full = full  # rows of a full batch; None: the number varies
         self._drawn = 0
 
     def __len__(self) -> int:
@@ -161,18 +167,20 @@ class BatchGenerator:
     def __repr__(self) -> str:
         return f"BatchGenerator({len(self)} records)"
 
-    def __getattr__(self, name: str) -> Any:
-        offered = "random, uniform, integers, standard_normal and normal"
-        raise AttributeError(
-            f"the generator of a batch has no {name!r}. It offers {offered}, one draw per record; "
-            "before .batch(...), random_map gets a full numpy.random.Generator."
-        )
+    if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+        def __getattr__(self, name):
+            offered = "random, uniform, integers, standard_normal and normal"
+            raise AttributeError(
+                f"the generator of a batch has no {name!r}. It offers {offered}, one draw per "
+                "record; before .batch(...), random_map gets a full numpy.random.Generator."
+            )
 
     def _shape(self, size: Size) -> tuple[int, ...]:
         """The shape of one record's draw."""
         if size is None:
             return ()
-        axes: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
+        axes: list[object] = list(size) if isinstance(size, (tuple, list)) else [size]
         explicit = isinstance(size, (tuple, list)) and axes[:1] == [...]
         shape = tuple(check_int("size", axis, least=0) for axis in axes[explicit:])
         # Not in a short batch: size=2 must not fail at the end of an epoch of 1002 records.
@@ -195,7 +203,7 @@ class BatchGenerator:
         words = mix64(self._keys[:, None] + counters * _GOLDEN_U64)
         return words.reshape(len(self._keys), *shape)
 
-    def random(self, size: Size = (), dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    def random(self, size: Size = (), dtype: npt.DTypeLike = np.float64) -> Numbers:
         """Uniform floats in [0, 1)."""
         words = self._words(size)
         if np.dtype(dtype) == np.float32:
@@ -204,7 +212,9 @@ class BatchGenerator:
             raise ArgumentError(f"`dtype` must be float32 or float64, got {np.dtype(dtype)}.")
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = ()) -> npt.NDArray[np.float64]:
+    def uniform(
+        self, low: Bound = 0.0, high: Bound = 1.0, size: Size = ()
+    ) -> npt.NDArray[np.float64]:
         """Uniform floats in [low, high)."""
         draws = self.random(size)
         _check_bounds("`low` and `high`", low, high, draws.shape)
@@ -216,7 +226,7 @@ class BatchGenerator:
         high: int | None = None,
         size: Size = (),
         dtype: npt.DTypeLike = np.int64,
-    ) -> npt.NDArray[Any]:
+    ) -> Numbers:
         """Integers in [low, high), or in [0, low)."""
         low = check_int("low", low)
         low, high = (0, low) if high is None else (low, check_int("high", high))
@@ -238,14 +248,16 @@ class BatchGenerator:
         radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
         return np.asarray(radius * np.cos(2.0 * np.pi * self.random(size)))
 
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = ()) -> npt.NDArray[np.float64]:
+    def normal(
+        self, loc: Bound = 0.0, scale: Bound = 1.0, size: Size = ()
+    ) -> npt.NDArray[np.float64]:
         """Normal floats of mean ``loc`` and deviation ``scale``."""
         draws = self.standard_normal(size)
         _check_bounds("`loc` and `scale`", loc, scale, draws.shape)
         return np.asarray(loc + scale * draws)
 
 
-def _check_bounds(names: str, one: Any, other: Any, shape: tuple[int, ...]) -> None:
+def _check_bounds(names: str, one: Bound, other: Bound, shape: tuple[int, ...]) -> None:
     """Arrays must not broadcast the draws to another shape, or draws would be used twice."""
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return

@@ -1,19 +1,19 @@
 """Records and batches as trees of arrays.
 
-Structure is dict, tuple, named tuple, list and dataclass; None is an empty branch, as in JAX.  All
-else is a leaf.  A list of scalars is a leaf too (``[1, 2, 3]`` is a row of numbers), other lists
-are structure.
+Dicts, tuples, named tuples, lists and dataclasses are structure; None is an empty branch, as in
+JAX.  Everything else is a leaf.  A list of scalars is a leaf too (``[1, 2, 3]`` is a row of
+numbers); other lists are structure.
 
 `flatten` takes a tree apart into leaves and a `Structure`; equal structures are one object, so that
 comparing them is an identity test.  `as_array` holds the rules by which a leaf becomes an array:
-arrays keep their dtype, Python numbers become what JAX makes of them (int32, float32), text is
+arrays keep their dtype, Python numbers get the dtype that JAX gives them (int32, float32), text is
 never cut.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +23,13 @@ from loaderx.errors import StackError
 from loaderx.frozen import Frozen
 
 Tree: TypeAlias = Any
+"""A record or a batch, as users have it: the structure and the leaves that the module describes."""
+
+Leaf: TypeAlias = Any
+"""A value without structure: an array, a number, a text, or any other object of the user's."""
+
 Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 
@@ -32,9 +38,9 @@ class ArraySpec(Frozen):
     """Shape and dtype of a leaf.  None in a shape: it varies between elements."""
 
     shape: tuple[int | None, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
-    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    def fits(self, dtype: DType, shape: tuple[int, ...]) -> bool:
         """Is this the spec of an array with that dtype and shape?"""
         if dtype != self.dtype or len(shape) != len(self.shape):
             return False
@@ -58,21 +64,20 @@ class Structure(Frozen):
 
     kind: str  # leaf, none, dict, tuple, list, namedtuple, dataclass
     type: type | None
-    keys: tuple[Any, ...]
+    keys: tuple[Hashable, ...]
     children: tuple[Structure, ...]
+    is_flat_dict: bool  # a dict whose values are leaves: the usual record, built without recursion
 
-    is_flat_dict: bool
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _intern, (self.kind, self.type, self.keys, self.children)
 
-    def build(self, leaves: Iterable[Any]) -> Tree:
+    def build(self, leaves: Iterable[Leaf]) -> Tree:
         """The tree with these leaves."""
         if self.is_flat_dict:
             return dict(zip(self.keys, leaves))  # noqa: B905 (a hot path)
         return self._build(iter(leaves))
 
-    def _build(self, leaves: Any) -> Tree:
+    def _build(self, leaves: Iterator[Leaf]) -> Tree:
         if self is LEAF:
             return next(leaves)
         if self.kind == "none":
@@ -82,9 +87,9 @@ class Structure(Frozen):
             return dict(zip(self.keys, values, strict=True))
         if self.kind == "dataclass":
             # Not through `__init__`: what it checks or derives was done when the tree was made.
-            made: Any = object.__new__(self.type)  # type: ignore[arg-type]
+            made: Tree = object.__new__(self.type)  # type: ignore[arg-type]
             for key, value in zip(self.keys, values, strict=True):
-                object.__setattr__(made, key, value)
+                object.__setattr__(made, str(key), value)
             return made
         if self.kind == "namedtuple":
             return tuple.__new__(self.type, values)  # type: ignore[arg-type]
@@ -100,11 +105,12 @@ class Structure(Frozen):
         return found
 
 
-_interned: weakref.WeakValueDictionary[tuple[Any, ...], Structure] = weakref.WeakValueDictionary()
+# Children stand in a key by their ids: they are interned, and the value keeps them alive.
+_interned: weakref.WeakValueDictionary[Hashable, Structure] = weakref.WeakValueDictionary()
 
 
 def _intern(
-    kind: str, type_: type | None, keys: Sequence[Any], children: Sequence[Structure]
+    kind: str, type_: type | None, keys: Sequence[Hashable], children: Sequence[Structure]
 ) -> Structure:
     identity = (kind, type_, tuple(keys), tuple(map(id, children)))
     found = _interned.get(identity)
@@ -119,13 +125,13 @@ LEAF = _intern("leaf", None, (), ())
 _NONE = _intern("none", None, (), ())
 
 
-def flatten(tree: Tree) -> tuple[list[Any], Structure]:
+def flatten(tree: Tree) -> tuple[list[Leaf], Structure]:
     """The leaves of a tree, and its structure."""
-    leaves: list[Any] = []
+    leaves: list[Leaf] = []
     return leaves, _walk(tree, leaves)
 
 
-def _walk(tree: Tree, leaves: list[Any]) -> Structure:
+def _walk(tree: Tree, leaves: list[Leaf]) -> Structure:
     if isinstance(tree, (np.ndarray, ArraySpec)):
         leaves.append(tree)
         return LEAF
@@ -150,19 +156,19 @@ def _walk(tree: Tree, leaves: list[Any]) -> Structure:
     return LEAF
 
 
-def field_names(record: Any) -> list[str]:
+def field_names(record: Tree) -> list[str]:
     """The fields of a dataclass that are structure: what it is made of, not what it derives."""
-    import dataclasses  # whoever has one has imported it
+    import dataclasses  # late: a program without dataclasses need not load it
 
     return [field.name for field in dataclasses.fields(record) if field.init]
 
 
-def is_array_like(value: Any) -> bool:
+def is_array_like(value: object) -> bool:
     """Is it an array of some library, or can it be made one?"""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
-def same_structure(tree: Tree, structure: Structure) -> list[Any] | None:
+def same_structure(tree: Tree, structure: Structure) -> list[Leaf] | None:
     """The leaves in the order of ``structure``; None if the tree has another structure.
 
     Two dicts with the same keys in another order have the same structure.
@@ -173,14 +179,14 @@ def same_structure(tree: Tree, structure: Structure) -> list[Any] | None:
     return _reordered(iter(leaves), other, structure)
 
 
-def _reordered(leaves: Iterator[Any], have: Structure, want: Structure) -> list[Any] | None:
+def _reordered(leaves: Iterator[Leaf], have: Structure, want: Structure) -> list[Leaf] | None:
     """The leaves of a tree of structure ``have`` in the order of ``want``, None if they differ."""
     if have is LEAF and want is LEAF:
         return [next(leaves)]
     if (have.kind, have.type) != (want.kind, want.type) or set(have.keys) != set(want.keys):
         return None
     wanted = dict(zip(want.keys, want.children, strict=True))
-    parts: dict[Any, list[Any]] = {}
+    parts: dict[Hashable, list[Leaf]] = {}
     for key, child in zip(have.keys, have.children, strict=True):
         part = _reordered(leaves, child, wanted[key])
         if part is None:
@@ -189,7 +195,7 @@ def _reordered(leaves: Iterator[Any], have: Structure, want: Structure) -> list[
     return [leaf for key in want.keys for leaf in parts[key]]
 
 
-def map_leaves(f: Callable[[Any], Any], tree: Tree) -> Tree:
+def map_leaves(f: Callable[[Leaf], Leaf], tree: Tree) -> Tree:
     """The tree with ``f`` applied to every leaf."""
     leaves, structure = flatten(tree)
     return structure.build(f(leaf) for leaf in leaves)
@@ -213,7 +219,7 @@ def describe(structure: Structure) -> str:
     return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
 
 
-def as_array(value: Any) -> Array:
+def as_array(value: Leaf) -> Array:
     """One record's leaf as an array, by the rules of the module's docstring."""
     if isinstance(value, np.ndarray):
         return value
@@ -236,7 +242,7 @@ def as_array(value: Any) -> Array:
     return _object_scalar(value)
 
 
-def _object_scalar(value: Any) -> Array:
+def _object_scalar(value: Leaf) -> Array:
     out = np.empty((), object)
     out[()] = value
     return out
@@ -245,7 +251,7 @@ def _object_scalar(value: Any) -> Array:
 _NARROW = {"i": np.int32, "u": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}
 
 
-def _narrow(array: Array, value: Any) -> Array:
+def _narrow(array: Array, value: Leaf) -> Array:
     """Python numbers as JAX would hold them."""
     kind = array.dtype.kind
     if kind == "O" or (kind in "iu" and array.size and not _fits_int32(array)):
@@ -267,11 +273,11 @@ def _fits_int32(array: Array) -> bool:
     return bool(array.max() <= 2**31 - 1 and array.min() >= -(2**31))
 
 
-def _widest(value: Any) -> Any:
+def _widest(value: Leaf) -> Leaf:
     return max(value, key=abs) if isinstance(value, list) else value
 
 
-def narrow_scalars(values: list[Any]) -> Array:
+def narrow_scalars(values: list[complex]) -> Array:
     """A column of Python numbers, one per record."""
     return _narrow(np.asarray(values), values)
 
@@ -279,7 +285,7 @@ def narrow_scalars(values: list[Any]) -> Array:
 def spec_of(tree: Tree) -> Tree:
     """The tree with an `ArraySpec` for every leaf."""
 
-    def one(leaf: Any) -> ArraySpec:
+    def one(leaf: Leaf) -> ArraySpec:
         array = as_array(leaf)
         return ArraySpec(array.shape, array.dtype)
 

@@ -108,14 +108,14 @@ def test_broken_checkpoints(tmp_path):
     with pytest.raises(StateError, match="part-1-of-2.json is damaged"):
         asyncio.run(both(iterator.load(tmp_path)))
     (tmp_path / "part-0-of-1 copy.json").touch()
-    with pytest.raises(StateError, match="missing or left over: part-0-of-1 copy.json"):
+    with pytest.raises(StateError, match="missing or unexpected: part-0-of-1 copy.json"):
         asyncio.run(both(iterator.load(tmp_path)))
     (tmp_path / "part-0-of-1 copy.json").unlink()
     (tmp_path / "part-1-of-2.json").unlink()
-    with pytest.raises(StateError, match="missing or left over: part-1-of-2.json"):
+    with pytest.raises(StateError, match="missing or unexpected: part-1-of-2.json"):
         asyncio.run(both(iterator.load(tmp_path)))
     asyncio.run(both(at(1).save(tmp_path)))
-    with pytest.raises(StateError, match="missing or left over"):
+    with pytest.raises(StateError, match="missing or unexpected"):
         asyncio.run(both(iterator.load(tmp_path)))
     assert iterator.step == 0
 
@@ -127,13 +127,13 @@ def test_folders_that_promise_too_much(tmp_path):
     with pytest.raises(StateError) as caught:
         asyncio.run(both(at(0).load(tmp_path)))
     assert f"should have parts 0 to {count - 1} of {count}" in str(caught.value)
-    assert f"left over: part-1-of-{count}.json, part-1-of-2.json, " in str(caught.value)
-    assert ", and more. Was the checkpoint copied only in part?" in str(caught.value)
+    assert f"unexpected: part-1-of-{count}.json, part-1-of-2.json, " in str(caught.value)
+    assert ", and more. Was only a part of the checkpoint copied?" in str(caught.value)
 
 
 def test_parts_that_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "part-0-of-1.json")
-    with pytest.raises(StateError, match=r"part-0-of-1\.json is no regular file"):
+    with pytest.raises(StateError, match=r"part-0-of-1\.json is not a regular file"):
         asyncio.run(both(at(0).load(tmp_path)))
     (tmp_path / "part-0-of-1.json").unlink()
     (tmp_path / "part-0-of-1.json").write_text("[" * 100_000)
@@ -154,7 +154,7 @@ def test_merging_states():
         StateError, match="state 1 belongs to another chain than state 0: .*map.function='abs'"
     ):
         lx.merge_states([states[0], other])
-    with pytest.raises(StateError, match="this is no state of a loader"):
+    with pytest.raises(StateError, match="this is not the state of a loader"):
         lx.merge_states([{}])
 
 

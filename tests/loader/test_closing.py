@@ -274,7 +274,9 @@ def test_next_inside_next_is_an_error(kind):
 
     iterator = iter(DataLoader(chain(kind, nested), engine="inline"))
     box.append(iterator)
-    with pytest.raises(LoaderxError, match="`next` was called while a `next` of the same iterator"):
+    with pytest.raises(
+        LoaderxError, match="`next` was called inside a `next` of the same iterator"
+    ):
         next(iterator)
     box.clear()
     assert next(iterator).tolist() == [0, 1]
@@ -293,7 +295,7 @@ def test_moving_inside_next_is_an_error(kind):
     iterator = iter(DataLoader(chain(kind, moving), engine="inline"))
     state = iterator.get_state()
     box.extend([iterator, state])
-    with pytest.raises(LoaderxError, match="cannot be moved while its own `next` is under way"):
+    with pytest.raises(LoaderxError, match="cannot be moved inside its own `next`"):
         next(iterator)
     box.clear()
     assert next(iterator).tolist() == [0, 1]

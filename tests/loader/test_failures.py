@@ -207,7 +207,7 @@ def test_a_large_share_of_a_short_stream_warns_at_its_end():
         (warning,) = caught
         assert str(warning.message) == (
             f"{count} of {count} records have failed (100.0%) and were replaced or left out by "
-            "on_error. Nothing was left: the loader gave no batch. The first: map(none) failed on "
+            "on_error. No record is left: the loader gave no batch. The first: map(none) failed on "
             "record 0: ValueError. loader.stats().failures lists them."
         )
 

@@ -83,7 +83,7 @@ def test_records_without_batches():
             ArgumentTypeError,
             r"`shuffle` must be True or False, got 'no' \(str\)",
         ),
-        ({"shuffle": True}, ArgumentTypeError, "`shuffle` needs `batch_size`; without it the"),
+        ({"shuffle": True}, ArgumentTypeError, "`shuffle` needs `batch_size`. Without"),
         ({"num_epochs": 3}, ArgumentTypeError, "`num_epochs` needs `batch_size`"),
         ({"seed": 3}, ArgumentTypeError, "`seed` needs `batch_size`"),
         ({"transform": len}, ArgumentTypeError, "`transform` needs `batch_size`"),
@@ -106,7 +106,7 @@ def test_bad_arguments(arguments, error, message):
 
 
 def test_batch_size_on_a_batched_dataset():
-    with pytest.raises(ChainError, match=r"has a .batch\(...\) already. Leave one out"):
+    with pytest.raises(ChainError, match=r"already has a .batch\(...\). Leave one out"):
         DataLoader(arrays(10).batch(2), batch_size=4)
 
 
@@ -118,7 +118,7 @@ def test_a_loader_of_nothing_indexable():
 ALREADY = (
     "this loader was already iterated to its end; a second loop gives exactly the same batches, in "
     "the same order{}. For the next epoch write `for batch in loader.epoch(e)`{}; for validation "
-    "data, where that is meant, leave the shuffle out (shuffle=False)."
+    "data, where the same batches are wanted, leave the shuffle out (shuffle=False)."
 )
 
 
@@ -130,7 +130,7 @@ ALREADY = (
         (
             lambda: DataLoader(arrays(10), batch_size=3, num_epochs=2),
             ": all its epochs again",
-            ", or leave your own loop over epochs out",
+            ", or remove your own loop over epochs",
         ),
     ],
     ids=["one epoch", "stream", "two epochs"],

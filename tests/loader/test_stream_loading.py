@@ -48,7 +48,7 @@ def test_loaders_can_be_pickled():
     copy = pickle.loads(pickle.dumps(iterator))  # as with a function that knows it
     assert copy.step == 1
     assert copy.get_state() == iterator.get_state()
-    with pytest.raises(LoaderxError, match="only the iterator itself can be iterated"):
+    with pytest.raises(LoaderxError, match="a copy of an iterator, which cannot be iterated"):
         next(copy)
     assert_same(list(iterator), batches[1:])
 

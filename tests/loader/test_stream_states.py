@@ -21,7 +21,7 @@ def test_weights_may_change_at_a_restore():
     iterator = iter(DataLoader(mixed([2, 1])))
     with pytest.raises(StateError, match=r"\(mix\): tickets was \[1, 1\] and is \[2, 1\] now"):
         iterator.set_state(state)
-    with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
+    with pytest.warns(LoaderxWarning, match="Continuing at the same rows"):
         iterator.set_state(state, strict=False)
     assert iterator.step == 5
     rest = np.concatenate([b["x"] for b in head(iterator, 40)])
@@ -46,7 +46,7 @@ def test_new_weights_below_a_window_warn_of_its_records():
 
     old = iter(DataLoader(dataset([1, 1])))
     next(old)
-    with pytest.warns(LoaderxWarning, match="window that was begun above the mix is filled anew"):
+    with pytest.warns(LoaderxWarning, match="window that was begun above the mix is filled again"):
         iter(DataLoader(dataset([2, 1]))).set_state(old.get_state(), strict=False)
 
 
@@ -105,14 +105,14 @@ def test_states_that_do_not_fit():
     state = state_of(endless())
     iterator = iter(DataLoader(endless()))
     with pytest.raises(
-        StateError, match="this loader runs 0 to 3. Join the states of all hosts wi"
+        StateError, match="this loader reads 0 to 3. Join the states of all hosts wi"
     ):
         iterator.set_state({**state, "lanes": {"0": state["lanes"]["0"]}})
     with pytest.raises(StateError, match="belongs to another chain"):
         iter(DataLoader(endless(2))).set_state(state)
-    with pytest.raises(StateError, match="it belongs to a dataset that is no stream"):
+    with pytest.raises(StateError, match="it belongs to a dataset that is not a stream"):
         iterator.set_state(iter(DataLoader(arrays(9).batch(3))).get_state())
-    with pytest.raises(StateError, match="belongs to a stream, and this dataset is none"):
+    with pytest.raises(StateError, match="belongs to a stream, and this dataset is not one"):
         iter(DataLoader(arrays(9).batch(3))).set_state(state)
     expected, steps = iter(endless()), 0
     for wrong in ([1], [0, [1, -1]], [0, [1, True]], "x", None):
@@ -140,7 +140,7 @@ def test_other_units_are_refused_even_if_not_strict():
     with pytest.raises(StateError, match="in units of 8 records, and this chain in units of 16:"):
         iterator.set_state(state_of(lines.shuffle(window=8).batch(3), 4), strict=False)
     longer = iter(DataLoader(Dataset.range(3000).filter(even).shuffle(window=8).batch(4)))
-    with pytest.warns(LoaderxWarning, match="Going on at the same rows"):
+    with pytest.warns(LoaderxWarning, match="Continuing at the same rows"):
         longer.set_state(state, strict=False)
     assert sorted(next(longer).tolist()) == [160, 162, 164, 166]
 
@@ -152,7 +152,7 @@ def test_a_renamed_function_only_warns():
     iterator = iter(DataLoader(arrays(64).filter(renamed).repeat().batch(8, lanes=4)))
     with pytest.warns(
         LoaderxWarning,
-        match="saved with filter.function='odd'., the chain has filter.function='renamed",
+        match="saved with filter.function='odd'., and the chain now has filter.function='renamed",
     ):
         iterator.set_state(state_of(endless()))
 
@@ -169,7 +169,7 @@ def test_a_state_of_more_passes():
     stream = Dataset.range(10).filter(everything)
     state = state_of(stream.repeat().batch(5), 9)
     fewer = iter(DataLoader(stream.repeat(2).batch(5)))
-    with pytest.raises(StateError, match=r"in epoch 4 \(counted from 0\), and .repeat\(2\) has 2"):
+    with pytest.raises(StateError, match=r"4 \(counted from 0\), but .repeat\(2\) has only 2"):
         fewer.set_state(state)
     enough = iter(DataLoader(stream.repeat(5).batch(5)))
     enough.set_state(state)
@@ -192,13 +192,13 @@ def test_merging_states():
         with pytest.raises(ArgumentError, match="needs a list of the states of all hosts"):
             merge_states(wrong)
     for wrong in ([1, 2], {"a": [0, 1]}):
-        with pytest.raises(StateError, match="this is no state of a loader"):
+        with pytest.raises(StateError, match="this is not the state of a loader"):
             merge_states([parts[0], {**parts[1], "lanes": wrong}])
     bare = {key: value for key, value in parts[1].items() if key != "lanes"}
     for both in ([parts[0], bare], [bare, parts[0]]):
         with pytest.raises(StateError, match="only one of them has lanes"):
             merge_states(both)
-    with pytest.raises(StateError, match="this is no state of a loader"):
+    with pytest.raises(StateError, match="this is not the state of a loader"):
         merge_states([{}])
 
 

@@ -19,8 +19,10 @@ from tests.pinned.inputs import (
     Cursor,
     Doubling,
     Drawing,
+    DrawTogether,
     Gathering,
     Numbering,
+    OddFirst,
     Point,
     Sample,
     Several,
@@ -855,6 +857,23 @@ def stream_shuffled_in_windows():
 def stream_shuffled_in_two_windows():
     stream = arrays(60).shuffle(window=4).filter(partial(in_part, 3)).shuffle(2, window=4)
     return stream.random_map(draw).shuffle(3, window=16).batch(4)
+
+
+@chain
+def window_stage():
+    stream = arrays(60).apply(OddFirst(copies=2)).random_map(draw).shuffle(3, window=4)
+    return stream.repeat().batch(8, lanes=4)
+
+
+@chain
+def window_stage_that_draws():
+    return objects(50).shuffle(1).apply(DrawTogether(seed=3)).apply(OddFirst(window=16)).batch(4)
+
+
+@chain
+def window_stage_over_a_mix():
+    parts = [arrays(30).filter(partial(in_part, 3)), arrays(20, 100).shuffle()]
+    return Dataset.mix(parts, stop="repeat").apply(DrawTogether()).batch(4)
 
 
 @chain

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loaderx import Dataset
+from loaderx.stages import WindowStage
 
 # Data -----------------------------------------------------------------------------------------
 
@@ -281,3 +282,31 @@ class Ticking:
 
     def set_state(self, state: list[int]) -> None:
         (self.next,) = state
+
+
+# Stages ---------------------------------------------------------------------------------------
+
+
+class OddFirst(WindowStage):
+    """Reorders, drops and adds."""
+
+    copies: int = 1
+    window: int = 8
+
+    def map_window(self, records: list[Any]) -> Iterator[tuple[int, Any]]:
+        for rest in (1, 0):
+            for number, record in enumerate(records):
+                if record["x"] % 2 == rest and record["x"] % 5:
+                    yield from [(number, record)] * self.copies
+
+
+class DrawTogether(WindowStage):
+    """Draws: bits that NumPy promises not to change."""
+
+    window: int = 4
+
+    def random_map_window(self, records: list[Any], rng: Any) -> Iterator[tuple[int, Any]]:
+        for number, record in enumerate(records):
+            bits = rng.bit_generator.random_raw() >> 44
+            if bits % 4:
+                yield number, {**record, "x": record["x"] * np.int64(1 << 20) + np.int64(bits)}

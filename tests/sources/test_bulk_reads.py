@@ -103,7 +103,7 @@ def test_a_bulk_read_that_fails_alone_is_said_once(obj, method, reason):
     assert_same(batches, EXPECTED * 2)
     assert warned == [
         f"{method} of {type(obj).__name__} failed on 4 records that can be read one by one: "
-        f"{reason}. They have been read one by one, which is slower, and so will be all others on "
+        f"{reason}. They were read one by one, which is slower, and so will be all others on "
         f"which it fails. Correct {method}, or remove it."
     ]
 
@@ -130,7 +130,7 @@ def test_lazy_arrays_that_cannot_be_indexed_by_arrays():
     assert_same(batches, [{"x": X[[0, 11]]}, {"x": X[[5, 5]]}] * 2)
     assert warned == [
         'indexing of leaf "x" failed on 2 records that can be read one by one: TypeError: slices '
-        "only. They have been read one by one, which is slower, and so will be all others on which "
+        "only. They were read one by one, which is slower, and so will be all others on which "
         "it fails."
     ]
 
@@ -211,7 +211,7 @@ def test_other_dtypes_of_single_reads_are_said(start):
     assert len(warned) == 2
     assert warned[1] == (
         'leaf "x" of Widening is float32[3] by gather, and float64[3] where records are read one '
-        "by one. Batches have the one or the other: make both give the same."
+        "by one. Batches have one or the other: make both give the same."
     )
 
 

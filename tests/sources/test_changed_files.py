@@ -75,7 +75,7 @@ def test_what_is_appended_to_is_refused(path):
     size = path.stat().st_size
     touched(path, size + 2)
     with pytest.raises(
-        FileError, match=rf"{path.name} has grown from {size} to {size + 2} bytes .* anew"
+        FileError, match=rf"{path.name} has grown from {size} to {size + 2} bytes .* again"
     ):
         in_a_worker(dataset)
 

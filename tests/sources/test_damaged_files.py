@@ -242,7 +242,7 @@ def test_a_window_larger_than_the_array_is_not_made(tmp_path):
 def test_two_members_of_one_name(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate name"):
         content = npz([("x.npy", npy(X)), ("x.npy", npy(X + 1))])
-    refused(tmp_path / "x.npz", content, r"x\.npz has two members of the name 'x\.npy'")
+    refused(tmp_path / "x.npz", content, r"x\.npz has two arrays with the name 'x\.npy'")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,9 @@ def test_a_packed_file_that_is_large(tmp_path):
         file.write(gzip.compress(pad, 1))
     with (
         pytest.warns(LoaderxWarning, match=r"x\.gz is unpacked into memory: 3\.0 GB\. Unpack") as w,
-        pytest.raises(FileError, match="is cut off: 3000000000 bytes are expected, 7000000 came"),
+        pytest.raises(
+            FileError, match="is cut off: 3000000000 bytes are expected, there are 7000000"
+        ),
     ):
         lx.sources.open_idx(tmp_path / "x.gz")
     assert w[0].filename == __file__

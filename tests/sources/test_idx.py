@@ -66,18 +66,18 @@ def test_plain_bytes_are_mapped_and_read_only(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no IDX file: it begins with nothing"),
-        (b"PK\x03\x04", "is no IDX file: it begins with 50 4b 03 04"),
-        (b"\0\0\x07\x01\0\0\0\0", "is no IDX file: it begins with 00 00 07 01"),
+        (b"", "is not an IDX file: it begins with nothing"),
+        (b"PK\x03\x04", "is not an IDX file: it begins with 50 4b 03 04"),
+        (b"\0\0\x07\x01\0\0\0\0", "is not an IDX file: it begins with 00 00 07 01"),
         (b"\0\0\x08\x03\0\0", "is cut off: it ends within its header"),
         (idx(np.zeros((3, 4), np.uint8))[:-1], "is cut off: 3 x 4 numbers of 1 bytes are 12 bytes"),
         (idx(np.zeros(3, "f4")) + b"!", "has more than its header says"),
         (gzip.compress(idx(np.zeros(3000, np.uint8)))[:-12], "is damaged or cut off"),
         (
             gzip.compress(idx(np.zeros(30, np.uint8))[:-1]),
-            "cut off: 30 bytes are expected, 29 came",
+            "cut off: 30 bytes are expected, there are 29",
         ),
-        (gzip.compress(b"hello"), "is no IDX file: it begins with 68 65 6c 6c"),
+        (gzip.compress(b"hello"), "is not an IDX file: it begins with 68 65 6c 6c"),
     ],
     ids=range(9),
 )

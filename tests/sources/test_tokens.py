@@ -124,7 +124,7 @@ def test_repr(text):
 def test_bad_files(tmp_path):
     path = tmp_path / "t.bin"
     path.write_bytes(b"12345")
-    with pytest.raises(FileError, match="has 5 bytes, which is no multiple of the 2 of a uint16"):
+    with pytest.raises(FileError, match="has 5 bytes, not a multiple of the 2 bytes of a uint16"):
         Tokens(path, 1)
     path.write_bytes(b"")
     with pytest.raises(FileError, match=r"t\.bin is empty"):
@@ -140,7 +140,7 @@ def test_bad_files(tmp_path):
     ):
         Tokens(tmp_path / "two.npy", 2)
     np.save(tmp_path / "one.npy", np.zeros(4, np.int32))
-    with pytest.raises(FileError, match="holds int32, and `dtype` says uint16. Leave it out"):
+    with pytest.raises(FileError, match="holds int32, and `dtype` is uint16. Leave `dtype` out"):
         Tokens(tmp_path / "one.npy", 2, np.uint16)
     with pytest.raises(FileError, match="different dtypes"):
         Tokens([tmp_path / "one.npy", path], 2)
@@ -158,5 +158,7 @@ def test_bad_arguments(text):
     with pytest.raises(ArgumentError, match="empty list"):
         Tokens([], 4)
     for wrong in (3, None, b"t.bin", ["t.bin", 3]):
-        with pytest.raises(ArgumentTypeError, match=r"`path` must be a file's path, or a list of"):
+        with pytest.raises(
+            ArgumentTypeError, match=r"`path` must be the path of a file, or a list of"
+        ):
             Tokens(wrong, 4)

@@ -10,10 +10,12 @@ import pytest
 
 from chains import arrays
 from inside import dataset_of, node_of
-from loaderx import DataLoader, Dataset, StateError, stages
+from loaderx import DataLoader, Dataset, StateError
+from loaderx.stages import nodes as stages
 from loaderx.stages.bucket import Bucketing
 from loaderx.stages.pack import Packing
 from plain import grow, jitter, tag
+from window_stages import Sample, SortBy
 
 
 def odd(record):
@@ -108,6 +110,16 @@ PINNED = [
     (
         arrays(9).bucket(range(1, 200), 4),
         "bucket(boundaries=#27d22a98, batch_sizes=#9dd1fdc9)",
+    ),
+    (arrays(9).apply(SortBy(leaf="x")), "SortBy(leaf='x')"),
+    (
+        arrays(9).apply(SortBy(window=4, largest_first=True, leaf="x")),
+        "SortBy(leaf='x', largest_first=True, window=4)",
+    ),
+    (arrays(9).apply(Sample(leaf="x")).seed(5), "Sample(seed=5, leaf='x')"),
+    (
+        arrays(9).apply(Sample(leaf="x", share=0.25, seed=3)).seed(5),
+        "Sample(seed=3, leaf='x', share=0.25)",
     ),
     (
         Dataset.concatenate([arrays(9), arrays(8)]),

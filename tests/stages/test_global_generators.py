@@ -213,8 +213,8 @@ def test_threads_take_turns():
 
 
 WARNING = (
-    "functions of this dataset draw from the global generator of {}, which is another one in every "
-    "worker process and every run: the same data cannot be had again."
+    "functions of this dataset draw from the global generator of {}, which differs in every worker "
+    "process and every run: the data cannot be reproduced."
 )
 
 
@@ -290,5 +290,5 @@ def test_it_is_part_of_a_state_and_refused_for_batches():
     assert seeded == "random_map(function='augment', seed=0, seed_globals=True)"
     with pytest.raises(ChainError, match=r"seed_globals=True after batch: .* before \.batch"):
         arrays(4).batch(2).random_map(augment, seed_globals=True)
-    with pytest.raises(ArgumentError, match="`seed_globals` and `batched` exclude each other"):
+    with pytest.raises(ArgumentError, match="`seed_globals` and `batched` cannot be used together"):
         arrays(4).random_map(augment, seed_globals=True, batched=True)

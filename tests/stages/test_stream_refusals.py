@@ -27,7 +27,7 @@ from streams import STREAM, count_up, even
         (lambda: len(STREAM.batch(4)), TypeError, "a stream has no length"),
         (lambda: len(DataLoader(STREAM.batch(4))), TypeError, "a stream has no length"),
         (lambda: STREAM.split(0.5, 0.5), ChainError, "split of a stream.*Split first, then put"),
-        (lambda: STREAM.map_with_index(tag), ChainError, "nobody knows their numbers. Put it before"),
+        (lambda: STREAM.map_with_index(tag), ChainError, "their numbers are not known. Put it before"),
         (lambda: STREAM.repeat().repeat(), ChainError, "this one is endless already"),
         (lambda: STREAM.batch(4).unbatch(), ChainError, r"unbatch of a stream: leave .batch\(...\) o"),
         (lambda: STREAM.batch(4).batch(4), ChainError, "batch after batch"),
@@ -70,11 +70,11 @@ from streams import STREAM, count_up, even
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2).repeat(), shard=(0, 2)),
             ChainError,
-            "none knows when the others' lanes end",
+            "a host does not know when the lanes of the others end",
         ),
         (lambda: DataLoader(STREAM.repeat().batch(4)).epoch(1), ChainError, "whose epochs end"),
         # Iterables
-        (lambda: Dataset.from_iterable(count_up()), ArgumentTypeError, "can be read only once. Give"),
+        (lambda: Dataset.from_iterable(count_up()), ArgumentTypeError, "can be read only once. Pass"),
         (lambda: Dataset.from_iterable(iter([1])), ArgumentTypeError, "can be read only once"),
         (lambda: Dataset.from_iterable("abc"), ArgumentTypeError, "needs an iterable of records"),
         (lambda: Dataset.from_iterable(3), ArgumentTypeError, r"got 3 \(int\)"),

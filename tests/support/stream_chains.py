@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chains import arrays, objects, quietly
 from loaderx import Dataset, LoaderxError
 from plain import drop_extras, grow, jitter, tag
+from window_stages import Rearrange, Scatter
 
 WINDOWS = (2, 4, 8)
 
@@ -89,7 +90,7 @@ def mixes(draw: Any, depth: int, lanes: int) -> Dataset[Any]:
 def stage(draw: Any, dataset: Dataset[Any], lanes: int) -> Dataset[Any]:
     seed = draw(st.sampled_from([None, 0, 7]))
     kinds = ["map", "random_map", "batched_map", "batched_random", "filter", "few", "flat_map"]
-    kinds += ["again", "shuffle", "shuffle", "repeat", "seed"]
+    kinds += ["again", "shuffle", "shuffle", "rearrange", "scatter", "repeat", "seed"]
     kinds += ["take", "skip"] if lanes == 1 else []
     match draw(st.sampled_from(kinds)):
         case "map":
@@ -110,6 +111,10 @@ def stage(draw: Any, dataset: Dataset[Any], lanes: int) -> Dataset[Any]:
             return dataset.flat_map(again)
         case "shuffle":
             return dataset.shuffle(seed, window=draw(st.sampled_from(WINDOWS)))
+        case "rearrange":
+            return dataset.apply(Rearrange(window=draw(st.sampled_from(WINDOWS))))
+        case "scatter":
+            return dataset.apply(Scatter(window=draw(st.sampled_from(WINDOWS)), seed=seed))
         case "repeat":
             return quietly(dataset.repeat, 2)
         case "seed":

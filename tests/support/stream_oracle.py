@@ -14,8 +14,8 @@ import numpy as np
 
 import oracle
 from inside import node_of
-from loaderx import stages
-from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, fold_int
+from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, STAGE, fold_int, record_generators
+from loaderx.stages import nodes as stages
 from loaderx.stages.node import Node
 from loaderx.tree import flatten, map_leaves
 
@@ -238,7 +238,7 @@ def _only_masks(node: Node) -> bool:
 
 
 def _window(node: Node) -> int | None:
-    if isinstance(node, stages.WindowShuffled):
+    if isinstance(node, (stages.WindowShuffled, stages.WindowMapped)):
         return node.window
     if isinstance(node, (stages.PackedRecords, stages.Bucketed)):
         return node.options.window
@@ -269,7 +269,11 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
                 for number, made in enumerate(node.function.call(value)):
                     yield place, made, fold_int(key, number, CHILD)
         case stages.WindowShuffled():
-            stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
+            stage = fold_int(
+                epoch,
+                fold_int(oracle.seed_of(node.own_seed, seed), node.random_stages, ORDER),
+                ORDER,
+            )
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):
@@ -279,8 +283,28 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
             for _, group in _windows(rows, node.options.window, first):
                 for value, key in packed([(v, k) for _, v, k in group], node.options):
                     yield group[0][0], value, key
+        case stages.WindowMapped():
+            for _, group in _windows(rows, node.window, first):
+                yield from _window_mapped(node, group, seed)
         case stages.Guarded() | stages.Skipping():
             yield from rows
+
+
+def _window_mapped(node: stages.WindowMapped, group: list[Placed], seed: int) -> list[Placed]:
+    arguments = []
+    if node.is_random:
+        stage = fold_int(oracle.seed_of(node.custom.seed, seed), node.random_stages, STAGE)
+        key = np.array([fold_int(group[0][2], stage, STAGE)], np.uint64)
+        arguments = list(record_generators(key))
+    made: list[tuple[int, Any]] = []
+    keys: list[int] = []
+    for number, value in node.function.call([value for _, value, _ in group], *arguments):
+        earlier = sum(source == number for source, _ in made)
+        made.append((number, value))
+        own = group[number][2]
+        keys.append(fold_int(own, earlier, CHILD) if earlier else own)
+    places = sorted(group[number][0] for number, _ in made)
+    return [(place, value, key) for place, (_, value), key in zip(places, made, keys, strict=True)]
 
 
 def _windows(rows: list[Placed], window: int, first: int) -> Iterator[tuple[int, list[Placed]]]:

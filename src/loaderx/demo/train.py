@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,9 @@ from tqdm import tqdm
 from loaderx import BatchGenerator, DataLoader, Dataset, LoaderIterator, __version__
 from loaderx.demo import DIGITS
 from loaderx.loader.stats import Stats
+from loaderx.tree import Array
 
-Batch: TypeAlias = dict[str, Any]
-
+Batch: TypeAlias = dict[str, Array]
 
 BATCH_SIZE = 64
 EPOCHS = 15
@@ -54,7 +54,7 @@ class Outcome:
     seconds: float
 
     def problems(self) -> list[str]:
-        """What is not as it should be, in plain sentences.
+        """What went wrong, in plain sentences.
 
         Weights are left out: not every accelerator adds up numbers in the same order twice.
         """
@@ -88,7 +88,7 @@ def training_data(epochs: int) -> Dataset[Batch]:
 
 
 def held_out_data() -> Dataset[Batch]:
-    """Every test record once.  The last batch is filled up, so that one compiled function does."""
+    """Every test record once.  The last batch is filled up, so that `jit` compiles once."""
     return split_digits()[1].batch(BATCH_SIZE, pad_remainder=True).map(normalize)
 
 
@@ -108,11 +108,11 @@ def normalize(batch: Batch) -> Batch:
 # Model --------------------------------------------------------------------------------------------
 
 
-# One object for every learner: with a new one, the training step would be compiled anew.
+# One object for every learner: with a new one, the training step would be compiled again.
 ADAM = optax.adam(3e-3)
 
 
-def _flatten(x: Any) -> Any:  # for the same reason not a lambda
+def _flatten(x: jax.Array) -> jax.Array:  # for the same reason not a lambda
     return x.reshape(len(x), -1)
 
 
@@ -120,11 +120,11 @@ def _flatten(x: Any) -> Any:  # for the same reason not a lambda
 class Learner:
     """A model and its optimizer."""
 
-    model: Any
-    optimizer: Any
+    model: nnx.Sequential
+    optimizer: nnx.Optimizer
 
     @property
-    def state(self) -> Any:
+    def state(self) -> nnx.State:
         """Every array of the two."""
         return nnx.state((self.model, self.optimizer))
 
@@ -145,8 +145,8 @@ def new_learner() -> Learner:
     return Learner(model, nnx.Optimizer(model, ADAM, wrt=nnx.Param))
 
 
-def _train_step(model: Any, optimizer: Any, batch: Batch) -> Any:
-    def loss_of(model: Any) -> Any:
+def _train_step(model: nnx.Sequential, optimizer: nnx.Optimizer, batch: Batch) -> jax.Array:
+    def loss_of(model: nnx.Sequential) -> jax.Array:
         logits = model(batch["image"])
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"]).mean()
 
@@ -155,7 +155,7 @@ def _train_step(model: Any, optimizer: Any, batch: Batch) -> Any:
     return loss
 
 
-def _count_correct(model: Any, batch: Batch) -> Any:
+def _count_correct(model: nnx.Sequential, batch: Batch) -> jax.Array:
     right = model(batch["image"]).argmax(-1) == batch["label"]
     return jnp.sum(right & batch["mask"])  # padding does not count
 
@@ -164,7 +164,7 @@ train_step = nnx.jit(_train_step)
 count_correct = nnx.jit(_count_correct)
 
 
-def accuracy_of(model: Any) -> float:
+def accuracy_of(model: nnx.Sequential) -> float:
     """The share of test records that the model gets right."""
     with DataLoader[Batch](held_out_data()) as loader:
         correct = sum(int(count_correct(model, batch)) for batch in loader)
@@ -182,7 +182,7 @@ def same_weights(a: Learner, b: Learner) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What the person in front of it is shown, and whether they want to stop."""
+    """What is shown to the user, and whether they want to stop."""
 
     quiet: bool
     check: Callable[[], None]
@@ -191,7 +191,7 @@ class Terminal:
         if not self.quiet:
             print(text, flush=True)
 
-    def progress(self, part: int, stream: LoaderIterator[Batch], total: int) -> Any:
+    def progress(self, part: int, stream: LoaderIterator[Batch], total: int) -> tqdm:
         """A bar on stderr that starts where the stream stands."""
         return tqdm(
             desc=f"  part {part} of 3",
@@ -204,7 +204,7 @@ class Terminal:
 
 
 def train_on(
-    stream: LoaderIterator[Batch], until: int, learner: Learner, bar: Any, terminal: Terminal
+    stream: LoaderIterator[Batch], until: int, learner: Learner, bar: tqdm, terminal: Terminal
 ) -> list[bytes]:
     """Trains up to a step of the stream, and returns a hash of every batch on the way."""
     hashes = []
@@ -243,7 +243,7 @@ def restore(folder: Path, learner: Learner, stream: LoaderIterator[Batch]) -> No
 
 
 def first_half(folder: Path, epochs: int, stop: int, terminal: Terminal) -> list[bytes]:
-    """Trains from the beginning up to ``stop`` and saves; all else is gone when it returns."""
+    """Trains from the beginning up to ``stop`` and saves; nothing else is kept."""
     learner = new_learner()
     with DataLoader[Batch](training_data(epochs)) as loader:
         stream = iter(loader)
@@ -254,7 +254,7 @@ def first_half(folder: Path, epochs: int, stop: int, terminal: Terminal) -> list
 
 
 def second_half(folder: Path, epochs: int, terminal: Terminal) -> tuple[Learner, list[bytes]]:
-    """Builds everything anew, restores it, and trains to the end."""
+    """Builds everything again, restores it, and trains to the end."""
     learner = new_learner()
     with DataLoader[Batch](training_data(epochs)) as loader:
         stream = iter(loader)
@@ -282,7 +282,7 @@ def train(
 ) -> Outcome:
     """Runs the whole demo; shows nothing if ``quiet``.
 
-    ``check`` is called often, between two steps; whatever it raises ends the demo.
+    ``check`` is called often, between two steps; an exception that it raises ends the demo.
     """
     terminal = Terminal(quiet, check)
     stop = stop_step(epochs)
@@ -321,13 +321,13 @@ loaderx {__version__}: a small Flax network learns to read {train + test:,} hand
 {train:,} to learn from, {test} to test with; {epochs} epochs, {total} batches of {BATCH_SIZE}.
 
   1. Train up to batch {stop}, in the middle of an epoch. Save. Throw everything away.
-  2. Build everything anew, restore, and train to the end.
+  2. Build everything again, restore, and train to the end.
   3. Train once more without a stop, and compare.
 """
 
 
 def report(outcome: Outcome, batches: int, stats: Stats) -> str:
-    """What came out."""
+    """The results, as text."""
     share = outcome.waited_s / outcome.seconds
     return f"""\
   test accuracy     {outcome.accuracy:.1%}

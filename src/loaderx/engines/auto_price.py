@@ -36,7 +36,8 @@ def estimate(work: Work) -> Price:
     """The price for a loader's work."""
     found = [value for _, part in work.parts() for value in reachable(part)]
     modules = imported_with(origins(found), sys.modules)
-    data = {id(value): value.nbytes for value in found if _is_shared(value)}
+    arrays = [value for value in found if isinstance(value, np.ndarray)]
+    data = {id(array): array.nbytes for array in arrays if _is_shared(array)}
     return Price(MODULE_S * (BARE_MODULES + len(modules)), sum(data.values()) / SHARED_BYTES_PER_S)
 
 

@@ -234,7 +234,7 @@ class OrderedRun:
         self._pending: deque[Pending] = deque()
         self._uneven = 0  # steps to be shared, since one took far longer than the others
         self._wait_s = 0.0  # for a step, about
-        self._is_closing = False
+        self.is_closing = False
 
     @property
     def is_empty(self) -> bool:
@@ -243,22 +243,15 @@ class OrderedRun:
 
     def next(self) -> Element:
         pending, session = self._pending, self._session
-        if self._is_closing:
+        if self.is_closing:
             raise closed_error()
         self._fill_window()
         if not pending:
             raise StopIteration
-        if self._is_closing:  # `interrupt` has not seen the first of them
+        if self.is_closing:  # `interrupt` has not seen the first of them
             raise closed_error()
         begun = monotonic() if session.sharers else 0.0
-        try:
-            element = pending[0].result()
-        except LoaderxError:
-            raise
-        except Exception as error:
-            if self._is_closing or is_cancellation(error):
-                raise closed_error() from None
-            raise
+        element = wait_for(pending[0], self)
         pending.popleft()
         if begun:
             self._note_wait(monotonic() - begun)
@@ -290,7 +283,7 @@ class OrderedRun:
         self._wait_s = usual_s + (seconds - usual_s) / 8
 
     def ready(self) -> bool:
-        if not self._pending and self._session.window and not self._is_closing:
+        if not self._pending and self._session.window and not self.is_closing:
             try:
                 self._fill_window()  # with a window of 1 nothing is under way between two steps
             except Exception:
@@ -298,13 +291,13 @@ class OrderedRun:
         return not self._pending or self._pending[0].done()
 
     def close(self) -> None:
-        self._is_closing = True
+        self.is_closing = True
         pending = [*self._pending]
         self._pending.clear()
         cancel_all(pending)
 
     def interrupt(self) -> bool:
-        self._is_closing = True
+        self.is_closing = True
         for pending in list(self._pending)[:1]:
             pending.cancel()
         return self._session.window > 0
@@ -342,6 +335,24 @@ def closed_error() -> TryAgainError:
     return TryAgainError(
         "the loader was closed while this batch was waited for. The next `next` goes on with it."
     )
+
+
+class Closable(Protocol):
+    """What waits for results, and may be closed meanwhile by another thread."""
+
+    is_closing: bool
+
+
+def wait_for(pending: Pending, waiting: Closable) -> Any:
+    """The result; a `TryAgainError` if it was cancelled, or fails because of the closing."""
+    try:
+        return pending.result()
+    except LoaderxError:
+        raise
+    except Exception as error:
+        if waiting.is_closing or is_cancellation(error):
+            raise closed_error() from None
+        raise
 
 
 def is_cancellation(error: Exception) -> bool:

@@ -1,10 +1,10 @@
 """One leaf of the batches, and the devices that its parts go to.
 
 `jax.make_array_from_callback` places an array in half the time of `jax.device_put`, which first
-makes an operation of it.  Most of what is left are questions that have the same answer for every
-batch: which device holds which rows, what the array will look like.  So they are asked once for a
-shape, and the next arrays of that shape go straight to the function with which both of them end.
-That one is not public: where it is missing, or fails, the public one is used.
+makes an operation of it.  Most of the rest is spent on facts that are the same for every batch:
+which device holds which rows, and the shape and dtype of the result.  So they are computed once
+for a shape, and the next arrays of that shape go straight to the function that both of them call
+last.  That function is not public: where it is missing, or fails, the public one is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from loaderx.jax.shards import misfit
-from loaderx.tree import Array, as_array
+from loaderx.tree import Array, DType, Leaf, as_array
 
 try:
     from jax._src.interpreters.pxla import batched_device_put
@@ -27,13 +27,13 @@ else:
 
 
 class _Known(NamedTuple):
-    """What is the same for all arrays of a shape."""
+    """The facts that are the same for all arrays of a shape."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    aval: Any
-    devices: list[Any]
-    parts: list[Any]
+    dtype: DType
+    aval: jax.core.ShapedArray
+    devices: list[jax.Device]
+    parts: list[tuple[slice, ...]]
 
 
 class LeafDevices:
@@ -45,7 +45,7 @@ class LeafDevices:
         self._known: _Known | None = None
         self._direct = put is not None
 
-    def place_again(self, leaf: Any) -> Any:
+    def place_again(self, leaf: Leaf) -> jax.Array | None:
         """The leaf as a global array, if one like it has been placed before; else None."""
         known = self._known
         if (
@@ -58,24 +58,24 @@ class LeafDevices:
         try:
             parts = [leaf[index] for index in known.parts]
             return put(known.aval, self.sharding, parts, known.devices)
-        except Exception:  # not for this version of jax: the public function will do
+        except Exception:  # another version of jax: use the public function from now on
             self._known, self._direct = None, False
             return None
 
-    def place(self, leaf: Any) -> Any:
-        """The leaf as a global array.  Its transfer goes on in the background."""
+    def place(self, leaf: Leaf) -> jax.Array:
+        """The leaf as a global array.  The transfer runs in the background."""
         placed = self.place_again(leaf)
         return self._place_first(leaf) if placed is None else placed
 
-    def _place_first(self, leaf: Any) -> Any:
+    def _place_first(self, leaf: Leaf) -> jax.Array:
         if not isinstance(leaf, np.ndarray):
             ready = isinstance(leaf, (bool, int, float, complex, jax.Array))
             if ready and self.sharding.is_fully_addressable:
                 return jax.device_put(leaf, self.sharding)
-            leaf = as_array(leaf)  # several processes: these are this one's rows
+            leaf = as_array(leaf)  # several processes: these are the rows of this one
         number, count = self._slice
         if leaf.ndim == 0 and count > 1:
-            raise ValueError("it is a single number, and has no rows to spread over processes.")
+            raise ValueError("it is a single number, without rows to spread over processes.")
         shape = leaf.shape if count == 1 else (count * len(leaf), *leaf.shape[1:])
         problem = misfit(self.sharding, shape)  # JAX would make an array that fails later
         if problem is not None:
@@ -83,7 +83,7 @@ class LeafDevices:
         first, total = (0, 0) if count == 1 else (number * len(leaf), shape[0])
 
         def own(index: tuple[slice, ...]) -> tuple[slice, ...]:
-            """The part of this process's rows that lies there in the global array."""
+            """The same part of the global array, as an index into the rows of this process."""
             if count == 1:
                 return index
             begin, end, _ = index[0].indices(total)

@@ -2,16 +2,15 @@
 
 Every device takes its part of the arrays that this process has loaded: all of the batch on one
 process, a slice of it where a sharding spans processes.  The global array is made of these parts
-without any communication (`jax.make_array_from_callback`; see `spots`).
+without any communication (`jax.make_array_from_callback`; see `leaf_devices`).
 
-Nothing is copied on CPU if it need not be: the arrays that loaderx makes are aligned, JAX then
-looks at the same memory, and that memory is not used again while a `jax.Array` looks at it.
+On CPU nothing is copied if possible: the arrays that loaderx makes are aligned, so JAX uses the
+same memory, and that memory is not used again while a `jax.Array` refers to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import jax
 import numpy as np
@@ -22,7 +21,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.leaf_devices import LeafDevices
 from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
-from loaderx.tree import Structure, Tree, flatten
+from loaderx.tree import DType, Leaf, Structure, Tree, flatten
 
 try:
     from jax import enable_x64
@@ -31,29 +30,29 @@ except ImportError:  # an older jax
 
 
 class Placement:
-    """Where the leaves of batches go: the ``sharding`` argument, understood and checked."""
+    """Where the leaves of batches go: the ``sharding`` argument, parsed and checked."""
 
-    def __init__(self, sharding: Any) -> None:
+    def __init__(self, sharding: Tree) -> None:
         self._prefix: Prefix = as_prefix(sharding, as_sharding)
         self._shardings: list[Sharding] = [
             one for one in dict.fromkeys(prefix_values(self._prefix)) if one is not None
         ]
         if not self._shardings:
             raise ArgumentTypeError(
-                f"`sharding` names no device: {sharding!r}. Leave it out to get NumPy batches."
+                f"`sharding` has no device: {sharding!r}. Leave it out to get NumPy batches."
             )
         self.spans_processes = not all(one.is_fully_addressable for one in self._shardings)
         self._slice = (0, 1)
-        self.counts: list[int] = []  # slices of a batch, as other processes may cut it
+        self.counts: list[int] = []  # numbers of slices into which processes cut a batch
         self._known: dict[Structure, list[LeafDevices | None]] = {}
-        self._flat: dict[tuple[Any, ...], list[LeafDevices]] = {}  # by the keys of plain dicts
+        self._flat: dict[tuple[Hashable, ...], list[LeafDevices]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
 
     def shard(self, sizes: Sequence[tuple[int | None, str, bool]]) -> tuple[int, int]:
         """The slice of each batch that this process loads.
 
-        ``sizes`` are the numbers of records that batches can have: each with its stage, and whether
-        only the last batch has so few (None: any number).
+        ``sizes`` are the numbers of records that batches can have (None: any number), each with its
+        stage, and whether only the last batch can have it.
         """
         for rows, stage, last in sizes:
             for sharding in self._shardings:
@@ -84,21 +83,21 @@ class Placement:
         return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
 
     def place(self, batch: Tree) -> Tree:
-        """The batch on its devices.  Transfers go on in the background.
+        """The batch on its devices.  Transfers run in the background.
 
-        The caller may have changed ``jax_enable_x64`` since the loader was made, or have forbidden
-        implicit transfers, which these are not.
+        The setting of ``jax_enable_x64`` is that of the time when the loader was made.  These
+        transfers are explicit, so a transfer guard of the caller does not forbid them.
         """
         with enable_x64(self.x64), transfer_guard_host_to_device("allow"):
             return self._place(batch)
 
     def _place(self, batch: Tree) -> Tree:
         if type(batch) is dict:
-            spots = self._flat.get(tuple(batch))
-            if spots is not None:  # no need to look at the tree again
+            targets = self._flat.get(tuple(batch))
+            if targets is not None:  # no need to look at the tree again
                 placed = {}
-                for (name, leaf), spot in zip(batch.items(), spots):  # noqa: B905 (a hot loop)
-                    found = spot.place_again(leaf)
+                for (name, leaf), target in zip(batch.items(), targets):  # noqa: B905 (a hot loop)
+                    found = target.place_again(leaf)
                     if found is None:
                         break
                     placed[name] = found
@@ -108,46 +107,48 @@ class Placement:
 
     def _place_tree(self, batch: Tree) -> Tree:
         leaves, structure = flatten(batch)
-        spots = self._known.get(structure) or self._targets(structure)
+        targets = self._known.get(structure) or self._leaf_devices(structure)
         try:
             return structure.build(
                 [
-                    leaf if spot is None else spot.place(leaf)
-                    for leaf, spot in zip(leaves, spots, strict=True)
+                    leaf if target is None else target.place(leaf)
+                    for leaf, target in zip(leaves, targets, strict=True)
                 ]
             )
         except Exception:
-            self._blame(leaves, spots, structure.paths())
+            self._raise_for_leaf(leaves, targets, structure.paths())
             raise
 
-    def _targets(self, structure: Structure) -> list[LeafDevices | None]:
-        targets = spread(self._prefix, structure)
+    def _leaf_devices(self, structure: Structure) -> list[LeafDevices | None]:
         found: list[LeafDevices | None] = [
-            None if target is None else LeafDevices(target, self._slice) for target in targets
+            None if sharding is None else LeafDevices(sharding, self._slice)
+            for sharding in spread(self._prefix, structure)
         ]
         self._known[structure] = found
         if structure.is_flat_dict and None not in found:
             self._flat[structure.keys] = found  # type: ignore[assignment]
         return found
 
-    def _blame(self, leaves: list[Any], spots: list[LeafDevices | None], paths: list[str]) -> None:
-        """Raises what a reader can use, if it can be told which leaf it was."""
-        for leaf, spot, path in zip(leaves, spots, paths, strict=True):
-            if spot is None:
+    def _raise_for_leaf(
+        self, leaves: list[Leaf], targets: list[LeafDevices | None], paths: list[str]
+    ) -> None:
+        """Raises an error that names the leaf at fault, if it can be found."""
+        for leaf, target, path in zip(leaves, targets, paths, strict=True):
+            if target is None:
                 continue
             if isinstance(leaf, np.ndarray):
                 _check_dtype(leaf.dtype, path)
             if isinstance(leaf, list):
-                shape: Any = (len(leaf),)
+                shape: tuple[int, ...] | None = (len(leaf),)
             else:
                 shape = () if isinstance(leaf, (int, float)) else getattr(leaf, "shape", None)
             what = f"{type(leaf).__name__}{'' if shape is None else f' of shape {shape}'}"
-            problem = None if shape is None else misfit(spot.sharding, shape)
+            problem = None if shape is None else misfit(target.sharding, shape)
             if problem is not None:
                 raise _cannot_be_placed(path, what, problem, shape)
-            try:  # `device_put` has the better words
-                whole = spot.sharding.is_fully_addressable
-                jax.device_put(leaf, spot.sharding) if whole else spot.place(leaf)
+            try:  # `device_put` has clearer messages
+                whole = target.sharding.is_fully_addressable
+                jax.device_put(leaf, target.sharding) if whole else target.place(leaf)
             except Exception as cause:
                 raise _cannot_be_placed(path, what, str(cause), shape) from cause
 
@@ -155,17 +156,19 @@ class Placement:
 _FOREIGN = (np.void, np.longdouble, np.clongdouble)
 
 
-def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
+def _check_dtype(dtype: DType, path: str) -> None:
     if dtype.kind not in "OSUMm" and dtype.isnative and dtype.type not in _FOREIGN:
         return
     what = "text or other Python objects" if dtype.kind == "O" else str(dtype)
     raise StackError(
-        f"{_named(path)} holds {what}, which no device can. Leave it on the host (None in its "
-        "place in a tree of shardings), or change or drop it in .map()."
+        f"{_named(path)} holds {what}, which a device cannot hold. Leave it on the host (None in "
+        "its place in a tree of shardings), or change or drop it in .map()."
     )
 
 
-def _cannot_be_placed(path: str, what: str, problem: str, shape: Any) -> ArgumentError:
+def _cannot_be_placed(
+    path: str, what: str, problem: str, shape: tuple[int | None, ...] | None
+) -> ArgumentError:
     hint = " Or did you forget .batch(...)?" if shape == () else ""
     return ArgumentError(
         f"{_named(path)} ({what}) cannot be placed: {problem.rstrip('. ')}. Give this leaf a "

@@ -1,27 +1,27 @@
 """Batches placed ahead of their use.
 
-A placed run stands between an engine's run and the iterator.  Whenever a batch is asked for it also
-asks for the next ones, until ``depth`` of them are on their way to the devices; a transfer takes
-its time while the user's step runs.  It grows by one batch per step: so the first batch comes as
-soon as it can, and an engine that measures sees its usual rhythm.  A batch that is not made yet is
-not waited for as long as there is one ahead.
+A placed run is between an engine's run and the iterator.  When a batch is requested, it also
+requests the next ones, until ``depth`` of them are on their way to the devices, so that transfers
+run during the user's step.  The number ahead grows by one batch per step: so the first batch comes
+as soon as possible, and an engine that measures sees the usual period.  It does not wait for a
+batch that is not made yet while there is one ahead.
 
 All of this happens in the caller's thread.  A thread that places batches was tried, and made steps
 slower: it wakes up when a batch is taken, just when the caller dispatches the next step, and both
-need the interpreter.  A tenth of a millisecond saved cost one or two.
+need the interpreter.  It saved a tenth of a millisecond and cost one or two.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from loaderx.engines.base import Measured, Run, closed_error
 from loaderx.jax.placement import Placement
+from loaderx.tree import Tree
 
 
 class _Failure:
-    """What a step will get in place of its element."""
+    """The error that a step will raise instead of returning its element."""
 
     __slots__ = ("error",)
 
@@ -34,11 +34,11 @@ class PlacedRun:
 
     def __init__(self, run: Run, placement: Placement, depth: int) -> None:
         self._run, self._placement, self._depth = run, placement, depth
-        self._ahead: deque[Any] = deque()
+        self._ahead: deque[Tree | Measured | _Failure] = deque()
         self._started = self._ended = self._is_closed = False
 
-    def next(self) -> Any:
-        for _ in range(2 if self._started else 1):  # one to hand out, one to grow by
+    def next(self) -> Tree | Measured:
+        for _ in range(2 if self._started else 1):  # one to hand out, one more to have ahead
             if self._has_room():
                 self._pull()
         self._started = True
@@ -56,7 +56,7 @@ class PlacedRun:
         return bool(self._ahead) or self._run.ready()
 
     def _has_room(self) -> bool:
-        """Is there room ahead, and something to fill it with?  What is at hand does not wait."""
+        """Is there room ahead, and a batch that can be taken without delaying the next one?"""
         if self._ended or len(self._ahead) > self._depth:
             return False
         return not self._ahead or self._run.ready()
@@ -83,8 +83,8 @@ class PlacedRun:
         return self._run.describe()
 
 
-def place(element: Any, placement: Placement) -> Any:
-    """The element placed, with what is noted about it."""
+def place(element: Tree | Measured, placement: Placement) -> Tree | Measured:
+    """The element placed, with its statistics."""
     if type(element) is Measured:
         element.value = placement.place(element.value)
         return element

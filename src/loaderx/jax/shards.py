@@ -1,16 +1,15 @@
-"""Which rows of the global batch a process has to load: the sharding knows.
+"""Which rows of the global batch a process has to load, found in the sharding.
 
 A sharding says for every device which part of a global array it holds.  The rows that the devices
-of this process hold lie within one of *count* equal slices of the batch; the largest such *count*
-is taken, so that a process loads no more than it must.  Processes whose devices hold the same rows
-get the same slice.  Where the rows of a process lie apart (an unusual order of devices), the slice
-has more rows than needed, in the extreme all of them, and each device takes its own.
+of this process hold are within one of *count* equal slices of the batch; the largest such *count*
+is chosen, so that a process loads no more than it must.  Processes whose devices hold the same rows
+get the same slice.  If the rows of a process are not together (an unusual order of devices), the
+slice has more rows than needed, at worst all of them, and each device takes its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -20,7 +19,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
 _MOST_AXES = 8  # tried for shardings that do not say how many axes they cut
 
 
-def as_sharding(value: Any, path: str = "") -> Sharding | None:
+def as_sharding(value: object, path: str = "") -> Sharding | None:
     """A leaf of the ``sharding`` argument as a sharding; None stays None."""
     abstract = type(getattr(value, "mesh", None)).__name__ == "AbstractMesh"
     if value is None or (isinstance(value, Sharding) and not abstract):
@@ -45,10 +44,10 @@ def as_sharding(value: Any, path: str = "") -> Sharding | None:
     )
 
 
-def shard_of(sharding: Any, batch_size: int) -> tuple[int, int]:
+def shard_of(sharding: jax.Device | Sharding, batch_size: int) -> tuple[int, int]:
     """The ``shard=(index, count)`` that this process loads for a sharding of the global batch.
 
-    ``DataLoader(sharding=...)`` finds it by itself; this is for those who want NumPy rows.
+    ``DataLoader(sharding=...)`` finds it by itself; this is for loaders of NumPy rows.
 
     >>> import jax
     >>> shard_of(jax.devices()[0], 256)
@@ -71,10 +70,10 @@ def shard_for(shardings: list[Sharding], rows: int) -> tuple[int, int]:
 
 
 def counts_for(shardings: list[Sharding], rows: int) -> set[int]:
-    """Into how many slices each of the processes cuts a batch.
+    """The numbers of slices into which the processes cut a batch.
 
-    They may differ, and what one process refuses all must refuse, or the others would wait for it.
-    A sharding of one process's own devices is not known to the others; so it is not asked.
+    They may differ, and if one process refuses its number, all must: the others would wait for it.
+    A sharding over the devices of one process is not known to the others, and is left out.
     """
     ends: dict[int, tuple[int, int]] = {}
     for sharding in shardings:
@@ -104,7 +103,7 @@ def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: boo
     if parts is None or parts == 1 or (rows is not None and rows % parts == 0):
         return
     if rows is None:
-        what = f"the last batch of {stage} has what is left of a stream, which may be a number that"
+        what = f"the last batch of {stage} has the rest of a stream, a number of records that"
         todo = "Write drop_remainder=True or pad_remainder=True."
     elif last:
         what = f"the last batch of {stage} has {rows} records, which"
@@ -114,8 +113,8 @@ def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: boo
         fewer, more = rows // parts * parts, -(-rows // parts) * parts
         todo = f"Make it a multiple of {parts}: {f'{fewer} or {more}' if fewer else more}."
     raise ArgumentError(
-        f"{what} cannot be spread evenly over {parts} parts, as the sharding asks "
-        f"({_say(sharding)}). {todo}"
+        f"{what} cannot be spread evenly over the {parts} parts of the sharding "
+        f"({_text(sharding)}). {todo}"
     )
 
 
@@ -127,10 +126,10 @@ def misfit(sharding: Sharding, shape: Sequence[int | None]) -> str | None:
     parts = _parts(sharding) if isinstance(sharding, NamedSharding) else []
     if len(parts) > len(shape):
         axes = f"{len(parts)} axis" if len(parts) == 1 else f"{len(parts)} axes"
-        return f"{_say(sharding)} names {axes}, and it has {len(shape) or 'none'}"
+        return f"{_text(sharding)} names {axes}, and it has {len(shape) or 'none'}"
     for axis, (size, count) in enumerate(zip(shape, parts, strict=False)):
         if axis and size is not None and size % count:
-            return f"{_say(sharding)} cuts axis {axis}, of {size}, into {count} equal parts"
+            return f"{_text(sharding)} cuts axis {axis}, of {size}, into {count} equal parts"
     return None
 
 
@@ -162,7 +161,7 @@ def _own_rows(sharding: Sharding, rows: int) -> list[tuple[int, int]]:
     if not indices:
         raise ArgumentError(
             f"this process (number {jax.process_index()} of {jax.process_count()}) has no device "
-            f"in the sharding {_say(sharding)}. Every process that runs the loader needs one."
+            f"in the sharding {_text(sharding)}. Every process that runs the loader needs one."
         )
     return [_ends(index, rows) for index in indices.values()]
 
@@ -175,10 +174,10 @@ def _ends(index: tuple[slice, ...], rows: int) -> tuple[int, int]:
 def _indices(
     sharding: Sharding, rows: int, *, everywhere: bool = False
 ) -> Mapping[jax.Device, tuple[slice, ...]]:
-    """What the devices of this process hold, or those of all processes."""
+    """The part that each device holds, of this process or of all processes."""
     ask = sharding.devices_indices_map if everywhere else sharding.addressable_devices_indices_map
     if isinstance(sharding, NamedSharding):
-        shapes = [(rows, *_parts(sharding)[1:])]  # other axes: any length that can be cut so
+        shapes = [(rows, *_parts(sharding)[1:])]  # other axes: the shortest that can be cut
     else:
         shapes = [(rows, *[1] * more) for more in range(_MOST_AXES)]
     problem: Exception | None = None
@@ -189,11 +188,11 @@ def _indices(
         except Exception as error:
             problem = problem or error
     raise ArgumentError(
-        f"batches of {rows} records cannot be spread as {_say(sharding)} wants: {problem}"
+        f"batches of {rows} records cannot be spread over {_text(sharding)}: {problem}"
     ) from problem
 
 
-def _say(sharding: Sharding) -> str:
+def _text(sharding: Sharding) -> str:
     if isinstance(sharding, NamedSharding):
         axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
         return f"{sharding.spec} on a mesh of {axes}"

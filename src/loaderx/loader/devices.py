@@ -1,18 +1,19 @@
-"""Between a loader and the devices: what ``sharding`` means for its chain and its engine.
+"""What ``sharding`` means for the chain and the engine of a loader.
 
-jax itself is imported by `loaderx.jax`, and that only when a sharding is given.
+Only `loaderx.jax` imports jax, and it is imported only if a sharding is given.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.loader.narrowing import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
-from loaderx.stages.node import Node, RowCount
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import RowCount
 from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import Tree
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Devices:
-    """How the batches of one loader get onto devices."""
+    """How the batches of one loader are placed on devices."""
 
     def __init__(
         self, placement: Placement, depth: int, shard: tuple[int, int], spec: Tree | None
@@ -34,23 +35,25 @@ class Devices:
         self.spans_processes = placement.spans_processes
 
     @staticmethod
-    def of(sharding: Any, device_prefetch: int, shard: Any, node: Node) -> Devices | None:
+    def of(
+        sharding: Tree, device_prefetch: int, shard: tuple[int, int] | None, node: Node
+    ) -> Devices | None:
         """For the arguments of a loader; None if there is nothing to place."""
         depth = check_int("device_prefetch", device_prefetch, least=0)
         if sharding is None:
             return None
         if shard is not None:
             raise ArgumentError(
-                "`shard` and `sharding` exclude each other: `shard` gives this host's rows as "
+                "`shard` and `sharding` cannot be used together: `shard` gives this host's rows as "
                 "NumPy arrays, `sharding` gives global jax arrays and finds this host's rows "
-                "itself. Leave one out."
+                "itself."
             )
         from loaderx.jax.placement import Placement
 
         placement = Placement(sharding)
         if placement.spans_processes and not node.batched:
             raise ChainError(
-                "a sharding over several processes cuts batches: the dataset needs a .batch(...)."
+                "a sharding over several processes splits batches: the dataset needs a .batch(...)."
             )
         if node.spec is not None:
             placement.check_spec(node.spec)
@@ -60,38 +63,39 @@ class Devices:
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
     def work(self, work: Work) -> Work:
-        """The work that makes batches as devices need them."""
+        """The work, with numbers of 64 bits made narrow where the devices need that."""
         return work if self._narrow is None else NarrowedWork(work, self._narrow)
 
     def place(self, run: Run) -> Run:
-        """A run of batches, placed as they leave it."""
+        """A run whose batches are on the devices."""
         from loaderx.jax.prefetch import PlacedRun
 
-        return PlacedRun(run, self._there(), self._depth)
+        return PlacedRun(run, self._here(), self._depth)
 
     def place_stream(self, run: Run) -> Run:
-        """The same for batches that are cut in this process: those of streams."""
+        """The same for a stream, whose batches are made in this process."""
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream_iterator import REMEMBERED
 
         if self._narrow is not None:
             run = NarrowedRun(run, self._narrow)
-        # The positions of all that are ahead must be known; and one may be on its way to the user.
-        return PlacedRun(run, self._there(), min(self._depth, REMEMBERED - 2))
+        # The positions of all batches ahead must be remembered, and that of the one handed out.
+        return PlacedRun(run, self._here(), min(self._depth, REMEMBERED - 2))
 
-    def _there(self) -> Placement:
+    def _here(self) -> Placement:
+        """The placement, in the process that has the devices."""
         if self._placement is None:
             raise LoaderxError(
-                "this loader was pickled, and its `sharding` stayed behind: it names devices of "
-                "the process in which it was made. Make a loader here."
+                "this loader was unpickled, and a pickle has no `sharding`: its devices belong to "
+                "the process that made it. Make a new loader in this process."
             )
         return self._placement
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the devices: a function that knows its loader can go to a worker process."""
+    def __getstate__(self) -> dict[str, object]:
+        """Without the devices: a function that holds its loader can be sent to a worker process."""
         return {**self.__dict__, "_placement": None}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Devices:
+    def __deepcopy__(self, memo: dict[int, object]) -> Devices:
         return self  # a copy in this process has the same devices
 
 
@@ -103,32 +107,33 @@ def _row_counts(node: Node) -> list[RowCount]:
 def processes() -> tuple[int, int]:
     """The number of this process and of all processes, where `jax.distributed` runs.
 
-    It imports nothing and starts no backend: whoever runs several processes has imported jax.
+    It imports nothing and starts no backend: a program with several processes has imported jax.
     """
+    # Not `jax.process_index()`: that would start the backend, and take the accelerator.
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if state is not None and hasattr(state, "num_processes"):
         if state.client is None:
             return (0, 1)
         return (int(state.process_id), int(state.num_processes))
-    jax = sys.modules.get("jax")  # a jax that keeps it elsewhere
+    jax = sys.modules.get("jax")  # a version of jax that keeps this state elsewhere
     if jax is None or not jax.distributed.is_initialized():
         return (0, 1)
     return (jax.process_index(), jax.process_count())
 
 
 def warn_if_processes_repeat(devices: Devices | None) -> None:
-    """Warns where every process of several would load and see the same batches."""
+    """Warns if several processes would all load the same rows."""
     _, count = processes()
     if count == 1 or (devices is not None and devices.spans_processes):
         return
     what = (
         "neither `shard` nor `sharding` is given"
         if devices is None
-        else "`sharding` names devices of this process only"
+        else "`sharding` has devices of this process only"
     )
     warn_user(
         f"jax.distributed runs {count} processes, and {what}: every process will load all rows of "
-        "every batch, and train on the same data. Pass a sharding over the devices of all "
-        "processes, or shard=(jax.process_index(), jax.process_count()) for NumPy rows, or "
-        "shard=(0, 1) if that is what you want."
+        "every batch and train on the same data. Pass a sharding over the devices of all "
+        "processes, or shard=(jax.process_index(), jax.process_count()) for NumPy rows. Pass "
+        "shard=(0, 1) if every process is meant to load all rows."
     )

@@ -1,6 +1,6 @@
-"""Records that `on_error` replaced or left out: which, how many, and when it is too many.
+"""Records that `on_error` replaced or left out: which, how many, and when there are too many.
 
-Failures travel with the element (or the unit of a stream) that they happened in, and are counted
+Failures come with the element (or the unit of a stream) in which they happened, and are counted
 when it is handed out.  So they are the same for every engine, and nothing is counted twice when a
 step is made again.
 """
@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from loaderx.errors import RecordError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.reading.context import Failed
 from loaderx.stages.node import Node
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 KEPT = 1_000
 LARGE_SHARE = 0.01
-FEW_RECORDS = 1_000  # before the share is judged
+FEW_RECORDS = 1_000  # with fewer records, the share is not checked
 LARGE_SHARE_AT_END = 0.1  # of a stream that is over, and may have been short
 FEW_RECORDS_AT_END = 20
 
 
 @cache
-def _logger() -> Any:
-    import logging  # takes as long as a tenth of loaderx, and most loaders have nothing to log
+def _logger() -> Logger:
+    import logging  # late: a tenth of the import time of loaderx, and most loaders log nothing
 
     logger = logging.getLogger("loaderx")
-    logger.addHandler(logging.NullHandler())  # silent, unless somebody asks for a log
+    logger.addHandler(logging.NullHandler())  # silent, unless the user adds a handler
     return logger
 
 
@@ -39,7 +43,7 @@ class Failure(Frozen):
         record: its name in messages; of joined datasets it says which, ``record 7 of dataset 1``.
         stage: the stage that failed, as the dataset's ``repr`` shows it.
         error: the exception as text, ``ValueError: no number``; cut after 500 characters.
-        step: the step of the iterator at which it was met.
+        step: the step of the iterator at which it was found.
     """
 
     index: int | None
@@ -59,15 +63,15 @@ class FailureLog:
         self.count = 0
         self.kept: list[Failure] = []
         self.read = 0  # records that were read, counted for streams alone
-        self._different: set[str] = set()  # records, as far as a limit needs to know
+        self._different: set[str] = set()  # names of failed records, no more than a limit needs
         self._has_warned = False
 
     def clear(self) -> None:
-        """Counts from 0 again.  What counts against a limit stays, and so does a warning given."""
+        """Counts from 0 again.  A limit counts on, and the warning is not repeated."""
         self.count, self.kept, self.read = 0, [], 0
 
-    def add(self, failures: Sequence[Any], step: int, limit: int | None) -> None:
-        """Takes failures in that have arrived with a step."""
+    def add(self, failures: Sequence[Failed], step: int, limit: int | None) -> None:
+        """Counts and logs the failures of a step."""
         for index, record, stage, error in failures:
             failure = Failure(index, record, stage, error, step)
             self.count += 1
@@ -77,8 +81,8 @@ class FailureLog:
                 self._different.add(record)
             _logger().warning("%s", failure)
 
-    def check(self, last: Any, step: int, limit: int | None) -> None:
-        """Raises if more records have failed than may."""
+    def check(self, last: Failed, step: int, limit: int | None) -> None:
+        """Raises if more records have failed than the limit allows."""
         if limit is None or len(self._different) <= limit:
             return
         index, record, stage, error = last
@@ -92,20 +96,20 @@ class FailureLog:
             reason=error,
         )
 
-    def judge(self, records: int) -> None:
+    def check_share(self, records: int) -> None:
         """Warns, once, if a large share of the records has failed."""
         if records >= FEW_RECORDS and self.count > LARGE_SHARE * records:
             self._warn(records)
 
-    def judge_at_end(self, records: int, *, is_empty: bool) -> None:
-        """The same after the last element; short streams are judged here alone."""
+    def check_share_at_end(self, records: int, *, is_empty: bool) -> None:
+        """The same after the last element; short streams are checked only here."""
         is_large = self.count > LARGE_SHARE_AT_END * records
         if is_empty:
-            self._warn(records, " Nothing was left: the loader gave no batch.")
+            self._warn(records, " No record is left: the loader gave no batch.")
         elif records >= FEW_RECORDS_AT_END and is_large:
             self._warn(records)
         else:
-            self.judge(records)
+            self.check_share(records)
 
     def _warn(self, records: int, outcome: str = "") -> None:
         if self._has_warned:

@@ -1,14 +1,14 @@
-"""The stream itself: an iterator that knows its position.
+"""The iterator of a loader, which knows its position.
 
-The position counts the batches that were handed out, each once, whatever comes in between:
+The position is the number of batches that were handed out, each counted once:
 
 - **An exception inside ``next``** (a record that fails, Ctrl-C) ends the run of the engine.  The
   position has not moved, and the following ``next`` starts a run there.  Counting is the last
   thing that ``next`` does.  Python handles signals after calls only; the one call after counting
-  opens the lock, and Ctrl-C there takes the counting back.
-- **``close()`` while a ``next`` is under way**, in another thread or in the frame that a signal
-  handler broke into, only leaves a request and tells the engine.  The ``next`` either gets its
-  batch, counts it and hands it out, or raises; in both cases it then closes the run itself.
+  opens the lock, and a Ctrl-C there undoes the counting.
+- **``close()`` while a ``next`` is running**, in another thread or in the frame that a signal
+  handler interrupted, only sets a flag and tells the engine.  The ``next`` either gets its batch,
+  counts it and hands it out, or raises; in both cases it then closes the run itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import monotonic, perf_counter, sleep
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from loaderx.engines.base import Measured, Run, Session
 from loaderx.errors import (
@@ -35,9 +35,10 @@ from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
 from loaderx.loader.position import epoch_end, whole_epoch_of
-from loaderx.loader.state import make_state, read_state
+from loaderx.loader.state import State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.stages.node import Node
+from loaderx.tree import Tree
 
 T = TypeVar("T")
 
@@ -47,14 +48,14 @@ Mark: TypeAlias = tuple[float, int, float]
 """When a batch was handed out, the step after it, and the time waited since the last count."""
 
 Place: TypeAlias = Callable[[Run], Run]
-"""Makes of a run of batches one whose batches are on devices."""
+"""Turns a run of batches into one whose batches are on devices."""
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
 
 class Ends:
-    """Has one of the iterators that share it come to its end?"""
+    """Has one of the iterators that share this reached its end?"""
 
     reached = False
 
@@ -73,7 +74,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         base: Node,
         chain: list[str],
         steps: range,
-        work: Any,  # PlanWork, or for streams UnitWork
+        shard: tuple[int, int],
         session: Session | None,
         counters: Counters,
         place: Place | None = None,
@@ -82,20 +83,20 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._base = base  # one epoch
         self._chain = chain  # as it stands in a state
         self._steps = steps
-        self._work = work
+        self._shard = shard  # this host, and the number of hosts
         self._session = session
         self._place = place
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
-        self._told = -1  # a step whose failures are counted, though it was not handed out
-        self._in_epoch: EpochCounters | None = None  # what is counted for the epoch of this step
-        self._epoch_end: float = 0  # the step at which to look whether another epoch begins
+        self._failed_step = -1  # a step whose failures are counted, but which was not handed out
+        self._in_epoch: EpochCounters | None = None  # the counters of the current epoch
+        self._epoch_end: float = 0  # the step at which the next epoch may begin
         self._run: Run | None = None
-        self._next: Callable[[], Any] | None = None  # None: no run is open
+        self._next: Callable[[], Tree | Measured] | None = None  # None: no run is open
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
-        self._closing = False  # has somebody asked that thread to close the run?
+        self._closing = False  # has `close` asked that thread to close the run?
         self._ends = Ends()
 
     def __iter__(self) -> LoaderIterator[T]:
@@ -108,7 +109,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._steps.stop - self._position
 
     def __bool__(self) -> bool:
-        return True  # an iterator is no container: `if iterator` asks whether there is one
+        return True  # else `if iterator` would ask for its length, which not all have
 
     def __next__(self) -> T:
         begun = perf_counter()
@@ -117,15 +118,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             with self._lock:
                 if self._busy:
                     raise LoaderxError(
-                        "`next` was called while a `next` of the same iterator was under way in "
-                        "this thread (in a function of the dataset, or in a signal handler)."
+                        "`next` was called inside a `next` of the same iterator (by a function of "
+                        "the dataset, or by a signal handler)."
                     )
                 self._busy = get_ident()
                 position = self._position
                 try:
                     element = self._open() if self._next is None else self._next()
                     if type(element) is Measured:
-                        element = self._note(element)
+                        element = self._take_measured(element)
                     self._last = now = perf_counter()
                     self._waited += now - begun
                     self._position = position + 1
@@ -144,10 +145,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     self._busy = 0
             if self._closing:
                 self._settle()
-            return element  # type: ignore[no-any-return]
+            return element  # type: ignore[return-value]
         except BaseException as error:
-            # Counted, but not handed out.  If another thread has taken the next one since, this
-            # one is lost: there is no way to give it back in order.
+            # Counted, but not handed out: count back.  If another thread has taken the next batch
+            # meanwhile, this one is lost, since it can no longer be handed out in order.
             if taken and self._position == position + 1:
                 self._position = position
                 self._next = None
@@ -157,17 +158,17 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 raise error
             raise
 
-    def _open(self) -> Any:
-        """The first ``next``, and the first after an error or a move."""
+    def _open(self) -> Tree | Measured:
+        """Starts a run: at the first ``next``, and at the first after an error or a ``seek``."""
         self._closing = False
-        if self._run is not None:  # an exception came before it could be closed
+        if self._run is not None:  # an exception came before the run could be closed
             self._stop()
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = run = self._start()
         self._turn_epoch()
         self._next = run.next
-        if self._closing:  # it did not see the run, which was not there yet
+        if self._closing:  # `close` came before there was a run that it could interrupt
             run.interrupt()
         return run.next()
 
@@ -180,13 +181,13 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _open_session(self) -> Session:
         if self._session is None:
             raise LoaderxError(
-                "this is a copy of an iterator (one that came along to a worker process with the "
-                "function that knows it, say), and only the iterator itself can be iterated."
+                "this is a copy of an iterator, which cannot be iterated. A function that holds an "
+                "iterator takes such a copy along to a worker process."
             )
         return self._session
 
     def _turn_epoch(self) -> None:
-        """From here on batches may count for another epoch."""
+        """Looks whether the following batches belong to another epoch."""
         if self._in_epoch is not None and self._position >= self._steps.stop:
             self._epoch_end = float("inf")
             return
@@ -197,31 +198,34 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
 
     def _rows_between(self, start: int, stop: int) -> int:
-        """Records in the batches from a step to another."""
-        node, hosts = self._node, int(self._work.hosts)
-        # Each divided by itself: so the parts of a stretch add up, however often it is counted.
+        """Records in the batches from one step to another, on this host."""
+        node, hosts = self._node, self._shard[1]
+        # Each divided alone, so that the counts of adjacent ranges add up exactly.
         return node.rows_before(stop) // hosts - node.rows_before(start) // hosts
 
-    def _note(self, noted: Measured) -> Any:
-        if noted.failures or noted.read:
-            self._note_failures(noted)
-        self._counters.note(noted.value, self._work.hosts, noted.times)
-        return noted.value
+    def _take_measured(self, measured: Measured) -> Tree:
+        """The element of a `Measured`; its failures and times are counted."""
+        if measured.failures or measured.read:
+            self._count_failures(measured)
+        self._counters.add_timing(measured.value, self._shard[1], measured.times)
+        return measured.value
 
-    def _note_failures(self, noted: Measured) -> None:
+    def _count_failures(self, measured: Measured) -> None:
         """Counts records that `on_error` replaced or left out; raises if they are too many."""
-        log, failures, step = self._counters.failures, noted.failures, self._position
+        log, failures, step = self._counters.failures, measured.failures, self._position
         limit = failure_limit(self._node) if failures else None
         if failures:
-            log.judge(self._records_read())  # of what came before: this step is not counted yet
-        if step != self._told:
-            self._told = step  # if this raises, the step will come again
+            log.check_share(
+                self._records_read()
+            )  # of the steps before: this one is not counted yet
+        if step != self._failed_step:
+            self._failed_step = step  # if this raises, the step will come again
             with counting:
-                log.read += noted.read
+                log.read += measured.read
                 log.add(failures, step, limit)
         if failures:
             log.check(failures[-1], step, limit)
-        self._told = -1
+        self._failed_step = -1
 
     def _records_read(self) -> int:
         self._count()
@@ -231,21 +235,21 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """After the last element."""
         self._ends.reached = True
         try:
-            self._note_rest()
+            self._count_rest()
             failures = self._counters.failures
             if failures.count:
                 is_empty = self._position == self._steps.start
-                failures.judge_at_end(self._records_read(), is_empty=is_empty)
+                failures.check_share_at_end(self._records_read(), is_empty=is_empty)
         except (LoaderxError, Warning) as error:
-            raise error from None  # what it follows is the end of the stream, no failure
+            raise error from None  # without the StopIteration as its context
         finally:
             self._stop()
 
-    def _note_rest(self) -> None:
-        """Takes note of what came up after the last element."""
+    def _count_rest(self) -> None:
+        """Counts the failures after the last element."""
 
     def _stop(self) -> None:
-        """Closes the run; nobody else may be inside ``next``."""
+        """Closes the run; no other thread may be inside ``next``."""
         run, self._run = self._run, None
         self._next = None
         self._closing = False
@@ -256,8 +260,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 run.close()
 
     def _settle(self) -> None:
-        """Does what `close` asked for, unless somebody is inside ``next``, who will then do it."""
-        if not self._busy:  # whoever is busy has the lock: this does not wait for user code
+        """Closes the run if `close` asked for it; a running ``next`` does it by itself instead."""
+        if not self._busy:  # a busy thread has the lock: do not wait for user code
             with self._lock:
                 if self._closing and not self._busy:
                     self._busy = get_ident()  # a worker that calls `close` must not wait for this
@@ -275,7 +279,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             since, start = self._counted
             last, position, waited = until or (self._last, self._position, self._waited)
             if until and position <= start:
-                return  # somebody has asked since, and it is counted
+                return  # `stats` was called since, and has counted it
             self._counted = (last, position)
             self._waited -= waited
             self._counters.engine, self._counters.reason = run.describe()
@@ -284,18 +288,18 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 seconds = max(last - since, waited)
                 self._counters.add(self._in_epoch, position - start, records, seconds, waited)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a function that knows an iterator takes along to a worker process."""
-        left = dict.fromkeys(("_session", "_work", "_place", "_run", "_next", "_lock"))
+    def __getstate__(self) -> dict[str, object]:
+        """Without what runs: a function that holds an iterator can be sent to a worker process."""
+        left = dict.fromkeys(("_session", "_place", "_run", "_next", "_lock"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _next=None, _lock=threading.RLock())
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Without a run, making it failed; at the interpreter's end there is nothing to count with.
+        # No `_run`: `__init__` failed.  At the end of the interpreter, modules may be gone.
         if hasattr(self, "_run") and not is_finalizing():
-            self._count()  # the run is dropped, not closed: nothing may be waited for here
+            self._count()  # the run is dropped, not closed: a finaliser must not wait
 
     @property
     def step(self) -> int:
@@ -315,68 +319,68 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         step = check_int("step", step, least=0)
         if not self._steps.start <= step <= self._steps.stop:
             raise ArgumentError(
-                f"step {step} is beyond this stream, which has {self._said_steps()}."
+                f"step {step} is beyond this stream, which has {self._steps_text()}."
             )
         with self._moving():
             self._position = step
 
     @contextlib.contextmanager
     def _moving(self) -> Iterator[None]:
-        """Nobody takes a batch meanwhile, and no run goes on at the old position."""
+        """No thread takes a batch meanwhile, and no run continues at the old position."""
         self.close()
         with self._lock:
             if self._busy:
                 raise LoaderxError(
-                    "an iterator cannot be moved while its own `next` is under way in this thread "
-                    "(in a function of the dataset, or in a signal handler)."
+                    "an iterator cannot be moved inside its own `next` (by a function of the "
+                    "dataset, or by a signal handler)."
                 )
             self._stop()
             yield
 
-    def get_state(self) -> dict[str, Any]:
-        """The position as a small JSON-able dict."""
+    def get_state(self) -> State:
+        """The position as a small dict for JSON."""
         return make_state(self._chain, self._base, self._position)
 
-    def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
-        """Goes on where a state was taken.
+    def set_state(self, state: State, *, strict: bool = True) -> None:
+        """Continues where a state was taken.
 
         A state of another chain is an error that names the stage that differs; with
-        ``strict=False`` it is a warning, and the stream goes on at the same record.
+        ``strict=False`` it is a warning, and the stream continues at the same record.
         """
         step = read_state(state, self._chain, self._base, strict=strict)
         if not self._steps.start <= step <= self._steps.stop:
             raise StateError(
-                f"the state is at step {step}, but this stream has {self._said_steps()}."
-                f"{self._where_it_may_belong(step)}"
+                f"the state is at step {step}, but this stream has {self._steps_text()}."
+                f"{self._epoch_hint(step)}"
             )
         self.seek(step)
 
-    def _said_steps(self) -> str:
+    def _steps_text(self) -> str:
         start, stop = self._steps.start, self._steps.stop
         return f"steps {start} to {stop - 1} and its end at {stop}"
 
-    def _where_it_may_belong(self, step: int) -> str:
+    def _epoch_hint(self, step: int) -> str:
         length = self._base.length
         if length is None or step >= self._node.limit:
-            return " No stream gets that far: the state is damaged."
+            return " No stream is that long: the state is damaged."
         return (
-            " Was it saved with more epochs, or in loader.epoch(e)? Go on with "
+            " Was it saved with more epochs, or in loader.epoch(e)? Then continue with "
             f"loader.epoch({step // length}).set_state(...)."
         )
 
     def _part(self) -> tuple[int, int]:
-        return self._work.host, self._work.hosts
+        return self._shard
 
     def close(self) -> None:
-        """Stops what runs in the background.  The position stays; ``next`` would start anew.
+        """Stops what runs in the background.  The position stays; ``next`` starts it again.
 
-        A ``next`` that is under way meanwhile (in another thread, or in the frame that a signal
-        handler broke into) hands out its batch, or raises a `LoaderxError`; no batch is lost.
+        A ``next`` that is running meanwhile (in another thread, or in the frame that a signal
+        handler interrupted) hands out its batch, or raises a `LoaderxError`; no batch is lost.
         """
         self._closing = True
         busy = self._busy
         if busy and self._interrupt() and busy != get_ident():
-            until = monotonic() + PATIENCE_S  # it comes out soon, and closes the run
+            until = monotonic() + PATIENCE_S  # that thread leaves `next` soon, and closes the run
             while self._closing and self._busy and monotonic() < until:
                 sleep(0.001)
         self._settle()

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
@@ -30,6 +30,7 @@ from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.leaks import warn_of_changing_parts
 from loaderx.stages.node import Node
 from loaderx.stages.repeat import Repeated
+from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.stream_iterator import StreamSetup
@@ -43,18 +44,34 @@ _ENGINES = ("auto", "inline", "threads", "processes")
 class _Default:
     """The default of an argument, if it matters whether it was given."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __repr__(self) -> str:
         return repr(self.value)
 
 
-_SHUFFLE: Any = _Default(True)
-_NUM_EPOCHS: Any = _Default(1)
-_SEED: Any = _Default(0)
-_TRANSFORM: Any = _Default(None)
-_DROP_REMAINDER: Any = _Default(False)
+def _default(value: U) -> U:
+    """A `_Default`, which signatures and type checkers take for the value itself."""
+    return cast(U, _Default(value))
+
+
+_SHUFFLE = _default(True)
+_NUM_EPOCHS = _default(1)
+_SEED = _default(0)
+_TRANSFORM = _default(None)
+_DROP_REMAINDER = _default(False)
+
+
+class _HowToRun(TypedDict, total=False):
+    """The arguments of both forms of `DataLoader`, for type checkers."""
+
+    engine: str | Engine
+    num_workers: int | None
+    prefetch: int | None
+    shard: tuple[int, int] | None
+    sharding: Tree
+    device_prefetch: int
 
 
 class DataLoader(Generic[T]):
@@ -74,15 +91,15 @@ class DataLoader(Generic[T]):
 
     Args:
         dataset: a `Dataset`, or anything that `Dataset.from_source` takes.
-        batch_size: the switch to the short form, and the global batch.
-        shuffle, num_epochs, seed, transform, drop_remainder: of the short form.
+        batch_size: records in the global batch; passing it selects the short form.
+        shuffle, num_epochs, seed, transform, drop_remainder: options of the short form.
             ``num_epochs=None`` is endless; ``transform`` is a function of a batch.
         engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, ``"processes"``, or
             an engine object.
         num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to
-            try.  Whoever gives it is warned if something keeps them from being used.
+            try.  If workers were asked for and cannot be used, a warning says why.
         prefetch: batches kept ready ahead of the consumer.
-        shard: ``(index, count)``: load this host's rows of every batch only.
+        shard: ``(index, count)``: load only this host's rows of every batch.
         sharding: a jax Device or Sharding, or a tree of them that follows the batch (None: that
             leaf stays NumPy).  Batches are `jax.Array`; with a sharding over several processes
             each loads its own rows and all get the global array.
@@ -93,51 +110,40 @@ class DataLoader(Generic[T]):
     def __init__(
         self: DataLoader[U],
         dataset: Dataset[U],
-        *,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Any = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @overload
     def __init__(
-        self: DataLoader[Any],
-        dataset: Any,
+        self: DataLoader[Tree],
+        dataset: object,
         *,
         batch_size: int | None = ...,
         shuffle: bool = ...,
         num_epochs: int | None = ...,
         seed: int = ...,
-        transform: Callable[[Any], Any] | None = ...,
+        transform: Callable[[Tree], Tree] | None = ...,
         drop_remainder: bool = ...,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Any = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @advised
     def __init__(
         self,
-        dataset: Any,
+        dataset: object,
         *,
         batch_size: int | None = None,
         shuffle: bool = _SHUFFLE,
         num_epochs: int | None = _NUM_EPOCHS,
         seed: int = _SEED,
-        transform: Callable[[Any], Any] | None = _TRANSFORM,
+        transform: Callable[[Tree], Tree] | None = _TRANSFORM,
         drop_remainder: bool = _DROP_REMAINDER,
         engine: str | Engine = "auto",
         num_workers: int | None = None,
         prefetch: int | None = None,
         shard: tuple[int, int] | None = None,
-        sharding: Any = None,
+        sharding: Tree = None,
         device_prefetch: int = 2,
     ) -> None:
-        short: dict[str, Any] = {
+        short: dict[str, object] = {
             "shuffle": shuffle,
             "num_epochs": num_epochs,
             "seed": seed,
@@ -147,17 +153,21 @@ class DataLoader(Generic[T]):
         given = [name for name, value in short.items() if type(value) is not _Default]
         chain = Dataset.from_source(dataset)
         if batch_size is not None:
-            values = {
-                name: value.value if type(value) is _Default else value
-                for name, value in short.items()
-            }
-            chain = _short_form(chain, batch_size, **values)
+            chain = _short_form(
+                chain,
+                batch_size,
+                shuffle=_given(shuffle),
+                num_epochs=_given(num_epochs),
+                seed=_given(seed),
+                transform=_given(transform),
+                drop_remainder=_given(drop_remainder),
+            )
         elif given:
             raise ArgumentTypeError(
-                f"`{given[0]}` needs `batch_size`; without it the dataset says "
-                "everything: write it as a stage, such as .shuffle(seed=0)."
+                f"`{given[0]}` needs `batch_size`. Without `batch_size`, write it as a stage of "
+                "the dataset, such as .shuffle(seed=0)."
             )
-        self.dataset: Dataset[Any] = chain
+        self.dataset: Dataset[Tree] = chain
         self._node: Node = chain._node
         self._engine = _engine(engine, num_workers, prefetch)
         self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
@@ -166,7 +176,7 @@ class DataLoader(Generic[T]):
             _check_shard((0, count), self._node)
         if shard is None:
             warn_if_processes_repeat(self._devices)
-        # One epoch, and the chain of all epochs, however many of them this loader runs.
+        # One epoch, and the chain of all epochs: `epoch(e)` may ask for more than the loader runs.
         self._base = self._node.one_epoch()
         endless = self._base.length is None
         self._all = self._base if endless else Repeated(self._base, None)
@@ -175,10 +185,10 @@ class DataLoader(Generic[T]):
         self._session: Session | None = None
         self._lock = threading.RLock()  # threads may ask for the first iterators at once
         self._counters = Counters()
-        self._iterators: weakref.WeakSet[LoaderIterator[Any]] = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[LoaderIterator[Tree]] = weakref.WeakSet()
         self._ends = Ends()
         self._has_warned = False
-        self._warns_of_parts = self._base is self._node  # else its repeat was asked about
+        self._warns_of_parts = self._base is self._node  # else `repeat` has warned already
 
     if not TYPE_CHECKING:  # a type checker would believe that every name exists
 
@@ -215,8 +225,8 @@ class DataLoader(Generic[T]):
             )
         if (number + 1) * length > self._all.limit:
             raise ArgumentError(
-                f"epoch({number}) is beyond the {self._all.limit // length} epochs whose steps "
-                "can be numbered."
+                f"epoch({number}) is too large: only the steps of {self._all.limit // length} "
+                "epochs can be numbered."
             )
         steps = range(number * length, (number + 1) * length)
         return self._iterate(steps, self._chain_of_epochs)
@@ -242,7 +252,7 @@ class DataLoader(Generic[T]):
             self._base,
             chain,
             steps,
-            self._work,
+            self._shard,
             self._session,
             self._counters,
             devices.place if devices else None,
@@ -260,24 +270,24 @@ class DataLoader(Generic[T]):
         return made
 
     def _warn_if_iterated_again(self) -> None:
-        """A second loop is meant after a look at one batch, and where nothing is random."""
+        """A second loop is intended after a look at one batch, and if nothing is random."""
         if not self._ends.reached or self._has_warned or not self._node.random_stages:
             return
         self._has_warned = True
         several = "" if self._node is self._base else ": all its epochs again"
-        leave = "" if self._node is self._base else ", or leave your own loop over epochs out"
+        leave = "" if self._node is self._base else ", or remove your own loop over epochs"
         warn_user(
             "this loader was already iterated to its end; a second loop gives exactly the same "
             f"batches, in the same order{several}. For the next epoch write "
-            f"`for batch in loader.epoch(e)`{leave}; for validation data, where that is meant, "
-            "leave the shuffle out (shuffle=False)."
+            f"`for batch in loader.epoch(e)`{leave}; for validation data, where the same batches "
+            "are wanted, leave the shuffle out (shuffle=False)."
         )
 
     def stats(self, *, reset: bool = False) -> Stats:
         """What has been loaded so far, how long the consumer waited, and what took the time.
 
-        With ``reset=True`` counting begins anew afterwards: so the statistics of each epoch can be
-        logged, ``log(loader.stats(reset=True).as_dict())``.
+        With ``reset=True`` counting starts again from 0 afterwards.  So the statistics of each
+        epoch can be logged: ``log(loader.stats(reset=True).as_dict())``.
         """
         reset = check_bool("reset", reset)
         with counting:
@@ -289,7 +299,7 @@ class DataLoader(Generic[T]):
                 self._counters.clear(order_seconds)
             return found
 
-    def _living(self) -> list[LoaderIterator[Any]]:
+    def _living(self) -> list[LoaderIterator[Tree]]:
         while True:
             with contextlib.suppress(RuntimeError):  # another thread has just made an iterator
                 return list(self._iterators)
@@ -297,20 +307,21 @@ class DataLoader(Generic[T]):
     def close(self) -> None:
         """Stops every iterator of this loader, and its workers.
 
-        It is a pause, not an end: iterators keep their positions, and ``next`` starts anew.  It may
-        be called at any time, also from another thread or a signal handler: a ``next`` that is
-        under way then hands out its batch or raises a `LoaderxError`; no batch is lost.
+        It is a pause, not an end: iterators keep their positions, and ``next`` starts the workers
+        again.  It may be called at any time, also from another thread or a signal handler: a
+        ``next`` that is running then hands out its batch or raises a `LoaderxError`; no batch is
+        lost.
         """
         for iterator in self._living():
             iterator.close()
         if self._session is not None:
             self._session.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The description alone: a function that knows its loader can go to a worker process."""
+    def __getstate__(self) -> dict[str, object]:
+        """The description alone: a function that holds its loader can be sent to a worker."""
         return {**self.__dict__, "_work": None, "_session": None, "_iterators": None, "_lock": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet(), _lock=threading.RLock())
 
     def __enter__(self) -> DataLoader[T]:
@@ -323,22 +334,27 @@ class DataLoader(Generic[T]):
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
 
 
+def _given(value: U) -> U:
+    """An argument, or the value of its default."""
+    return cast(U, value.value) if isinstance(value, _Default) else value
+
+
 def _stream_setup(node: Node, shard: tuple[int, int]) -> StreamSetup:
-    from loaderx.loader.stream_iterator import StreamSetup  # most chains are no streams
+    from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
 
     return StreamSetup(node, shard)
 
 
 def _short_form(
-    dataset: Dataset[Any],
+    dataset: Dataset[Tree],
     batch_size: int,
     *,
     shuffle: bool,
     num_epochs: int | None,
     seed: int,
-    transform: Callable[[Any], Any] | None,
+    transform: Callable[[Tree], Tree] | None,
     drop_remainder: bool,
-) -> Dataset[Any]:
+) -> Dataset[Tree]:
     check_int("batch_size", batch_size, least=1)
     check_seed(seed)
     shuffle = check_bool("shuffle", shuffle)
@@ -346,7 +362,7 @@ def _short_form(
         check_int("num_epochs", num_epochs, least=1)
     if dataset._node.batched:
         raise ChainError(
-            "`batch_size` was given, but the dataset has a .batch(...) already. Leave one out."
+            "`batch_size` was given, but the dataset already has a .batch(...). Leave one out."
         )
     if shuffle and dataset._node.is_stream:
         raise ChainError(
@@ -383,7 +399,10 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
                 f"got {engine!r}."
             )
         if num_workers is not None or prefetch is not None:
-            raise ArgumentError("give `num_workers` and `prefetch` to the engine object instead.")
+            raise ArgumentError(
+                "`num_workers` and `prefetch` cannot be used with an engine object: pass them to "
+                "the engine, such as Threads(2, prefetch=4)."
+            )
         return engine
     if engine not in _ENGINES:
         known = ", ".join(map(repr, _ENGINES))
@@ -411,12 +430,12 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
     if count == 1:
         return (0, 1)
     if node.is_stream:
-        from loaderx.loader.stream_iterator import check_stream_shard  # most chains are no streams
+        from loaderx.loader.stream_iterator import check_stream_shard  # late, as above
 
         check_stream_shard(node, count)
         return (index, count)
     if not node.batched:
-        raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
+        raise ChainError("`shard` splits batches: the dataset needs a .batch(...).")
     for stage in node.batch_stages():
         assert isinstance(stage, Batched)  # a dataset that is read by index has no other
         _check_host_batch(stage, count, node.uniform)
@@ -431,6 +450,6 @@ def _check_host_batch(node: Batched, count: int, uniform: bool) -> None:
         )
     if node.can_be_short and not uniform:
         raise ChainError(
-            f"the last batch of {node.stage} is short, and some hosts would get nothing. Write "
-            "drop_remainder=True or pad_remainder=True."
+            f"the last batch of {node.stage} is short, and some hosts would get no rows of it. "
+            "Write drop_remainder=True or pad_remainder=True."
         )

@@ -1,17 +1,17 @@
-"""Work whose batches go to a device: wide numbers are made narrow where the batch is made."""
+"""Work whose batches go to a device: 64-bit numbers become 32-bit where the batch is made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from loaderx.engines.base import Measured, Run, Task, Work
 from loaderx.memory import Lend, Pool
 from loaderx.stages.narrowing import Narrow
+from loaderx.tree import Tree
 
 
 class NarrowedWork:
-    """Another work's elements, made narrow.  Runs in workers, which need no jax for it."""
+    """The elements of another work, with 32-bit numbers.  Workers need no jax for it."""
 
     def __init__(self, work: Work, narrow: Narrow) -> None:
         self._work = work
@@ -24,20 +24,20 @@ class NarrowedWork:
     def thread_safe(self) -> bool:
         return self._work.thread_safe
 
-    def __call__(self, task: Task, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         return self._narrowed(self._work(task, lend), lend)
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+    def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         for element in self._work.stream(steps, lend):
             yield self._narrowed(element, lend)
-            del element
+            del element  # or this frame would keep its memory while the next one is made
 
-    def _narrowed(self, element: Any, lend: Lend) -> Any:
+    def _narrowed(self, element: Tree | Measured, lend: Lend) -> Tree | Measured:
         return _narrowed(element, self._narrow, lend)
 
 
 class NarrowedRun:
-    """The same for the batches of a stream, which are cut in the consumer's process."""
+    """The same for the batches of a stream, which are made in the consumer's process."""
 
     def __init__(self, run: Run, narrow: Narrow) -> None:
         self._run, self._narrow = run, narrow
@@ -47,11 +47,11 @@ class NarrowedRun:
         self.describe = run.describe
         self.interrupt = run.interrupt
 
-    def next(self) -> Any:
+    def next(self) -> Tree | Measured:
         return _narrowed(self._run.next(), self._narrow, self._lend)
 
 
-def _narrowed(element: Any, narrow: Narrow, lend: Lend) -> Any:
+def _narrowed(element: Tree | Measured, narrow: Narrow, lend: Lend) -> Tree | Measured:
     if type(element) is Measured:
         element.value = narrow(element.value, lend)
         return element

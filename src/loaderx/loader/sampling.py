@@ -1,12 +1,12 @@
 """Which batches are timed stage by stage, and what they say about the others.
 
-Timing a batch costs some microseconds, so it is not done for all of them.  Calls are cut into
-consecutive runs, and one call of each run is timed; it stands for all of its run.  Runs begin with
-one call and double in length, up to 64.  After a slow batch, for which timing costs next to
-nothing, they are short again: so slow batches are all timed.  How long a run is depends only on
-what came before it, never on what is found in it: so the sum over all runs is right on average.
-Which call of its run is timed is a hash, so a cost that comes every so many batches is not hit
-every time, nor always missed.
+Timing a batch costs some microseconds, so not all batches are timed.  Calls are divided into
+consecutive groups, and one call of each group is timed; it stands for its whole group.  Groups
+start with one call and double in length, up to 64.  After a slow batch, for which timing costs
+next to nothing, they are short again: so slow batches are all timed.  The length of a group
+depends only on what came before it, never on what is measured in it: so the sum over all groups is
+right on average.  A hash chooses the call of a group that is timed, so a cost that recurs every n
+batches is neither always measured nor always missed.
 
 The first call of all is timed and counts for itself alone: it opens files, fills caches and
 imports modules, and says nothing about the others.
@@ -31,18 +31,18 @@ class Sampler:
     Threads share one without a lock: a call that is counted twice or not at all does no harm.
     """
 
-    __slots__ = ("_calls", "_due", "_limit", "_run", "_start", "weight")
+    __slots__ = ("_calls", "_due", "_group", "_limit", "_start", "weight")
 
     def __init__(self) -> None:
         self._calls = 0
         self._due = 0
-        self._start = 1  # of the run after the one in which `_due` lies
-        self._run = 0  # its calls; 0: the very first call
-        self._limit = MOST  # for runs, by what the last timed batch took
+        self._start = 1  # of the group after the one with `_due`
+        self._group = 0  # calls in the group with `_due`; 0: the very first call
+        self._limit = MOST  # calls in a group, from the time of the last timed batch
         self.weight = 0
 
     def __reduce__(self) -> tuple[type[Sampler], tuple[()]]:
-        """A copy in another process begins anew."""
+        """A copy in another process starts from the first call."""
         return Sampler, ()
 
     def is_due(self) -> bool:
@@ -51,26 +51,26 @@ class Sampler:
         self._calls = call + 1
         if call < self._due:
             return False
-        self._next_run(call)
+        self._next_group(call)
         return True
 
-    def _next_run(self, call: int) -> None:
-        self.weight = self._run
+    def _next_group(self, call: int) -> None:
+        self.weight = self._group
         start = max(self._start, call + 1)
-        self._run = run = max(1, min(2 * self._run, self._limit))
-        self._due = start + _hash(start) * run // (1 << 64)
-        self._start = start + run
+        self._group = calls = max(1, min(2 * self._group, self._limit))
+        self._due = start + _hash(start) * calls // (1 << 64)
+        self._start = start + calls
 
     def took(self, seconds: float) -> None:
-        """What the batch that was timed took."""
+        """Says how long the timed batch took."""
         self._limit = max(1, min(MOST, int(COST_S / SHARE / max(seconds, 1e-9))))
 
     def untimed(self) -> int:
-        """How many of the next calls are not to be timed."""
+        """How many of the next calls are not timed."""
         return max(0, self._due - self._calls)
 
     def skip(self, calls: int) -> None:
-        """Counts calls that are made elsewhere; negative if fewer were made than said before."""
+        """Counts calls made elsewhere; a negative number corrects an earlier count."""
         self._calls += calls
 
 
@@ -92,7 +92,7 @@ class Estimate:
         self._weighted_s: dict[str, float] = {}
 
     def add(self, timing: Timing) -> None:
-        """Takes note of a batch that was timed."""
+        """Adds a batch that was timed."""
         if timing.weight:
             self.timed += 1
             self.weight += timing.weight
@@ -103,7 +103,7 @@ class Estimate:
             sums[stage] = sums.get(stage, 0.0) + seconds * (timing.weight or 1)
 
     def seconds(self, batches: int, most_s: float) -> dict[str, float]:
-        """The time of each stage over so many batches; together never more than passed.
+        """The time of each stage over ``batches``; at most ``most_s`` together.
 
         Without a batch that stands for others, it is the time of the first ones alone.
         """

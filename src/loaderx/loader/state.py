@@ -1,8 +1,8 @@
-"""A position as a small dict: JSON-able, independent of engines, workers and hosts.
+"""A position as a small dict for JSON, independent of engines, workers and hosts.
 
 ``step`` is the next batch to be handed out.  ``chain`` has one short string per stage, so that a
-state from another chain is refused by name.  ``epoch`` and ``record`` say the same position in
-records, for a chain whose batch size has changed.
+state of another chain is refused, and the message names the stage that differs.  ``epoch`` and
+``record`` give the same position in records, for a chain whose batch size has changed.
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.order.permutation import VERSION as ORDER_VERSION
-from loaderx.reading.state_numbers import shown
+from loaderx.reading.state_numbers import LanePosition, shown
 from loaderx.stages.encoding import parse_stage
 from loaderx.stages.fingerprint import identity
 from loaderx.stages.node import Node
 
 STATE_VERSION = 2
+
+State: TypeAlias = dict[str, Any]
+"""What `get_state` returns and `set_state` takes; it may come from a damaged file."""
+
 _ORDER = f"order {ORDER_VERSION}"
 
 
-def make_state(chain: list[str], base: Node, step: int) -> dict[str, Any]:
+def make_state(chain: list[str], base: Node, step: int) -> State:
     """The state at a step; ``base`` is one epoch."""
     epoch, inside = divmod(step, base.length) if base.length is not None else (0, step)
     return {
@@ -38,11 +42,11 @@ def make_state(chain: list[str], base: Node, step: int) -> dict[str, Any]:
     }
 
 
-def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int:
+def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> int:
     """The step at which this chain goes on."""
     step, saved = _parse(state)
     if "lanes" in state:
-        raise StateError("the state belongs to a stream, and this dataset is none.")
+        raise StateError("the state belongs to a stream, and this dataset is not one.")
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
     if problem is None:
@@ -51,23 +55,23 @@ def read_state(state: Any, chain: list[str], base: Node, *, strict: bool) -> int
     if strict:
         raise StateError(
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
-            "the same record position all the same."
+            "the same record anyway."
         )
     moved = _same_record(state, base)
     warn_user(
-        f"the state belongs to another chain: {problem} Going on at step {moved} (it was step "
+        f"the state belongs to another chain: {problem} Continuing at step {moved} (it was step "
         f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}"
     )
     return moved
 
 
-def _parse(state: Any) -> tuple[int, list[str]]:
-    """The step and the chain of a state; whatever the values are, they are checked here."""
+def _parse(state: object) -> tuple[int, list[str]]:
+    """The step and the chain of a state, each value checked."""
     if not isinstance(state, dict) or not {"version", "step", "chain"} <= state.keys():
-        raise StateError(f"this is no state of a loader: {shown(state)}.")
+        raise StateError(f"this is not the state of a loader: {shown(state)}.")
     if type(state["version"]) is not int or state["version"] != STATE_VERSION:
         raise StateError(
-            f"the state has version {shown(state['version'])}, this loaderx reads {STATE_VERSION}."
+            f"the state has version {shown(state['version'])}; this loaderx reads {STATE_VERSION}."
             f"{_about_version_1(state)}"
         )
     for name in ("step", "epoch", "record"):
@@ -75,65 +79,67 @@ def _parse(state: Any) -> tuple[int, list[str]]:
     lanes, stages = state.get("lanes", {}), state["chain"]
     fits = isinstance(lanes, dict) and all(map(_is_lane, lanes))
     if not fits or not isinstance(stages, (list, tuple)):
-        raise StateError(f"this is no state of a loader: {shown(state)}.")
+        raise StateError(f"this is not the state of a loader: {shown(state)}.")
     if not stages or not all(isinstance(stage, str) for stage in stages):
         raise StateError(
-            f"the state's chain must be a list of stages, in words; it is {shown(stages)}."
+            f"the state's `chain` must be a list of strings, one for each stage; it is "
+            f"{shown(stages)}."
         )
     return _number(state, "step"), list(stages)
 
 
-def _about_version_1(state: dict[str, Any]) -> str:
+def _about_version_1(state: State) -> str:
     if state["version"] is True or state["version"] != 1:
         return ""
     advice = "If the dataset is the same, use iterator.seek(state['step'])."
     if "lanes" in state:
         advice = "The stream must be read from its beginning."
     return (
-        " Version 1 was saved by loaderx 0.1 before its first release, and cannot be read: it "
-        f"describes the dataset in another way. {advice}"
+        " Version 1 was saved by loaderx 0.1 before its first release and cannot be read: it "
+        f"describes the dataset differently. {advice}"
     )
 
 
-def _number(state: dict[str, Any], name: str) -> int:
+def _number(state: State, name: str) -> int:
     """A number of a state; 0 if it has none of that name."""
     value = state.get(name, 0)
     number = -1
     if not isinstance(value, (bool, np.bool_)):
-        with contextlib.suppress(TypeError):  # arrays have an __index__, too
+        with contextlib.suppress(TypeError):  # not `hasattr`: arrays have an __index__ that raises
             number = operator.index(value)
     if number < 0 or number.bit_length() > 256:
         raise StateError(f"the state's {name} must be a whole number, got {shown(value)}.")
     return number
 
 
-def _is_lane(key: Any) -> bool:
+def _is_lane(key: object) -> bool:
     return isinstance(key, str) and len(key) < 10 and key.isascii() and key.isdecimal()
 
 
-def _same_record(state: dict[str, Any], base: Node) -> int:
-    """The step at the record that the state names, in a chain that may be cut another way."""
+def _same_record(state: State, base: Node) -> int:
+    """The step with the record that the state names, in a chain that may have other batches."""
     epoch, record = _record_of(state)
     size = (base.batch_size if base.batched else 1) or 1
     if base.length is None:
         return int(record // size)
     rows = base.rows_before(base.length)
-    epoch, record = epoch + record // rows, record % rows  # it may have counted on and on
+    # A repeat below the batch counts records beyond one epoch.
+    epoch, record = epoch + record // rows, record % rows
     return int(epoch * base.length + min(record // size, base.length))
 
 
-def _record_of(state: dict[str, Any]) -> tuple[int, int]:
+def _record_of(state: State) -> tuple[int, int]:
     if "epoch" not in state or "record" not in state:
-        raise StateError("the state does not say its `epoch` and `record`: it is damaged.")
+        raise StateError("the state has no `epoch` and `record`: it is damaged.")
     return _number(state, "epoch"), _number(state, "record")
 
 
-def _coming_again(state: dict[str, Any], base: Node, step: int) -> str:
-    """Batches are whole: how many records before the state's come once more?"""
+def _coming_again(state: State, base: Node, step: int) -> str:
+    """Batches are whole: how many records before the state's position come again?"""
     epoch, record = _record_of(state)
     if base.length is not None:
-        rounds, step = divmod(step, base.length)
-        record += (epoch - rounds) * base.rows_before(base.length)
+        whole_epochs, step = divmod(step, base.length)
+        record += (epoch - whole_epochs) * base.rows_before(base.length)
     again = record - base.rows_before(step)
     return f"; {again} record{'s' if again > 1 else ''} before it come again" if again > 0 else ""
 
@@ -143,9 +149,9 @@ def _difference(saved: list[str], here: list[str]) -> str | None:
         if identity(old) != identity(new):
             return _stage_difference(number, old, new)
     if len(saved) > len(here):
-        return f"it had a stage {_cut(saved[len(here)])} that is not here now."
+        return f"it had a stage {_cut(saved[len(here)])} that this chain does not have."
     if len(here) > len(saved):
-        return f"it had no stage {here[len(saved)]}."
+        return f"it did not have the stage {here[len(saved)]}."
     return None
 
 
@@ -160,10 +166,10 @@ def _stage_difference(number: int, old: str, new: str) -> str:
     if now.kind == "source" and differ == ["length"] and len(before.values) == len(now.values):
         had, has = before.values["length"], now.values["length"]
         return f"the source had {_cut(had)} records and has {has} now."
-    said = [
+    listed = [
         _value_difference(name, before.values.get(name), now.values.get(name)) for name in differ
     ]
-    return f"stage {number} ({now.kind}): {', '.join(said)}."
+    return f"stage {number} ({now.kind}): {', '.join(listed)}."
 
 
 def _value_difference(name: str, old: str | None, new: str | None) -> str:
@@ -171,7 +177,7 @@ def _value_difference(name: str, old: str | None, new: str | None) -> str:
         digests = [text.strip("[]").split(", ") for text in (old, new)]
         if len(digests[0]) == len(digests[1]) > 1:
             others = [str(i) for i, (a, b) in enumerate(zip(*digests, strict=True)) if a != b]
-            return f"dataset {' and '.join(others)} was another one"
+            return f"dataset {' and '.join(others)} was a different one"
     before, now = ("not set" if text is None else _cut(text) for text in (old, new))
     return f"{_cut(name)} was {before} and is {now} now"
 
@@ -182,7 +188,7 @@ def _cut(text: str) -> str:
 
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
-    """With other weights, record n of a mix is another one."""
+    """With other weights, record n of a mix is a different one."""
     old, new = _mixes(saved), _mixes(here)
     if old == new or not (old and new):
         return ""
@@ -201,8 +207,8 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
     if not above:
         return ""
     return (
-        " The window that was begun above the mix is filled anew with the new weights: some of its "
-        "records come again, and others are left out."
+        " The window that was begun above the mix is filled again, with the new weights: some of "
+        "its records come again, and others are left out."
     )
 
 
@@ -214,8 +220,8 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
         if old != new:
             warn_user(
-                f"the state was saved with {_cut(old)}, the chain has {new} now. If the function "
-                "does something else, so will the stream from here on."
+                f"the state was saved with {_cut(old)}, and the chain now has {new}. If the "
+                "function does something else, the stream changes from here on."
             )
 
 
@@ -223,18 +229,18 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
 
 
 class StreamPosition(Frozen):
-    """What a state says about a stream."""
+    """The position that a state holds for a stream."""
 
     step: int
     counters: list[int]
-    positions: list[Any]
+    positions: list[LanePosition]
     is_other_mix: bool  # was it saved with other weights, or other datasets, in a mix?
 
 
 def make_stream_state(
-    chain: list[str], step: int, counters: Sequence[int], lanes: Mapping[int, Any]
-) -> dict[str, Any]:
-    """The state of a stream: counters above the batch, the epoch first, and its lanes."""
+    chain: list[str], step: int, counters: Sequence[int], lanes: Mapping[int, LanePosition]
+) -> State:
+    """The state of a stream: the epoch, the other counters above the batch, and the lanes."""
     return {
         "version": STATE_VERSION,
         "step": step,
@@ -245,16 +251,18 @@ def make_stream_state(
     }
 
 
-def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool) -> StreamPosition:
-    """The position from which the lanes of this host go on."""
+def read_stream_state(
+    state: State, chain: list[str], own: range, *, strict: bool
+) -> StreamPosition:
+    """The position from which the lanes of this host continue."""
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
     if not isinstance(above, (list, tuple)):
         raise StateError(f"the state's `above` must be a list of counters, got {shown(above)}.")
     if lanes is None:
         raise StateError(
-            "the state has no lanes: it belongs to a dataset that is no stream, and has no "
-            f"position for one. {_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
+            "the state has no `lanes`: it belongs to a dataset that is not a stream. "
+            f"{_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
         )
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
@@ -263,29 +271,30 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     elif strict:
         raise StateError(
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
-            "the same rows all the same."
+            "the same rows anyway."
         )
     elif not saved[-1].startswith("units "):
         raise StateError(
-            f"the state has lanes, and its chain ends with {shown(saved[-1])} where the units are "
-            "named that they count: it is damaged."
+            f"the state has lanes, but its chain ends with {shown(saved[-1])} instead of the size "
+            "of the units that they count: it is damaged."
         )
     elif saved[-1] != here[-1]:
         before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
         raise StateError(
             f"the state counts in units of {before} records, and this chain in units of {now}: the "
-            "same numbers would be other rows, so strict=False is of no use. Units are as long as "
-            "the largest window; without windows, lanes and the length of a small dataset decide."
+            "same numbers would mean other rows, so strict=False does not help. A unit is as long "
+            "as the largest window; without windows, the lanes and the length of a small dataset "
+            "decide."
         )
     else:
         warn_user(
-            f"the state belongs to another chain: {problem} Going on at the same rows."
+            f"the state belongs to another chain: {problem} Continuing at the same rows."
             f"{_about_windows(saved, here)}"
         )
     missing = [lane for lane in own if str(lane) not in lanes]
     if missing:
         raise StateError(
-            f"the state has the lanes {_listed(lanes)}, and this loader runs {own.start} to "
+            f"the state has the lanes {_listed(lanes)}, and this loader reads {own.start} to "
             f"{own.stop - 1}. Join the states of all hosts with loaderx.merge_states([...])."
         )
     counters = [_number(state, "epoch"), *above]
@@ -293,11 +302,11 @@ def read_stream_state(state: Any, chain: list[str], own: range, *, strict: bool)
     return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], other_mix)
 
 
-def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """One state from those of all hosts, each of which knows its own lanes.
+def merge_states(states: Iterable[State]) -> State:
+    """One state from those of all hosts, each of which has only its own lanes.
 
-    Needed for streams on several hosts, to go on with another number of them; the states of other
-    datasets are the same on every host, and merging them gives that one.
+    A stream on several hosts needs this to continue on another number of hosts.  The states of
+    other datasets are the same on every host, and merging them returns that state.
 
     >>> from loaderx import DataLoader, Dataset, merge_states
     >>> ds = Dataset.range(100).filter(lambda x: x % 2 == 0).repeat().batch(4, lanes=2)
@@ -316,7 +325,7 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     first, *others = parts
     step, chain = _parse(first)
     merged = dict(first)
-    lanes: dict[str, Any] = dict(first.get("lanes", {}))
+    lanes: dict[str, LanePosition] = dict(first.get("lanes", {}))
     for number, other in enumerate(others, 1):
         other_step, other_chain = _parse(other)
         if other_step != step:
@@ -343,12 +352,12 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # nested without end, or arrays: no state has these
+    except Exception:  # endlessly nested lists, or arrays: not from a valid state
         return False
 
 
-def _listed(lanes: Mapping[str, Any]) -> str:
+def _listed(lanes: Mapping[str, object]) -> str:
     return ", ".join(sorted(lanes, key=lambda lane: (len(lane), lane))) or "(none)"

@@ -1,22 +1,23 @@
-"""What a loader has done, for people who ask."""
+"""What a loader has done: the statistics that `DataLoader.stats` returns."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from loaderx.engines.base import Timing, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
-from loaderx.tree import flatten
+from loaderx.tree import Tree, flatten
 
 KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
 
 
 class EpochCounters:
-    """One iterator's way through one epoch."""
+    """What one iterator has read of one epoch."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -28,7 +29,7 @@ class EpochCounters:
 
 
 class Counters:
-    """Counted while the stream runs; almost all of it only on the steps that are timed anyway."""
+    """Counted while the stream runs, mostly at the steps that are timed anyway."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -38,20 +39,21 @@ class Counters:
         self.seconds = 0.0
         self.worked_at_most = 0.0  # seconds that all workers together can have worked
         self.stages = Estimate()
-        self.bytes = 0  # of batches that were timed, each for as many as it stands for
-        self.bytes_of = 0  # so many batches
-        self.order_before = 0.0  # seconds of order that an earlier `clear` has seen
+        self.bytes = 0  # of the timed batches, each multiplied by the batches it stands for
+        self.bytes_of = 0  # the number of these batches
+        self.order_before = 0.0  # seconds of ordering before the last `clear`
         self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
-        self.engine, self.reason = "none yet", "no batch has been asked for"
+        self.engine, self.reason = "none yet", "no batch has been requested"
 
     def clear(self, order_seconds: float) -> None:
-        """Begins anew.  What is known of the engine stays."""
+        """Counts from 0 again.  The engine and its reason stay."""
         fresh = {**Counters().__dict__, "order_before": order_seconds}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
         self.__dict__.update({**fresh, **kept})
 
-    def note(self, element: Any, hosts: int, times: Timing | None) -> None:
+    def add_timing(self, element: Tree, hosts: int, times: Timing | None) -> None:
+        """Adds the times and bytes of an element that was timed."""
         if times is not None:
             self.stages.add(times)
             stands_for = times.weight or 1
@@ -61,17 +63,17 @@ class Counters:
     def add(
         self, epoch: EpochCounters, batches: int, records: int, seconds: float, waited: float
     ) -> None:
-        """Adds what an iterator has done since it was last asked."""
+        """Adds what an iterator has done since it was last counted."""
         self.seconds += seconds
         self.waited += waited
         self.batches += batches
         self.records += records
-        # The caller works inside `next`; the workers all the time, at most.
+        # At most: the caller works inside `next`, the workers all the time.
         self.worked_at_most += waited + (seconds * workers_of(self.engine) if seconds else 0.0)
         if epoch not in self.epochs:
             if not batches:
                 return
-            epoch.clear()  # new, or counted before the statistics began anew
+            epoch.clear()  # new, or counted before `clear`
             self.epochs.append(epoch)
         epoch.seconds += seconds
         epoch.waited += waited
@@ -79,8 +81,8 @@ class Counters:
         epoch.records += records
 
 
-def nbytes(element: Any, hosts: int) -> int:
-    """The bytes of an element's arrays; of a global array, those that this host has loaded."""
+def nbytes(element: Tree, hosts: int) -> int:
+    """The bytes of an element's arrays; of a global array, those that this host loaded."""
     total = 0
     for leaf in flatten(element)[0]:
         own = getattr(leaf, "is_fully_addressable", True)
@@ -89,7 +91,7 @@ def nbytes(element: Any, hosts: int) -> int:
 
 
 class EpochStats(Frozen):
-    """One iterator's way through one epoch: a row of `Stats.epochs`.
+    """What one iterator has read of one epoch: a row of `Stats.epochs`.
 
     Attributes:
         epoch: its number.
@@ -119,18 +121,18 @@ class Stats(Frozen):
 
     Attributes:
         batches: elements handed out, over all iterators of the loader.
-        records: records in them; on several hosts, those that this one has loaded.
+        records: records in them; on several hosts, those that this host loaded.
         bytes: bytes of these records, estimated from the batches that were timed.
         seconds: time from the first ``next`` to the last, iterator by iterator.
         waited_s: time that the consumer spent in ``next``.
         replaced: records that `on_error` replaced, or left out of a stream.
         failures: the first 1,000 of them: index, stage, error, step (see `Failure`).
-        timed: batches that were timed stage by stage.  Slow batches all are, fast ones one in 64.
-        stage_s: time spent per stage, all workers together: measured if all batches were timed,
-            else estimated.  Never more than passed.
+        timed: batches that were timed stage by stage: all slow ones, and one in 64 fast ones.
+        stage_s: time per stage, all workers together: measured if all batches were timed, else
+            estimated.  Never more than the time that passed.
         epochs: the last 16 epochs, each iterator's own.
         engine: the engine that ran last.
-        reason: why that one.
+        reason: why that engine was chosen.
     """
 
     batches: int
@@ -147,9 +149,8 @@ class Stats(Frozen):
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
-        made: dict[str, Any] = _plain(self)
-        return made
+        """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
+        return {name: _plain(getattr(self, name)) for name in self._fields}
 
     def __str__(self) -> str:
         lines = [f"{name}: {text}" if name else text for name, text in self._summary()]
@@ -181,7 +182,7 @@ class Stats(Frozen):
         return "".join(parts)
 
     def _summary(self) -> list[tuple[str, str]]:
-        """Names and values of what is said in one line each."""
+        """Names and values of the facts that take one line each."""
         about = self._about
         share = self.waited_s / self.seconds if self.seconds else 0.0
         lines = [
@@ -211,7 +212,7 @@ class Stats(Frozen):
         )
 
     def _stage_times(self) -> list[tuple[str, str]]:
-        # The order of records is resolved for many batches at once, and always timed.
+        # The order of records is computed for many batches at once, and always timed.
         return [
             (stage, f"{'' if stage == 'order' else self._about}{seconds:.3f} s")
             for stage, seconds in self.stage_s.items()
@@ -228,7 +229,7 @@ class Stats(Frozen):
         return rows
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Frozen):
         return {name: _plain(getattr(value, name)) for name in value._fields}
     if isinstance(value, (list, tuple)):
@@ -236,7 +237,9 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-def _table(rows: Any, escape: Any, *, head: bool = False) -> str:
+def _table(
+    rows: Iterable[Sequence[str]], escape: Callable[[str], str], *, head: bool = False
+) -> str:
     lines = []
     for number, row in enumerate(rows):
         kind = "th" if head and number == 0 else "td"
@@ -246,7 +249,7 @@ def _table(rows: Any, escape: Any, *, head: bool = False) -> str:
 
 
 def summary(counters: Counters, order_seconds: float) -> Stats:
-    """The counters as a person wants them."""
+    """The counters as `Stats`."""
     order_s = order_seconds - counters.order_before
     timed = counters.stages
     stages = timed.seconds(counters.batches, max(0.0, counters.worked_at_most - order_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loaderx.engines.base import Measured, Run, Session, Timing
 from loaderx.errors import (
@@ -15,7 +15,7 @@ from loaderx.errors import (
     check_int,
 )
 from loaderx.loader.iterator import LoaderIterator, Mark, Place
-from loaderx.loader.state import make_stream_state, read_stream_state
+from loaderx.loader.state import State, make_stream_state, read_stream_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
@@ -27,10 +27,11 @@ from loaderx.stages.repeat import MANY_EPOCHS, Repeated
 from loaderx.stages.select import Sliced
 from loaderx.stages.stream_stage import stream_cut
 from loaderx.stages.units import unit_fingerprint
+from loaderx.tree import Tree
 
 T = TypeVar("T")
 
-REMEMBERED = 256  # positions kept: so many batches may be taken ahead of what is handed out
+REMEMBERED = 256  # positions kept: at most so many batches may be taken before they are handed out
 
 Position = tuple[list[int], list[LanePosition]]
 """The counters above the batch, and the position of each lane of this host."""
@@ -41,16 +42,16 @@ class StreamSetup:
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
         self.node = node
-        self.base, self.passes, self.steps = _how_long(node)
+        self.base, self.epochs, self.steps = _how_long(node)
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
         self.repeats_records = _repeats_records(self.base)
-        self._shard = shard
+        self.shard = shard
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The description: a plan is made of it again."""
-        return StreamSetup, (self.node, self._shard)
+    def __reduce__(self) -> tuple[object, ...]:
+        """The description: a new plan is made from it."""
+        return StreamSetup, (self.node, self.shard)
 
     def iterator(
         self,
@@ -58,26 +59,25 @@ class StreamSetup:
         counters: Counters,
         place: Place | None,
         epoch: int | None = None,
-    ) -> StreamIterator[Any]:
+    ) -> StreamIterator[Tree]:
         if epoch is None:
-            return StreamIterator(self, session, counters, place, 0, self.passes, self.steps)
+            return StreamIterator(self, session, counters, place, 0, self.epochs, self.steps)
         if not self.base.ends:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
         if epoch >= MANY_EPOCHS:
             raise ArgumentError(
-                f"epoch({epoch}) is beyond the {MANY_EPOCHS} epochs of a stream that can be "
-                "numbered."
+                f"epoch({epoch}) is too large: {MANY_EPOCHS} epochs of a stream can be numbered."
             )
-        steps = self.steps if self.passes == 1 else LIMIT
+        steps = self.steps if self.epochs == 1 else LIMIT
         return StreamIterator(self, session, counters, place, epoch, epoch + 1, steps)
 
 
 def _how_long(node: Node) -> tuple[Node, int | None, int]:
     """One epoch, the number of epochs (None: endless), and the steps after which to stop.
 
-    The outermost take only says how long to run, so it is no part of the epoch.
+    The outermost take only says how long to run, so it is not part of the epoch.
     """
     base, epochs, steps = node.one_epoch(), 1, LIMIT
     if base is node:
@@ -95,7 +95,7 @@ def _most(node: Node) -> int:
 
 
 def _repeats_records(node: Node) -> bool:
-    """Is the position of a lane one of a repeat?"""
+    """Does the position of a lane begin with the epoch of a repeat?"""
     while node.is_stage and node.is_stream:
         if not node.batched and (node.is_repeat or node.is_ordered):
             return node.is_repeat
@@ -104,17 +104,17 @@ def _repeats_records(node: Node) -> bool:
 
 
 def check_stream_shard(node: Node, hosts: int) -> None:
-    """Can several hosts read this stream together?"""
+    """Refuses a stream that several hosts cannot read together."""
     if hosts == 1:
         return
     cut = stream_cut(node)
     if cut is None:
-        raise ChainError("`shard` cuts batches: the dataset needs a .batch(...).")
+        raise ChainError("`shard` splits batches: the dataset needs a .batch(...).")
     cut.check_hosts(hosts)
     if cut.input.ends and not _is_bounded(node):
         raise ChainError(
-            "a stream that ends cannot be read on several hosts: none knows when the others' "
-            "lanes end. Put .repeat() before .batch(...), or .take(steps) after it."
+            "a stream that ends cannot be read on several hosts: a host does not know when the "
+            "lanes of the others end. Put .repeat() before .batch(...), or .take(steps) after it."
         )
 
 
@@ -131,23 +131,23 @@ def _is_bounded(node: Node) -> bool:
 
 
 class Positions:
-    """Where a stream stood before each of the last steps.
+    """The position of a stream before each of the last steps.
 
     It outlives the run: the position of the batch that is handed out next is always found here,
-    also if the run has gone further.  Signal handlers and other threads may ask at any time.
+    even if the run is further ahead.  Signal handlers and other threads may ask at any time.
     """
 
     def __init__(self, step: int, position: Position) -> None:
         self._last = deque([(step, position, 0)], maxlen=REMEMBERED)
 
     def add(self, step: int, position: Position, rows: int) -> None:
-        """Before this step the stream stood here, so many rows after its run began."""
+        """Remembers the position before a step, and the rows since the run began."""
         self._last.append((step, position, rows))
 
     def _find(self, step: int) -> tuple[int, Position, int]:
         while True:
             found = self._last[max(0, step - self._last[0][0])]
-            if found[0] >= step:  # else one was added, and the first forgotten, in between
+            if found[0] >= step:  # else another thread has added one, and the first is gone
                 return found
 
     def at(self, step: int) -> Position:
@@ -158,7 +158,7 @@ class Positions:
 
 
 class StreamRun:
-    """Batches in order.  Remembers the position after each of the last few."""
+    """Batches in order, with the position after each of the last ones."""
 
     def __init__(self, reading: Reading, units: UnitSession, step: int, stop: int) -> None:
         self._reading, self._units = reading, units
@@ -167,7 +167,7 @@ class StreamRun:
         self.rows = 0
         self.rest: Measured | None = None  # what was measured after the last batch
 
-    def next(self) -> Any:
+    def next(self) -> Measured:
         if self._step >= self._stop:
             raise StopIteration
         try:
@@ -184,9 +184,9 @@ class StreamRun:
         return self._measured(batch.tree)
 
     def ready(self) -> bool:
-        return True  # it is cut here, from units that are made ahead
+        return True  # the batch is made here, from units that were requested ahead
 
-    def _measured(self, batch: Any) -> Measured:
+    def _measured(self, batch: Tree) -> Measured:
         reading, measured = self._reading, self._units.measured
         for each in measured:
             reading.add(each.times.stages if each.times else {})
@@ -209,7 +209,7 @@ class StreamRun:
 class StreamIterator(LoaderIterator[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)`` for a stream.
 
-    Its state has the position of every lane that this host runs.  It cannot `seek`, except to its
+    Its state has the position of every lane that this host reads.  It cannot `seek`, except to its
     beginning: which input makes batch number n is known only by reading up to it.
     """
 
@@ -224,26 +224,33 @@ class StreamIterator(LoaderIterator[T]):
         steps: int,
     ) -> None:
         super().__init__(
-            setup.node, setup.base, setup.chain, range(steps), setup.work, session, counters, place
+            setup.node,
+            setup.base,
+            setup.chain,
+            range(steps),
+            setup.shard,
+            session,
+            counters,
+            place,
         )
         self._setup = setup
-        self._batches: StreamRun | None = None  # what runs, before it is placed
-        self._passes = (first, stop)
-        self._positions: Positions | None = None  # of the last run; None: it begins at `_saved`
+        self._batches: StreamRun | None = None  # the run, before its batches are placed
+        self._epochs = (first, stop)
+        self._positions: Positions | None = None  # of the last run; None: it starts at `_saved`
         self._saved: Position | None = None  # at step `_saved_at`; None: the beginning
         self._saved_at = 0
-        self._fresh = False
-        self._reported = 0
+        self._fresh = False  # was `_saved` taken with other weights of a mix?
+        self._reported = 0  # rows of this run that are counted in the statistics
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def __len__(self) -> int:
         raise ArgumentTypeError(
-            "the iterator of a stream has no length: how many elements it has is known when it "
+            "the iterator of a stream has no length: the number of its elements is known when it "
             "ends."
         )
 
     def _start(self) -> Run:
-        self._open_session().begin(self._setup.plan.unit_count(*self._passes))
+        self._open_session().begin(self._setup.plan.unit_count(*self._epochs))
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
         self._mark = (self._last, self._position, 0.0)
@@ -256,16 +263,16 @@ class StreamIterator(LoaderIterator[T]):
         else:
             saved, fresh = positions.at(step), False
         units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.units))
-        reading = self._setup.plan.read(units, *self._passes)
+        reading = self._setup.plan.read(units, *self._epochs)
         if saved is not None:
             reading.restore(*saved, fresh=fresh)
         self._reported = 0
         return StreamRun(reading, units, step, self._steps.stop)
 
-    def _note_rest(self) -> None:
+    def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:
-            self._note_failures(self._batches.rest)
-            self._told = self._position  # whoever asks again comes to the same end
+            self._count_failures(self._batches.rest)
+            self._failed_step = self._position  # another `next` reaches the same end: count once
 
     def _records_read(self) -> int:
         return self._counters.failures.read
@@ -276,7 +283,7 @@ class StreamIterator(LoaderIterator[T]):
         finally:
             self._batches = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         saved = self._saved if self._session is None else self._here()[1]
         left = dict.fromkeys(("_batches", "_positions"))
         return {**super().__getstate__(), **left, "_saved": saved, "_saved_at": self._position}
@@ -289,9 +296,9 @@ class StreamIterator(LoaderIterator[T]):
         return fresh
 
     def _turn_epoch(self) -> None:
-        """Where epochs end is seen when the first batch of the next has been cut: look each time.
+        """An epoch is known to end when the first batch of the next one is made: look each time.
 
-        Up to the first batch, the position is that of the epoch that begins.
+        Before its first batch, the position is in the epoch that begins.
         """
         number = self.epoch
         if self._in_epoch is None or self._in_epoch.epoch != number:
@@ -299,7 +306,7 @@ class StreamIterator(LoaderIterator[T]):
                 self._count(until=self._mark)
             self._in_epoch = EpochCounters(number)
         self._mark = (self._last, self._position, self._waited)
-        first, stop = self._passes
+        first, stop = self._epochs
         is_one = stop == first + 1 and not self._setup.repeats_records
         self._epoch_end = float("inf") if is_one else self._position + 1
 
@@ -316,14 +323,14 @@ class StreamIterator(LoaderIterator[T]):
 
     @property
     def epoch(self) -> int:
-        """The pass of the next batch; for repeats below `batch`, that of this host's first lane."""
+        """The epoch of the next batch; for repeats below `batch`, that of the host's first lane."""
         counters, positions = self._here()[1]
         if self._setup.repeats_records and not counters[0]:
             return first_entry(positions[0])
         return counters[0]
 
     def seek(self, step: int) -> None:
-        """Goes back to the beginning (step 0), or nowhere: a stream can only be read on."""
+        """Goes back to step 0; a stream cannot go to any other step."""
         step = check_int("step", step, least=0)
         if step == self._position:
             return
@@ -336,8 +343,8 @@ class StreamIterator(LoaderIterator[T]):
             self._position, self._saved, self._saved_at, self._positions = 0, None, 0, None
             self._fresh = False
 
-    def get_state(self) -> dict[str, Any]:
-        """The position as a small JSON-able dict; on several hosts, of this host's lanes."""
+    def get_state(self) -> State:
+        """The position as a small dict for JSON; on several hosts, that of this host's lanes."""
         step, (counters, positions) = self._here()
         return make_stream_state(
             self._chain,
@@ -346,17 +353,17 @@ class StreamIterator(LoaderIterator[T]):
             dict(zip(self._setup.plan.own, positions, strict=True)),
         )
 
-    def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
-        """Goes on where a state was taken.
+    def set_state(self, state: State, *, strict: bool = True) -> None:
+        """Continues where a state was taken.
 
         A state of another chain is an error that names the stage that differs; with
-        ``strict=False`` it is a warning, and every lane goes on at the same row.  So weights of a
-        mix may change, and the batch size.
+        ``strict=False`` it is a warning, and every lane continues at the same row.  So the weights
+        of a mix may change, and the batch size.
         """
         found = read_stream_state(state, self._chain, self._setup.plan.own, strict=strict)
-        first, stop = self._passes
-        pass_number = found.counters[0] if found.counters else -1
-        if pass_number < first or (stop is not None and pass_number >= stop):
+        first, stop = self._epochs
+        epoch = found.counters[0] if found.counters else -1
+        if epoch < first or (stop is not None and epoch >= stop):
             known = (
                 "any"
                 if stop is None
@@ -364,9 +371,7 @@ class StreamIterator(LoaderIterator[T]):
                 if stop == first + 1
                 else f"{first} to {stop - 1}"
             )
-            raise StateError(
-                f"the state is in epoch {pass_number}; this iterator reads epoch {known}."
-            )
+            raise StateError(f"the state is in epoch {epoch}; this iterator reads epoch {known}.")
         if found.step > self._steps.stop or found.step >= LIMIT:
             raise StateError(
                 f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
@@ -378,7 +383,8 @@ class StreamIterator(LoaderIterator[T]):
             self._fresh = found.is_other_mix
             try:
                 run = self._begin()  # a state that does not fit is refused here, not later
-                self._saved = run.positions.at(self._position)  # a mix that began anew: its start
+                # Not `found`: a mix with other weights starts its schedule again.
+                self._saved = run.positions.at(self._position)
                 run.close()
             except BaseException:
                 (

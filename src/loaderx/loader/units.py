@@ -1,9 +1,8 @@
-"""What engines are given to do for a stream: its units."""
+"""The work of a loader whose chain is a stream: its units."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from loaderx.engines.base import (
     Measured,
@@ -13,15 +12,16 @@ from loaderx.engines.base import (
     Timing,
     cancel_all,
     closed_error,
-    is_cancellation,
+    wait_for,
 )
-from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
 from loaderx.reading.lookahead import PendingUnit, make_unit
+from loaderx.reading.units import UnitOutput
 from loaderx.stages.node import Node
+from loaderx.tree import Tree
 
 
 class UnitWork:
@@ -34,7 +34,7 @@ class UnitWork:
         self.host, self.hosts = shard
         self.units = plan.units
         self.thread_safe, self.unsure = are_thread_safe(node)
-        self.is_in_order = not plan.units  # all of it is read from an iterator
+        self.is_in_order = not plan.units  # every input is an iterable
         self.only_gathers = False  # its stages are Python, the user's or ours
 
     def __call__(self, task: Task, lend: Lend) -> Measured:
@@ -42,11 +42,11 @@ class UnitWork:
         output = make_unit(self.units, task, context)
         return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
-        """Not asked for: the tasks of a stream are units, not steps."""
+    def stream(self, steps: range, lend: Lend) -> Iterator[Tree]:
+        """Never called: the tasks of a stream are units, not steps."""
         raise NotImplementedError
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_node": None}
 
     def describe(self, task: Task) -> str:
@@ -55,7 +55,7 @@ class UnitWork:
         rows = self.units[plan].rows
         return f"records {unit * rows} to {(unit + 1) * rows - 1} of the input"
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
+    def parts(self) -> Iterator[tuple[str, object]]:
         """The user's functions and sources with a name each."""
         if self._node is not None:
             yield from parts_of(self._node)
@@ -68,8 +68,8 @@ class UnitSession:
         self._session = session
         self._has_units = has_units
         self._waiting: Pending | None = None  # what `next` waits for
-        self._is_closing = False
-        self.measured: list[Measured] = []  # what is known of the units since the last batch
+        self.is_closing = False
+        self.measured: list[Measured] = []  # statistics of the units since the last batch
 
     @property
     def window(self) -> int:
@@ -78,34 +78,28 @@ class UnitSession:
     def submit(self, task: Task) -> SubmittedUnit:
         return SubmittedUnit(self._session.submit(task), self)
 
-    def wait(self, pending: Pending) -> Any:
+    def wait(self, pending: Pending) -> UnitOutput:
         """The output of a unit."""
         self._waiting = pending
-        if self._is_closing and not pending.done():  # else it is there, or is made here
+        if self.is_closing and not pending.done():  # a result that is done does not wait
             raise closed_error()
         try:
-            element = pending.result()
-        except LoaderxError:
-            raise
-        except Exception as error:
-            if self._is_closing or is_cancellation(error):
-                raise closed_error() from None
-            raise
+            element = wait_for(pending, self)
         finally:
             self._waiting = None
-        if type(element) is not Measured:
-            return element
-        value, element.value = element.value, None
-        self.measured.append(element)
-        return value
+        if type(element) is Measured:
+            self.measured.append(element)
+            element, self.measured[-1].value = element.value, None  # its arrays must not live on
+        output: UnitOutput = element
+        return output
 
     def cancel(self, pending: Sequence[PendingUnit]) -> None:
         """Cancels units that were submitted here."""
         cancel_all([one.submitted for one in pending if isinstance(one, SubmittedUnit)])
 
     def interrupt(self) -> bool:
-        """Wakes whoever waits for a unit; False if it makes the unit itself."""
-        self._is_closing = True
+        """Wakes the thread that waits for a unit; False if that thread makes the unit itself."""
+        self.is_closing = True
         waiting = self._waiting
         if waiting is not None:
             waiting.cancel()
@@ -118,14 +112,14 @@ class UnitSession:
 
 
 class SubmittedUnit:
-    """A unit that was submitted, whose output the readers get."""
+    """A submitted unit; the readers get its output."""
 
     __slots__ = ("_session", "submitted")
 
     def __init__(self, submitted: Pending, session: UnitSession) -> None:
         self.submitted, self._session = submitted, session
 
-    def result(self) -> Any:
+    def result(self) -> UnitOutput:
         return self._session.wait(self.submitted)
 
     def cancel(self) -> object:

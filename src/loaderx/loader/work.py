@@ -1,9 +1,8 @@
-"""What engines are given to do: the element of a step, now and then with a stopwatch."""
+"""The work of a loader whose chain is read by index: the element of a step, sometimes timed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from loaderx.engines.base import Measured, Task, Timing
 from loaderx.engines.sharing import MadeRows
@@ -14,8 +13,9 @@ from loaderx.reading.context import ReadContext, TimedContext
 from loaderx.reading.rows import Rows
 from loaderx.sources import ArraySource, ObjectSource, RangeSource, Source, Tokens
 from loaderx.stages.node import Node
+from loaderx.tree import Tree
 
-_GATHERED = (ArraySource, Tokens, RangeSource)  # neither functions nor objects of the user's
+_GATHERED = (ArraySource, Tokens, RangeSource)  # read without any code of the user's
 
 
 class PlanWork:
@@ -32,7 +32,7 @@ class PlanWork:
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+    def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
         if not self._plain:
             for step in steps:
@@ -40,15 +40,15 @@ class PlanWork:
             return
         step, stop, sampler = steps.start, steps.stop, self._sampler
         while step < stop:
-            yield self((step,), lend)  # a timed step, or one that is not like the others
+            yield self((step,), lend)  # a timed step, or one that the fast path cannot read
             step += 1
             until = min(stop, step + sampler.untimed())
             if step < until:
                 sampler.skip(until - step)
                 step = yield from self.plan.stream_fast(step, until, lend)
-                sampler.skip(step - until)
+                sampler.skip(step - until)  # negative: the fast path stopped before `until`
 
-    def __call__(self, task: Task, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         (step,) = task
         sampler = self._sampler
         if not sampler.is_due():
@@ -73,7 +73,7 @@ class PlanWork:
         rows = self.plan.read_rows(task[0], first, stop, context)
         return MadeRows(rows.records(), rows.is_stacked, context.failures, context.times)
 
-    def join_rows(self, task: Task, parts: Sequence[MadeRows], lend: Lend) -> Any:
+    def join_rows(self, task: Task, parts: Sequence[MadeRows], lend: Lend) -> Tree | Measured:
         if all(part.is_stacked for part in parts):
             return self(task, lend)  # all of it was gathered, which costs next to nothing
         sampler, context = self._sampler, TimedContext(lend)
@@ -90,8 +90,8 @@ class PlanWork:
         sampler.took(sum(times.values()))
         return Measured(element, context.failures, Timing(times, weight))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_node": None}  # a worker has no use for it
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_node": None}  # workers do not need it
 
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
@@ -107,13 +107,13 @@ class PlanWork:
 
 
 def are_thread_safe(node: Node) -> tuple[bool, str]:
-    """May threads read the sources at once?  And the name of one that has not said so."""
+    """May threads read all sources at once?  And the name of one that does not say."""
     sources = [part for _, part in parts_of(node) if isinstance(part, Source)]
     unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
     return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
 
 
 def parts_of(node: Node) -> Iterator[tuple[str, object]]:
-    """What a chain has of the user's: sources and functions, each with the name of its stage."""
+    """The user's sources and functions in a chain, each with the name of its stage."""
     for below in node.below():
-        yield from below.user_objects()
+        yield from below.user_objects

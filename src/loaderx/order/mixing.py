@@ -45,7 +45,7 @@ def tickets(weights: Sequence[float]) -> tuple[int, ...]:
 
 def _largest_remainder(weights: Sequence[float]) -> tuple[int, ...]:
     total = math.fsum(weights)
-    spare = MAX_TICKETS - len(weights)  # everybody holds one ticket already
+    spare = MAX_TICKETS - len(weights)  # every component has one ticket already
     shares = [max(0.0, weight / total * MAX_TICKETS - 1) for weight in weights]
     grown = math.fsum(shares)
     shares = [share * spare / grown for share in shares] if grown else shares
@@ -108,7 +108,7 @@ def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
         shared = math.gcd(*(counts[c] for c in left))
         table = schedule(tuple(counts[c] // shared for c in left))
         found.append(Phase(start, tuple(left), tuple(given[c] for c in left), table))
-        # It ends where the first of them is due and has no record.
+        # It ends where the first component is due that has no record left.
         end = min(table.position(i, lengths[c] - given[c]) for i, c in enumerate(left))
         for i, c in enumerate(left):
             given[c] += table.count(i, end)

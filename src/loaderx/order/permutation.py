@@ -22,7 +22,7 @@ from loaderx.rng import Keys, mix64
 
 VERSION = 1  # of the order: part of every saved state, raised when any order changes
 ROUNDS = 6  # 4 are measurably biased
-_SMALL = 1024  # up to here the order is sorted out
+_SMALL = 1024  # up to this length the order is an argsort
 _FEW = 6
 _GOLDEN = np.array([0x9E3779B97F4A7C15], np.uint64)
 _STEPS = np.arange(1, 4 * ROUNDS, 2, dtype=np.uint64)[:, None] * np.array(
@@ -93,7 +93,7 @@ def _rounds(keys: Keys, kind: Any) -> Words:
 
 
 def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any) -> None:
-    """Sends what lies beyond the length through again until it does not."""
+    """Sends positions beyond the length through again, until they are inside."""
     while outside.size:
         part = rounds if rounds.shape[1] == 1 else rounds[:, outside]
         again = _encrypt(out[outside], length, part, kind)
@@ -113,7 +113,7 @@ def _landing(length: int, key: int) -> Words:
     while outside.size:
         again = _encrypt(out[outside], length, rounds, kind)
         out[outside] = again
-        # Some only ever visit each other: no position inside leads to them.
+        # Some form a cycle outside the length: no position inside leads to them.
         outside = outside[(again >= length) & (again != begun[outside])]
     return out
 

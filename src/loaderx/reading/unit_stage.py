@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loaderx.errors import RecordError
+from loaderx.errors import RecordError, StackError
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows, joined
 
@@ -18,11 +18,11 @@ from loaderx.reading.rows import Rows, joined
 class UnitStage:
     """The base: turns the rows of a unit into other rows."""
 
-    wants: bool | None = None  # columns, single records, or whatever comes
+    wants: bool | None = None  # True: columns; False: single records; None: either
     is_one_to_one = False  # does every record stay, in its place?
     is_guard = False  # is it an `on_error`?
-    window: int | None = None  # the records that it works on together
-    takes_views = False  # is it content with views of the source, as what only masks rows is?
+    window: int | None = None  # the records that it works on together: set by its node
+    takes_views = False  # are views of the source enough for it, as for a mask?
     dataset: int | None = None  # the number of the dataset in a mix that the rows belong to
 
     def __init__(self, stage: str) -> None:
@@ -31,8 +31,27 @@ class UnitStage:
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         raise NotImplementedError
 
+    def read_without_failures(self, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
+        """What the stage makes of each record alone; those that fail again are left out."""
+        parts: list[Rows] = []
+        for number in range(len(rows)):
+            one = rows.pick(np.array([number]), context.lend)
+            try:
+                parts.append(context.read(self, one))
+            except RecordError as error:
+                if not guard.drops(error):
+                    raise
+                context.add_failure(error)
+        if not parts:
+            return rows.pick(np.empty(0, np.int64), context.lend)
+        return joined(parts)
+
     def use_views(self, *, is_last: bool) -> None:
         """It is given views of the source; if it is the last stage, they may go further."""
+
+    def failure(self, error: StackError) -> RecordError:
+        """The error of a window, in which no single record is at fault."""
+        return RecordError(f"{self.stage}: {error}", stage=self.stage)
 
     def drops(self, error: RecordError) -> bool:
         """Does this `on_error` leave the record out?"""
@@ -52,23 +71,7 @@ def run_stages(stages: Sequence[UnitStage], rows: Rows, context: ReadContext) ->
             continue
         except RecordError as error:
             guard = first_guard(stages[number + 1 :])
-            if guard is None or stage.window is not None or error.index is None:
+            if guard is None or error.index is None:
                 raise
-        rows = _without_failures(stage, rows, context, guard)
+        rows = stage.read_without_failures(rows, context, guard)
     return rows
-
-
-def _without_failures(stage: UnitStage, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
-    """What the stage makes of each record alone; those that fail twice are left out."""
-    parts: list[Rows] = []
-    for number in range(len(rows)):
-        one = rows.pick(np.array([number]), context.lend)
-        try:
-            parts.append(context.read(stage, one))
-        except RecordError as error:
-            if not guard.drops(error):
-                raise
-            context.add_failure(error)
-    if not parts:
-        return rows.pick(np.empty(0, np.int64), context.lend)
-    return joined(parts)

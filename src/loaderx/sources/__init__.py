@@ -1,12 +1,12 @@
 """Where records come from: arrays, files of arrays, and any object with a length and an index.
 
 A dataset reads through one small interface, `Source`, which is also the base class for sources of
-your own.  `adapt` makes one of whatever a user has.
+your own.  `adapt` makes one from any object that a user has.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "open_idx":  # gzip and pathlib are slow to import
         from loaderx.sources.idx import open_idx
 

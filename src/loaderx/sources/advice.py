@@ -1,10 +1,9 @@
-"""What to write instead, for what was given to the wrong constructor."""
+"""What to write instead, for an object that was given to the wrong constructor."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from loaderx.errors import ArgumentTypeError
 
@@ -26,32 +25,32 @@ _KINDS = {
 }
 
 
-def of_file(path: Any) -> str:
-    """How to read a file of this name; empty if the name does not say."""
+def of_file(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
+    """How to read a file of this kind; empty if its name does not tell."""
     name = os.fspath(path)
     name = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
     return _KINDS.get(name.rpartition(".")[2].lower(), "")
 
 
-def refuse_sources(obj: Any) -> None:
+def refuse_sources(obj: object) -> None:
     """Raises for a path, and for a dict of datasets, such as the splits of one."""
     if isinstance(obj, (str, bytes, os.PathLike)):
         kind = "path" if isinstance(obj, os.PathLike) else "text"
         advice = of_file(obj) or "For a file write Dataset.from_file(path)."
         raise ArgumentTypeError(
-            f"a source of records is needed, got the {kind} {os.fspath(obj)!r}. {advice}"
+            f"a source of records is needed; got the {kind} {os.fspath(obj)!r}. {advice}"
         )
     if isinstance(obj, Mapping) and obj and all(map(is_indexed, obj.values())):
         names = list(obj)
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         raise ArgumentTypeError(
-            f"this {type(obj).__name__} has several datasets ({shown}). Choose one of them: "
+            f"this {type(obj).__name__} holds several datasets ({shown}). Choose one of them: "
             f"Dataset.from_source(d[{names[0]!r}])."
         )
 
 
-def is_indexed(obj: Any) -> bool:
-    """Is it read record by record, and no array, list or dict?"""
+def is_indexed(obj: object) -> bool:
+    """Is it read record by record, and is it not an array, list or dict?"""
     is_array = hasattr(obj, "shape") and hasattr(obj, "dtype")
     if is_array or isinstance(obj, (str, bytes, list, tuple, Mapping)):
         return False

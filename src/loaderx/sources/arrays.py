@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,12 +14,32 @@ from loaderx.sources.base import Indices, Source
 from loaderx.sources.bulk import INDEXING, BulkReads
 from loaderx.sources.frames import without_frames
 from loaderx.sources.mapping import remember
-from loaderx.tree import Array, ArraySpec, Structure, Tree, as_array, flatten, is_array_like
+from loaderx.tree import (
+    Array,
+    ArraySpec,
+    DType,
+    Leaf,
+    Structure,
+    Tree,
+    as_array,
+    flatten,
+    is_array_like,
+)
 
 Gather: TypeAlias = Callable[[Indices, Lend], Tree]
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
 _MOST_LISTED = 8  # arrays in a list that are taken as columns; a tuple may have more
 _SHOWN = 5
+
+
+class LazyArray(Protocol):
+    """An array on disk, read where it is indexed: h5py, zarr, a member of a compressed ``.npz``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    def __getitem__(self, index: slice | Indices, /) -> Leaf: ...
 
 
 class ArraySource(Source):
@@ -32,7 +52,9 @@ class ArraySource(Source):
         paths = self._structure.paths()
         if not leaves:
             raise ArgumentError("`from_arrays` needs at least one array.")
-        self._leaves = [_leaf(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
+        self._leaves: list[Leaf] = [
+            _leaf(leaf, path) for leaf, path in zip(leaves, paths, strict=True)
+        ]
         lengths = [leaf.shape[0] for leaf in self._leaves]
         if len(set(lengths)) > 1:
             raise ArgumentError(_unequal(paths, lengths, tree))
@@ -46,7 +68,7 @@ class ArraySource(Source):
     def __len__(self) -> int:
         return self._length
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_layouts": {}}
 
     @property
@@ -71,7 +93,7 @@ class ArraySource(Source):
 
     @property
     def gathers(self) -> bool:
-        return not self._ragged  # then records are read, and the stages pad or pack them
+        return not self._ragged  # ragged records are read one by one, and padded or packed later
 
     def label(self) -> str:
         if self._ragged:
@@ -87,7 +109,7 @@ class ArraySource(Source):
         out = lend(layout)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
-                leaf.take(indices, 0, target, "clip")  # other modes buffer the output first
+                leaf.take(indices, 0, target, "clip")  # the mode "raise" would buffer the output
         else:
             self._read_lazily(indices, out)
         return self._structure.build(out)
@@ -102,16 +124,7 @@ class ArraySource(Source):
         """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:
             return self.gather
-        layout = Layout.of(*[((rows, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
-        keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
-
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
-            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, 0, target, "clip")
-            return dict(zip(keys, out))  # noqa: B905 (a hot loop)
-
-        return gather
+        return gatherer_of(self._structure.keys, self._leaves, rows)
 
     def _read_lazily(self, indices: Indices, out: list[Array]) -> None:
         for number, target in enumerate(out):
@@ -134,7 +147,7 @@ class ArraySource(Source):
             self._bulk.failed(error, [row[0] for row in rows])
             return np.concatenate(rows)
 
-    def records(self, indices: Indices) -> list[Any]:
+    def records(self, indices: Indices) -> list[Tree]:
         structure = self._structure
         if self._in_memory:
             where = indices.tolist()
@@ -144,12 +157,26 @@ class ArraySource(Source):
         if structure.is_flat_dict:
             # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
             first, *others = structure.keys
-            records: list[Any] = [{first: leaf} for leaf in columns[0]]
+            records: list[Tree] = [{first: leaf} for leaf in columns[0]]
             for key, column in zip(others, columns[1:], strict=True):
                 for record, leaf in zip(records, column):  # noqa: B905 (a hot loop)
                     record[key] = leaf
             return records
         return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def gatherer_of(names: Sequence[Hashable], columns: Sequence[Array], rows: int) -> Gather:
+    """`gather` of ``rows`` rows of these columns, with everything looked up beforehand."""
+    layout = Layout.of(*[((rows, *column.shape[1:]), column.dtype) for column in columns])
+    takes = [column.take for column in columns]
+
+    def gather(indices: Indices, lend: Lend) -> Tree:
+        out = lend(layout)
+        for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+            take(indices, 0, target, "clip")
+        return dict(zip(names, out))  # noqa: B905 (a hot loop)
+
+    return gather
 
 
 def _unequal(paths: list[str], lengths: list[int], tree: Tree) -> str:
@@ -164,17 +191,17 @@ def _unequal(paths: list[str], lengths: list[int], tree: Tree) -> str:
 
 
 _RECORDS = (
-    "A list of arrays is taken as columns here. For one array per record write "
+    "Here a list of arrays means columns. For one array per record write "
     "np.stack(images), or Dataset.from_source(a_list)."
 )
 
 
-def _is_list_of_arrays(value: Any) -> bool:
+def _is_list_of_arrays(value: object) -> bool:
     return isinstance(value, list) and bool(value) and is_array_like(value[0])
 
 
 def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
-    """The tree with lists of lists as arrays: somebody wrote a small matrix by hand."""
+    """The tree with lists of lists as arrays: small matrices written by hand."""
     if isinstance(tree, dict):
         return {key: _rows_of_lists(value, f"{key}") for key, value in tree.items()}
     if _is_list_of_arrays(tree) and len(tree) > _MOST_LISTED and not np.isscalar(tree[0]):
@@ -188,18 +215,18 @@ def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
         except ValueError as error:
             key = path or "x"
             raise ArgumentError(
-                f"{_given(path)} a list of rows of unequal length, which is no array. Write "
+                f"{_given(path)} a list of rows of unequal length, which is not an array. Write "
                 f'Dataset.from_source([{{"{key}": row}} for row in rows]), and '
                 f'.batch(n, pad_to={{"{key}": length}}).'
             ) from error
         kinds = {type(value) for row in tree for value in row}
-        if kinds <= {bool, int, float, complex}:  # Python's own numbers, as JAX would hold them
+        if kinds <= {bool, int, float, complex}:  # Python numbers get the dtypes of JAX
             return as_array(numbers.reshape(-1).tolist()).reshape(numbers.shape)
         return numbers
     return tree
 
 
-def _leaf(leaf: Any, path: str) -> Any:
+def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
     """An array as a read-only view, or a lazy array-like as it is."""
     if isinstance(leaf, np.ndarray):
         remember(leaf)
@@ -209,7 +236,8 @@ def _leaf(leaf: Any, path: str) -> Any:
     elif _is_lazy(leaf):
         if not leaf.shape:
             raise ArgumentTypeError(f"{_named(path)} has no leading axis of records.")
-        return leaf
+        lazy: LazyArray = leaf
+        return lazy
     else:
         array = as_array(leaf)
     if array.ndim == 0 and is_indexed(leaf):
@@ -226,22 +254,22 @@ def _leaf(leaf: Any, path: str) -> Any:
     return view
 
 
-def _is_lazy(leaf: Any) -> bool:
-    """Indexable on disk, as h5py and zarr are; tensors in memory speak DLPack."""
+def _is_lazy(leaf: object) -> bool:
+    """Is it an array on disk, as of h5py and zarr?  Tensors in memory have DLPack."""
     needed = ("shape", "dtype", "__getitem__")
     in_memory = hasattr(leaf, "__dlpack__") or hasattr(leaf, "iloc")  # tensors; pandas
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
-def _read_lazy(leaf: Any, indices: Indices) -> Array:
-    """Rows of a lazy array, by what all such libraries do well: slices, ascending indices."""
-    if hasattr(leaf, "whole"):  # a compressed member, which is unpacked once
+def _read_lazy(leaf: LazyArray, indices: Indices) -> Array:
+    """Rows of a lazy array, by slices and ascending indices, which all such libraries read fast."""
+    if hasattr(leaf, "whole"):  # a member of a compressed .npz, which is unpacked once
         return np.asarray(leaf.whole().take(indices, 0))
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
-    if last - first < 2 * len(rows):
+    if last - first < 2 * len(rows):  # dense: one slice is faster than single rows
         return np.asarray(leaf[first : last + 1])[indices - first]
-    index = getattr(leaf, "oindex", leaf)
+    index = getattr(leaf, "oindex", leaf)  # zarr indexes by lists of rows only there
     return np.asarray(index[rows])[inverse.reshape(-1)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Source:
-    """Records by index: the base class of sources, in this package and outside.
+    """Records by index: the base class of all sources, loaderx's own and yours.
 
     A subclass writes ``__len__`` and one of these, whichever its data is read best by:
 
@@ -30,8 +30,8 @@ class Source:
     - `records`, for records that differ in shape: many records in one call, as a list;
     - ``__getitem__``, one record.
 
-    All else has a default.  `Dataset.from_source` takes it as it is and refuses an incomplete one,
-    saying what to add.  ``docs/extending.md`` has a complete example, `loaderx.testing` the tests.
+    Everything else has a default.  `Dataset.from_source` refuses an incomplete subclass, and says
+    what to add.  ``docs/extending.md`` has a complete example, `loaderx.testing` the tests.
 
     >>> class Squares(Source):
     ...     def __len__(self):
@@ -53,21 +53,21 @@ class Source:
         Args:
             indices: int64, each from 0 to ``len - 1``; in any order, and some may be equal. A file
                 that is read best in ascending order is asked for ``np.unique(indices)``.
-            lend: makes arrays for the result, which loaderx uses again for a later batch once
-                nobody holds them: see `buffers`. A source may do without and return new arrays,
-                and need not have this parameter.
+            lend: gives arrays for the result. loaderx uses their memory for a later batch when
+                nothing refers to them any more: see `buffers`. The parameter is optional: a
+                source may return new arrays instead.
 
         Returns:
-            Arrays that the caller may keep and write to: never views of what the source holds.
+            Arrays that the caller may keep and write to: never views of the source's own data.
             Their dtypes and shapes are those of `spec`, where there is one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no gather.")
 
-    def records(self, indices: Indices) -> list[Any]:
+    def records(self, indices: Indices) -> list[Tree]:
         """The records at ``indices`` as a list; ``indices`` is as in `gather`.
 
-        Their arrays are new, or read-only views of what the source holds: these are copied where a
-        record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
+        Their arrays are new, or read-only views of the source's own data: views are copied where
+        a record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
         """
         if overrides(self, "__getitem__"):
             return [self[index] for index in indices.tolist()]
@@ -78,7 +78,7 @@ class Source:
         leaves, structure = flatten(gather(indices, *lend))
         return [structure.build(row) for row in zip(*leaves, strict=True)]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Tree:
         """One record, as in `records`; an `IndexError` where there is none.
 
         loaderx asks for 0 to ``len - 1``.  By default negative indices count from the end.
@@ -115,7 +115,7 @@ class Source:
     def buffers(self, rows: int, lend: Lend) -> Tree:
         """Arrays with the dtypes and shapes of `spec` for ``rows`` records, for `gather` to fill.
 
-        They are aligned and come from ``lend``; what is in them is left from before.
+        They are aligned and come from ``lend``; their content is arbitrary.
         """
         leaves, structure = flatten(self.spec)
         if not leaves or any(None in leaf.shape for leaf in leaves):
@@ -128,22 +128,22 @@ class Source:
 
 
 class ForWorkers:
-    """What pickles by path, but goes to worker processes as arrays in shared memory.
+    """A source that pickles as paths, but goes to worker processes as arrays in shared memory.
 
-    A source is pickled to be sent to a worker, and most need nothing but that: large arrays in its
-    attributes are shared, mapped files are mapped again, and what was opened after the source was
-    made, and cannot be pickled, is left out.  This base class is for a source whose pickle holds
-    the paths of its files: a worker then sees the very rows that this process sees, whatever has
-    become of the path.
+    A source is pickled to be sent to a worker, and most need nothing more: large arrays in its
+    attributes are shared, mapped files are mapped again, and handles that were opened after the
+    source was made, and cannot be pickled, are left out.  This base class is for a source whose
+    pickle holds the paths of its files: so a worker sees the same rows as this process, even if
+    another file has that path now.
     """
 
-    def for_workers(self) -> tuple[Any, ...]:
+    def for_workers(self) -> tuple[object, ...]:
         """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""
         raise NotImplementedError
 
 
 def overrides(source: Source, name: str) -> bool:
-    """Does its class have a method or property of its own in place of the default?"""
+    """Does its class replace the default of a method or property?"""
     return getattr(type(source), name) is not getattr(Source, name)
 
 
@@ -151,7 +151,7 @@ def takes_lend(gather: Callable[..., Tree]) -> bool:
     """Is it ``gather(indices, lend)``, or ``gather(indices)``?  A `TypeError` if neither."""
     try:
         parameters = list(inspect.signature(gather).parameters.values())
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return False
     positional = [one for one in parameters if one.kind in _POSITIONAL]
     needed = [one for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]

@@ -4,52 +4,51 @@ If a record cannot be read alone either, the data is at fault, and the error is 
 all of them can be read alone, only the bulk read is at fault (it does not take repeated indices,
 say).  Then the records that were read alone are used, and a warning says so, once for each source.
 
-The next batch tries the bulk read again.  To give it up after a failure would make a batch depend
-on what was read before it, and on which worker has read that.
+The next batch tries the bulk read again.  If a failure ended it for good, a batch would depend on
+what was read before it, and on the worker that read it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from loaderx.errors import ArgumentError, LoaderxError, LoaderxWarning, one_line, warn_user
 from loaderx.tree import Tree, flatten, spec_of
 
 INDEXING = "indexing"
-"""A bulk read that is no method of the user's."""
+"""A bulk read by ``obj[...]``, and not by a method."""
 
 
 class BulkReads:
-    """Has a bulk read of a source failed, and what did its records look like before?"""
+    """The bulk read of a source: has it failed, and what do its records look like?"""
 
     def __init__(self, owner: str, method: str) -> None:
         self._owner, self.method = owner, method
         self.has_failed = False
         self._together: Tree | None = None  # specs of a record
         self._alone: Tree | None = None
-        self.is_known = False  # what records of the bulk read look like
+        self.is_known = False  # has a record of the bulk read been looked at?
 
-    def worked(self, record: Any) -> None:
+    def worked(self, record: Tree) -> None:
         """Remembers what a record of the bulk read looks like."""
         self._together = _spec(record)
         self._compare()
         self.is_known = True
 
-    def failed(self, error: Exception, records: list[Any]) -> None:
-        """Warns, once, that the bulk read failed on records that have now been read alone."""
+    def failed(self, error: Exception, records: list[Tree]) -> None:
+        """Warns, once, that the bulk read failed on records that were then read one by one."""
         if self.has_failed:
             return
         advice = "" if self.method == INDEXING else f" Correct {self.method}, or remove it."
         _warn(
             f"{self.method} of {self._owner} failed on {len(records)} records that can be read "
-            f"one by one: {one_line(error)}. They have been read one by one, which is slower, and "
-            f"so will be all others on which it fails.{advice}",
+            f"one by one: {one_line(error)}. They were read one by one, which is slower, and so "
+            f"will be all others on which it fails.{advice}",
             error,
         )
         self._alone = _spec(records[0])
         self._compare()
-        self.has_failed = True  # not before: a warning that is an error must come again
+        self.has_failed = True  # only now: if the warning is an error, it must come again
 
     def _compare(self) -> None:
         if self._together is None or self._alone is None:
@@ -69,13 +68,13 @@ class BulkReads:
                 leaf = f'leaf "{path}" of {self._owner}' if path else f"a record of {self._owner}"
                 _warn(
                     f"{leaf} is {one!r} by {self.method}, and {two!r} where records are read one "
-                    "by one. Batches have the one or the other: make both give the same."
+                    "by one. Batches have one or the other: make both give the same."
                 )
                 return
 
 
-def _spec(record: Any) -> Tree | None:
-    with contextlib.suppress(LoaderxError):  # no array can be made of it
+def _spec(record: Tree) -> Tree | None:
+    with contextlib.suppress(LoaderxError):  # a leaf cannot become an array
         return spec_of(record)
     return None
 
@@ -83,5 +82,5 @@ def _spec(record: Any) -> Tree | None:
 def _warn(text: str, error: Exception | None = None) -> None:
     try:
         warn_user(text)
-    except LoaderxWarning as raised:  # warnings are errors: then so is this, and not a record's
+    except LoaderxWarning as raised:  # the user made warnings errors: this one is not a record's
         raise ArgumentError(text) from error or raised

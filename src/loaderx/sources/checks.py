@@ -1,33 +1,32 @@
-"""What `Dataset.from_source` looks at before it takes an object, and what it says."""
+"""Checks of an object that `Dataset.from_source` was given, with messages that say what to do."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sized
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.base import READERS, Source, overrides, takes_lend
-from loaderx.tree import ArraySpec, Tree, flatten
+from loaderx.tree import Array, ArraySpec, Tree, flatten
 
 _GATHER = "gather(self, indices, lend), where `lend` may be left out"
 
 
-def is_source(obj: Any) -> bool:
+def is_source(obj: object) -> bool:
     """Is it a `Source`, or has it the methods of one?"""
     if isinstance(obj, Source):
         return True
     return all(callable(getattr(obj, name, None)) for name in ("gather", "records"))
 
 
-def check_readable(obj: Any) -> None:
+def check_readable(obj: object) -> None:
     """Refuses what has no length, what cannot be indexed, and what looks like something else."""
     kind = type(obj).__name__
     if isinstance(obj, type):
         raise ArgumentTypeError(
-            f"a source is needed, got the class {obj.__name__}. Make an object of it: "
+            f"a source is needed; got the class {obj.__name__}. Make an object of it: "
             f"Dataset.from_source({obj.__name__}(...))."
         )
     if isinstance(obj, Source):
@@ -39,8 +38,8 @@ def check_readable(obj: Any) -> None:
         hint = ""
         if callable(obj) or hasattr(obj, "__iter__"):
             hint = (
-                " What can only be read from its beginning goes into "
-                "Dataset.from_iterable(function), where the function gives a new iterator."
+                " For data that can only be read from its beginning write "
+                "Dataset.from_iterable(function), where the function returns a new iterator."
             )
         elif hasattr(obj, "gather") or hasattr(obj, "records"):
             hint = " Make it a subclass of loaderx.sources.Source, which has the rest."
@@ -50,7 +49,7 @@ def check_readable(obj: Any) -> None:
         )
     if isinstance(obj, (str, bytes)):
         raise ArgumentTypeError(
-            f"a source is needed, got the text {obj!r}. For a file write Dataset.from_file(path)."
+            f"a source is needed; got the text {obj!r}. For a file write Dataset.from_file(path)."
         )
     if isinstance(obj, Mapping):
         raise ArgumentTypeError(
@@ -78,20 +77,20 @@ def _check_subclass(source: Source) -> None:
             raise ArgumentTypeError(f"{kind}.{name} must be a method, not a property or a value.")
 
 
-def _are_columns(arrays: tuple[Any, ...]) -> bool:
+def _are_columns(arrays: tuple[object, ...]) -> bool:
     """Do they look like the leaves of records: several arrays of one leading length?"""
     shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
     return len(shapes) > 1 and all(shapes) and len({shape[0] for shape in shapes}) == 1
 
 
-def checked_length(obj: Any) -> int:
-    """The number of records, of which there must be one at least."""
+def checked_length(obj: Sized) -> int:
+    """The number of records, at least one."""
     kind = type(obj).__name__
     try:
         length = len(obj)
     except (TypeError, ValueError, OverflowError) as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # by the object's own code
+            raise  # from the object's own code
         raise ArgumentTypeError(
             f"__len__ of {kind} must return the number of records: {error}."
         ) from error
@@ -100,8 +99,8 @@ def checked_length(obj: Any) -> int:
     return length
 
 
-def gather_takes_lend(obj: Any) -> bool | None:
-    """Is its gather called with ``lend``?  None: it has none that can be used."""
+def gather_takes_lend(obj: object) -> bool | None:
+    """Is its gather called with ``lend``?  None: it has no gather that can be used."""
     if is_source(obj) and not getattr(obj, "gathers", True):
         return None
     gather = getattr(obj, "gather", None)
@@ -115,8 +114,8 @@ def gather_takes_lend(obj: Any) -> bool | None:
         raise ArgumentTypeError(f"{type(obj).__name__} has {error}; write {_GATHER}.") from None
 
 
-def checked_thread_safe(obj: Any) -> bool | None:
-    """What the object says of threads; None if it says nothing."""
+def checked_thread_safe(obj: object) -> bool | None:
+    """The ``thread_safe`` of the object; None if it has none."""
     kind = type(obj).__name__
     if isinstance(obj, Source) and not overrides(obj, "thread_safe"):
         return None
@@ -127,7 +126,7 @@ def checked_thread_safe(obj: Any) -> bool | None:
     return None if value is None else bool(value)
 
 
-def checked_spec(obj: Any) -> Tree | None:
+def checked_spec(obj: object) -> Tree | None:
     """The spec of a source, or an error that says what is wrong with it."""
     kind, spec = type(obj).__name__, getattr(obj, "spec", None)
     if spec is None:
@@ -147,7 +146,7 @@ def checked_spec(obj: Any) -> Tree | None:
     return structure.build(found)
 
 
-def checked_label(obj: Any, default: str) -> str:
+def checked_label(obj: object, default: str) -> str:
     """What the ``repr`` shows of a source."""
     label = obj.label() if hasattr(obj, "label") else default
     if not isinstance(label, str) or "\n" in label:
@@ -157,8 +156,8 @@ def checked_label(obj: Any, default: str) -> str:
     return label
 
 
-def check_rows(leaves: list[Any], count: int, what: str) -> None:
-    """Refuses a batch that has not one row for each record."""
+def check_rows(leaves: list[Array], count: int, what: str) -> None:
+    """Refuses a batch that does not have one row for each record."""
     for leaf in leaves:
         if leaf.ndim == 0 or len(leaf) != count:
             raise ArgumentError(

@@ -1,7 +1,7 @@
 """Arrays in files: ``.npy``, ``.npz``, a folder of ``.npy``.  Mapped, never unpickled.
 
-An uncompressed ``.npz`` is a zip archive whose members lie in it byte for byte, so each can be
-mapped where it lies.  A compressed member cannot; it is unpacked once, when it is first needed.
+An uncompressed ``.npz`` is a zip archive that holds its members byte for byte, so each can be
+mapped.  A compressed member cannot; it is unpacked once, when it is first needed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
 from loaderx.sources.advice import of_file
-from loaderx.sources.base import ForWorkers
+from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.mapping import (
     LARGE_UNPACKED,
+    ByteReader,
     Identity,
     changed,
     map_array,
@@ -31,13 +32,18 @@ from loaderx.sources.mapping import (
 )
 from loaderx.sources.npy import MAGIC, Header, read_header
 from loaderx.sources.unpacking import Unpacked
-from loaderx.tree import Array
+from loaderx.tree import Array, DType, Leaf
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name and extra field
-_MOST_DEFLATED = 1032  # no byte of a deflate stream unpacks to more
+_MOST_DEFLATED = 1032  # bytes to which one byte of a deflate stream can unpack
 
 
-def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None) -> dict[str, Any]:
+Opened: TypeAlias = "Array | CompressedArray"
+
+
+def open_arrays(
+    path: str | os.PathLike[str], keys: Sequence[str] | None = None
+) -> dict[str, Opened]:
     """The named arrays of a file or folder (all of them by default), mapped into memory."""
     place = Path(path)
     if place.is_dir():
@@ -53,7 +59,9 @@ def open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None = None)
         if not is_npy and zipfile.is_zipfile(file):
             return _open_npz(place, file, keys)
         if place.suffix == ".npz":
-            raise FileError(f"{place} is not an .npz file, or it is cut off: it is no zip archive.")
+            raise FileError(
+                f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
+            )
         if not is_npy and place.suffix != ".npy" and (advice := of_file(place)):
             raise FileError(f"{place} is not a NumPy array file (.npy, .npz). {advice}")
         return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
@@ -88,7 +96,7 @@ def _map(file: BinaryIO, header: Header, start: int) -> Array:
     return map_array(file, header.dtype, header.shape, start + header.start, fortran=header.fortran)
 
 
-def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[str, Any]:
+def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[str, Opened]:
     with reading(f"{place}"), zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         members = {info.filename.removesuffix(".npy"): info for info in infos}
@@ -97,9 +105,9 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
         if len(members) < len(infos):
             names = [info.filename for info in infos]
             double = next(name for name in names if names.count(name) > 1)
-            raise FileError(f"{place} has two members of the name {double!r}: which is meant?")
+            raise FileError(f"{place} has two arrays with the name {double!r}: save it again.")
         ends = _ends(archive)
-        opened = {}
+        opened: dict[str, Opened] = {}
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
             opened[key] = _open_member(place, file, archive, members[key], ends, where)
@@ -107,7 +115,7 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
     return opened
 
 
-def _warn_if_large(place: Path, opened: dict[str, Any]) -> None:
+def _warn_if_large(place: Path, opened: dict[str, Opened]) -> None:
     nbytes = sum(one.nbytes for one in opened.values() if isinstance(one, CompressedArray))
     if nbytes >= LARGE_UNPACKED:
         warn_user(
@@ -130,7 +138,7 @@ def _open_member(
     info: zipfile.ZipInfo,
     ends: dict[int, int],
     where: str,
-) -> Any:
+) -> Opened:
     with reading(where):
         start = _data_offset(file, info.header_offset, where)
         _check_room(info, ends[info.header_offset] - start, where)
@@ -144,8 +152,9 @@ def _open_member(
 @contextmanager
 def _unpacking(
     file: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, start: int
-) -> Iterator[Any]:
-    with archive.open(info) as member:  # which looks at names, flags and passwords
+) -> Iterator[ByteReader]:
+    with archive.open(info) as member:  # which checks names, flags and passwords
+        # `zipfile` limits what it unpacks at once only for these two: see `unpacking`.
         is_bounded = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         yield member if is_bounded else Unpacked(file, start, info)
 
@@ -160,23 +169,23 @@ def _data_offset(file: BinaryIO, header: int, where: str) -> int:
 
 
 def _check_room(info: zipfile.ZipInfo, room: int, where: str) -> None:
-    """A member must fit where it lies, and cannot unpack to more than it may hold."""
+    """A member must fit into its place, and cannot unpack to more than its bytes can hold."""
     held = info.compress_size
     if held > room:
         raise FileError(
-            f"{where} is damaged: the archive says that it has {held} bytes, there is room for "
-            f"{max(0, room)}."
+            f"{where} is damaged: the archive says that it has {held} bytes, and there is room "
+            f"for {max(0, room)}."
         )
     factor = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _MOST_DEFLATED}.get(info.compress_type)
     if factor is not None and info.file_size > held * factor:
         raise FileError(
-            f"{where} is damaged: {held} bytes of the archive cannot hold the {info.file_size} "
-            "that it says."
+            f"{where} is damaged: {held} bytes of the archive cannot unpack to the "
+            f"{info.file_size} bytes that it promises."
         )
 
 
 class CompressedArray(ForWorkers):
-    """A compressed member of an ``.npz``: known by its header, unpacked at its first use."""
+    """A compressed array of an ``.npz``: its header is read at once, its data at the first use."""
 
     def __init__(self, place: Path, member: str, header: Header, identity: Identity) -> None:
         self._place, self._member = place.resolve(), member
@@ -195,17 +204,17 @@ class CompressedArray(ForWorkers):
         return self._header.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return self._header.dtype
 
     def whole(self) -> Array:
-        """The array itself, read now if it was not before."""
+        """The array, which the first call reads."""
         with self._lock:
             if self._array is None:
                 self._array = self._read()
         return self._array
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: slice | Indices) -> Leaf:
         return self.whole()[index]
 
     def _read(self) -> Array:
@@ -224,20 +233,20 @@ class CompressedArray(ForWorkers):
                         raise changed(self._place, "has been written to")
                     return header.array(read_exactly(member, header.nbytes, where))
 
-    def for_workers(self) -> tuple[Any, ...]:
+    def for_workers(self) -> tuple[object, ...]:
         """Unpacked, so that the array goes to all workers as one copy in shared memory."""
         return _with_array, (self.__getstate__(), self.whole())
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another machine may have the same file as another inode; that its size and header are the
-        # same is seen when it is read.
+    def __getstate__(self) -> dict[str, object]:
+        # On another machine the same file has another inode; its size and header are checked when
+        # it is read.
         return {**self.__dict__, "_array": None, "_lock": None, "_identity": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
 
-def _with_array(state: dict[str, Any], array: Array) -> CompressedArray:
+def _with_array(state: dict[str, object], array: Array) -> CompressedArray:
     made = CompressedArray.__new__(CompressedArray)
     made.__setstate__({**state, "_array": array})
     return made

@@ -1,23 +1,26 @@
 """Tables: pandas and polars frames, pyarrow tables, and their columns.
 
-A frame is a dict of its columns.  Nothing here imports these libraries: a frame is known by the
-attributes of its class.  Numbers, bools and times keep their dtype, and their memory where the
-frame can lend it; text is an object array of str.  Lists of one length are rows of a matrix, others
-are arrays that differ from record to record.  Missing values have no place in an array, so they are
-refused, except NaN and NaT where the column has them itself.
+A frame is a dict of its columns.  Nothing here imports these libraries: a frame is recognised by
+the attributes of its class.  Numbers, bools and times keep their dtype, and are not copied where
+the frame allows it; text is an object array of str.  Lists of one length are rows of a matrix,
+others are arrays that differ from record to record.  An array cannot hold missing values, so they
+are refused, except NaN and NaT that are values of the column.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
-from loaderx.tree import Array, Tree, as_array, flatten
+from loaderx.tree import Array, Leaf, Tree, as_array, flatten
+
+Table: TypeAlias = Any
+"""A frame or a column of pandas, polars or pyarrow, which are not imported here."""
 
 
-def is_frame(obj: Any) -> bool:
+def is_frame(obj: object) -> bool:
     """Is it a table of columns?"""
     kind = type(obj)  # asking the object could start a query
     pandas = hasattr(kind, "iloc") and hasattr(kind, "columns")
@@ -25,7 +28,7 @@ def is_frame(obj: Any) -> bool:
     return pandas or polars or hasattr(kind, "itercolumns") or hasattr(kind, "__dataframe__")
 
 
-def is_column(obj: Any) -> bool:
+def is_column(obj: object) -> bool:
     """Is it one column of a table?"""
     kind = type(obj)
     counts = hasattr(kind, "null_count") or hasattr(kind, "isna")
@@ -45,7 +48,7 @@ def without_frames(tree: Tree) -> tuple[Tree, bool]:
     return structure.build(leaf for leaf, _ in found), any(ragged for _, ragged in found)
 
 
-def _replaced(leaf: Any, path: str) -> tuple[Tree, bool]:
+def _replaced(leaf: Leaf, path: str) -> tuple[Tree, bool]:
     if is_column(leaf):
         return _array(leaf, path or "column")
     if not is_frame(leaf):
@@ -56,7 +59,7 @@ def _replaced(leaf: Any, path: str) -> tuple[Tree, bool]:
     return tree, any(ragged for _, ragged in arrays.values())
 
 
-def _columns(frame: Any) -> dict[Any, Any]:
+def _columns(frame: Table) -> dict[str | int, Table]:
     kind = type(frame)
     if hasattr(kind, "compute") or hasattr(kind, "collect"):
         end = "compute" if hasattr(kind, "compute") else "collect"
@@ -78,15 +81,15 @@ def _columns(frame: Any) -> dict[Any, Any]:
     for number, name in enumerate(names):
         if not isinstance(name, (str, int)):
             raise ArgumentTypeError(
-                f"the name of column {number} is {name!r}; it becomes the name of a leaf, which is "
-                "a string. Rename the columns first."
+                f"the name of column {number} is {name!r}; it becomes the name of a leaf, which "
+                "must be a string. Rename the columns first."
             )
         if name in names[:number]:
             raise ArgumentError(f"two columns have the name {name!r}. Rename one of them.")
     return dict(zip(names, columns, strict=True))
 
 
-def _array(column: Any, name: str) -> tuple[Array, bool]:
+def _array(column: Table, name: str) -> tuple[Array, bool]:
     """A column as an array, and whether its cells are arrays of their own."""
     dtype: Any = getattr(column, "dtype", None)
     kind = getattr(dtype, "kind", "")
@@ -110,7 +113,7 @@ def _array(column: Any, name: str) -> tuple[Array, bool]:
     return _of_objects(values, name) if values.dtype == object else (values, False)
 
 
-def _check_missing(column: Any, name: str) -> None:
+def _check_missing(column: Table, name: str) -> None:
     if hasattr(column, "null_count"):
         count = column.null_count() if callable(column.null_count) else column.null_count
     else:
@@ -131,7 +134,7 @@ def _of_objects(values: Array, name: str) -> tuple[Array, bool]:
         raise ArgumentTypeError(
             f'column "{name}" holds objects ({listed}) that are neither numbers, times, text nor '
             "lists of them. Convert it first, or leave it out. A list of records may hold any "
-            "object: Dataset.from_source(list)."
+            "object: Dataset.from_source(records)."
         )
     cells = [_cell(value, name) for value in values]
     looks = {(cell.shape, cell.dtype) for cell in cells}
@@ -142,7 +145,7 @@ def _of_objects(values: Array, name: str) -> tuple[Array, bool]:
     return out, True
 
 
-def _cell(value: Any, name: str) -> Array:
+def _cell(value: Leaf, name: str) -> Array:
     array = as_array(value).view()
     if array.dtype == object and not all(isinstance(one, (str, bytes)) for one in array.flat):
         raise ArgumentTypeError(

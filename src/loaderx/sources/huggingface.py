@@ -1,17 +1,24 @@
 """Hugging Face datasets: consecutive records are asked for as a slice.
 
 A list of indices makes arrow pick row by row, which takes ten times as long as a slice of the same
-rows; what comes back is the same, columns in the format of the dataset.  Only their own class is
-trusted with slices: what other objects make of one is not known.
+rows; the result is the same, columns in the format of the dataset.  Only their own class is read
+by slices: what other objects return for a slice is not known.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from loaderx.sources.base import Indices
+from loaderx.tree import Leaf
+
+
+class SlicedDataset(Protocol):
+    """What is used of a `datasets.Dataset`."""
+
+    def __getitem__(self, index: slice, /) -> object: ...
 
 
 def takes_slices(obj: Any) -> bool:
@@ -24,11 +31,11 @@ def takes_slices(obj: Any) -> bool:
     return False
 
 
-def read_slice(obj: Any, indices: Indices) -> list[dict[str, Any]] | None:
-    """The records, read as one slice; None where they do not follow each other.
+def read_slice(obj: SlicedDataset, indices: Indices) -> list[dict[str, Leaf]] | None:
+    """The records, read as one slice; None if they are not consecutive.
 
-    Several slices would not do for several runs: how a column is formatted depends on all rows
-    that are asked for at once (a missing number makes floats of the others).
+    Several slices would not be the same: the format of a column depends on all rows that are read
+    at once (one missing number turns the others into floats).
     """
     first, last = int(indices[0]), int(indices[-1])
     if last - first != len(indices) - 1 or not (np.diff(indices) == 1).all():
@@ -39,8 +46,8 @@ def read_slice(obj: Any, indices: Indices) -> list[dict[str, Any]] | None:
     return _records(columns, len(indices))
 
 
-def _records(columns: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = [{} for _ in range(count)]
+def _records(columns: dict[str, Leaf], count: int) -> list[dict[str, Leaf]]:
+    records: list[dict[str, Leaf]] = [{} for _ in range(count)]
     for name, column in columns.items():  # by column: faster than a dict(zip(...)) for each record
         plain = type(column) in (list, np.ndarray)  # then their items are what indexing gives
         values = column if plain else [column[i] for i in range(count)]

@@ -1,4 +1,4 @@
-"""IDX files: the format of MNIST and of all that followed it.
+"""IDX files: the format of MNIST and of datasets like it.
 
 Two zero bytes, a type, the number of axes, the length of each axis as four bytes, then the numbers;
 everything has its high byte first.
@@ -10,31 +10,32 @@ import gzip
 import os
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
 from loaderx.sources.mapping import (
     LARGE_UNPACKED,
+    ByteReader,
     check_shape,
     map_array,
     open_regular,
     read_exactly,
     reading,
 )
-from loaderx.tree import Array
+from loaderx.tree import Array, DType
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
-_MOST_DEFLATED = 1032  # no byte of a gzip file unpacks to more
+_MOST_DEFLATED = 1032  # bytes to which one byte of a gzip file can unpack
 
 
 def open_idx(path: str | os.PathLike[str]) -> Array:
     """The array in an IDX file, packed with gzip or not; ``name.gz`` is found as ``name`` too.
 
-    Bytes in a plain file are mapped into memory.  What is packed, or has numbers of several bytes
-    (which must be turned round), is read once; from 1 GB (2**30 bytes) on, unpacking it warns.
+    Bytes in a plain file are mapped into memory.  A packed file, or one with numbers of several
+    bytes (whose order must be reversed), is read whole; unpacking 1 GB (2**30 bytes) or more warns.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +73,7 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
         if needed > most:
             raise FileError(
                 f"{place} is damaged: its header says {needed} bytes, and a gzip file of its size "
-                f"holds at most {most}."
+                f"can hold at most {most}."
             )
         if needed >= LARGE_UNPACKED:
             warn_user(
@@ -86,12 +87,12 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
         return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _header(file: ByteReader, place: Path) -> tuple[tuple[int, ...], DType, int]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or not magic[3]:
         raise FileError(
-            f"{place} is no IDX file: it begins with {magic.hex(' ') or 'nothing'}, where two "
-            "zeros, a type (08 for bytes) and the number of axes should stand."
+            f"{place} is not an IDX file: it begins with {magic.hex(' ') or 'nothing'} instead of "
+            "two zeros, a type (08 for bytes) and the number of axes."
         )
     raw = file.read(4 * magic[3])
     if len(raw) < 4 * magic[3]:
@@ -101,7 +102,7 @@ def _header(file: Any, place: Path) -> tuple[tuple[int, ...], np.dtype[Any], int
     return shape, dtype, 4 + len(raw)
 
 
-def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: DType) -> None:
     needed = dtype.itemsize * prod(shape)
     if have == needed:
         return

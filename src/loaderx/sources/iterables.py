@@ -1,9 +1,9 @@
 """Iterables: records in one order, with no index.
 
-A source is opened for a *part*: part i of n, where n is the number of lanes.  What is opened is an
-iterator that can tell where it is.  Objects that can do that themselves (``state_dict`` and
+A source is opened for a *part*: part i of n, where n is the number of lanes.  The result is an
+iterator that knows its position.  Objects that keep a state themselves (``state_dict`` and
 ``load_state_dict``, or ``get_state`` and ``set_state``, on the iterator or on the iterable) are
-asked; for all others the records are counted, and skipped when a state is restored.
+asked for it; for all others the records are counted, and skipped when a state is restored.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import copy
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from loaderx.errors import ArgumentTypeError, StateError
+from loaderx.tree import Tree
+
+OwnState: TypeAlias = object
+"""The state that an iterable keeps itself; loaderx only copies it."""
 
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
@@ -22,18 +26,19 @@ _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 class IterableSource:
     """An iterable, or a function that makes one; ``shards`` if it takes (shard, count)."""
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: Iterable[Tree] | Callable[..., Iterable[Tree]]) -> None:
         if isinstance(made, (str, bytes)):
             raise ArgumentTypeError(f"from_iterable needs an iterable of records, got {made!r}.")
-        self._made = made
+        self._made: Any = made  # which of the two it is, `is_factory` says
         self.is_factory = callable(made) and not isinstance(made, Iterable)
         self.name = name_of(made) if self.is_factory else type(made).__name__
-        self.shards = self.is_factory and _takes_two(made)
-        self._was_read, self._begin = False, None
+        self.shards = callable(made) and self.is_factory and _takes_two(made)
+        self._was_read = False
+        self._begin: OwnState = None
         if not self.is_factory:
             if isinstance(made, Iterator):
                 raise ArgumentTypeError(
-                    f"from_iterable was given a {self.name}, which can be read only once. Give "
+                    f"from_iterable was given a {self.name}, which can be read only once. Pass "
                     "the function that makes it (without calling it), so that the stream can be "
                     "read again: Dataset.from_iterable(read)."
                 )
@@ -43,14 +48,15 @@ class IterableSource:
                     f"({self.name})."
                 )
 
-    def open(self, part: int, parts: int, position: Any = None) -> OpenIterable:
-        """The records of a part from a position on, which an `OpenIterable` told."""
+    def open(self, part: int, parts: int, position: object = None) -> OpenIterable:
+        """The records of a part, from a position that `OpenIterable.position` returned."""
         return OpenIterable(self, part, parts, position)
 
-    def make(self, part: int, parts: int) -> Any:
+    def make(self, part: int, parts: int) -> Iterable[Tree]:
         """The iterable of a part."""
+        made: Iterable[Tree] = self._made
         if not self.is_factory:
-            return self._made
+            return made
         made = self._made(part, parts) if self.shards else self._made()
         if not isinstance(made, Iterable):
             raise ArgumentTypeError(
@@ -59,20 +65,20 @@ class IterableSource:
             )
         return made
 
-    def beginning(self, save: Any) -> Any:
-        """The state in which an object that is read again was given; None if it is in it."""
+    def beginning(self, save: Callable[[], OwnState]) -> OwnState:
+        """The state that an object had at first, if it is read again; None if it is still there."""
         if self.is_factory:
-            return None  # it was made just now
+            return None  # the iterable is new
         if not self._was_read:
             self._was_read, self._begin = True, copy.deepcopy(save())
             return None
         return self._begin
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
+def _takes_two(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
@@ -88,28 +94,29 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 class OpenIterable:
     """An iterator that knows its position: ``[records read, did it end, the source's own state]``.
 
-    Once it has ended, its own state no longer counts: some begin anew there.
+    Once it has ended, its own state is not used: some iterables start again from there.
     """
 
-    def __init__(self, source: IterableSource, part: int, parts: int, position: Any) -> None:
+    def __init__(self, source: IterableSource, part: int, parts: int, position: object) -> None:
         self.count, self.ended, own = _parse(position)
-        self._save: Any = None
-        self._records: Iterator[Any] = iter(())
+        self._save: Callable[[], OwnState] | None = None
+        self._records: Iterator[Tree] = iter(())
         if self.ended:
             return
         iterable = source.make(part, parts)
-        keeper, self._save, load = _state_methods(iterable)
-        if keeper is not None:
-            begin = source.beginning(self._save)
+        methods = _state_methods(iterable)
+        if methods is not None:
+            begin = source.beginning(methods.save)
             state = begin if own is None else own
             if state is not None:
-                load(copy.deepcopy(state))
+                methods.load(copy.deepcopy(state))
         self._records = iter(iterable)
-        if keeper is None:
-            keeper, self._save, load = _state_methods(self._records)
-            if load is not None and own is not None:
-                load(copy.deepcopy(own))
-        if self.count and (keeper is None or own is None):
+        if methods is None:
+            methods = _state_methods(self._records)
+            if methods is not None and own is not None:
+                methods.load(copy.deepcopy(own))
+        self._save = None if methods is None else methods.save
+        if self.count and (methods is None or own is None):
             self._skip(source)
 
     def _skip(self, source: IterableSource) -> None:
@@ -120,39 +127,45 @@ class OpenIterable:
                 f"but now the iterable ends after {skipped}."
             )
 
-    def read(self, most: int) -> list[Any]:
+    def read(self, most: int) -> list[Tree]:
         """The next records, fewer than ``most`` at the end.
 
         If the iterable fails, ``count`` is the number of the record that it failed on.
         """
-        found: list[Any] = []
+        found: list[Tree] = []
         try:
-            found.extend(itertools.islice(self._records, most))  # also what came before a failure
+            found.extend(itertools.islice(self._records, most))  # keeps what came before a failure
         finally:
             self.count += len(found)
         self.ended = self.ended or len(found) < most
         return found
 
-    def position(self) -> list[Any]:
+    def position(self) -> list[object]:
         if self.ended or self._save is None:
             return [self.count, self.ended, None]
         return [self.count, False, copy.deepcopy(self._save())]
 
 
-def name_of(made: Any) -> str:
+def name_of(made: object) -> str:
     return str(getattr(made, "__name__", type(made).__name__))
 
 
-def _parse(position: Any) -> tuple[int, bool, Any]:
+def _parse(position: object) -> tuple[int, bool, OwnState]:
     if position is None:
         return 0, False, None
+    assert isinstance(position, (list, tuple))  # checked where the state was restored
     count, ended, own = position
     return int(count), bool(ended), own
 
 
-def _state_methods(obj: Any) -> tuple[Any, Any, Any]:
-    """The object itself, how to save its state, how to load it; None where it has no state."""
+class _StateMethods(NamedTuple):
+    save: Callable[[], OwnState]
+    load: Callable[[OwnState], object]
+
+
+def _state_methods(obj: object) -> _StateMethods | None:
+    """How to save and load the state of an object; None if it has no state."""
     for save, load in _METHODS:
         if callable(getattr(obj, save, None)) and callable(getattr(obj, load, None)):
-            return obj, getattr(obj, save), getattr(obj, load)
-    return None, None, None
+            return _StateMethods(getattr(obj, save), getattr(obj, load))
+    return None

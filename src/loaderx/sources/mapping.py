@@ -1,9 +1,9 @@
-"""Files on disk: opened once, mapped, and known again.
+"""Files on disk: opened once, mapped, and recognised later.
 
-Workers map a file anew, by its path.  Whether that is still the file that the dataset was made from
-is told by its *identity*: device, inode, size, and the time of the last write.  loaderx takes it
-from the descriptor that it maps, so nothing can come in between.  The identity of a memory map that
-a user has made is taken when a dataset first sees it.
+Workers map a file again, by its path.  Its *identity* (device, inode, size, and the time of the
+last write) tells whether that is still the file from which the dataset was made.  loaderx takes it
+from the descriptor that it maps, so that the file cannot change in between.  The identity of a
+memory map that a user has made is taken when a dataset first gets it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import os
 import stat
 import weakref
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from loaderx.errors import FileError, LoaderxError
-from loaderx.tree import Array
+from loaderx.tree import Array, DType
+
+MappedArray: TypeAlias = np.memmap[Any, DType]
 
 LARGE_UNPACKED = 1 << 30  # bytes of one file from which unpacking it into memory warns
 _PIECE = 1 << 20  # bytes that are read at once
-_MOST_SAID = 300  # characters of a parser's complaint, which may quote a whole header
+_MOST_SHOWN = 300  # characters of a parser's message, which may quote a whole header
 _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
 _KINDS = {
@@ -36,8 +38,14 @@ _KINDS = {
 }
 
 
+class ByteReader(Protocol):
+    """An open file, or a stream that unpacks one."""
+
+    def read(self, nbytes: int, /) -> bytes: ...
+
+
 class Identity(NamedTuple):
-    """What tells a file from another, and from itself after a change."""
+    """Distinguishes a file from others, and from itself after a change."""
 
     device: int
     inode: int
@@ -79,19 +87,19 @@ def _identity(status: os.stat_result) -> Identity:
 def changed(path: str | os.PathLike[str], change: str) -> FileError:
     """The error for a file that is not what it was."""
     return FileError(
-        f"{path} {change} since the dataset was made. Make the dataset anew. To change a file that "
-        "is in use, write a new one and rename it into place."
+        f"{path} {change} since the dataset was made. Make the dataset again. To change a file "
+        "that is in use, write a new one and rename it into place."
     )
 
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[BinaryIO]:
-    """Opens a file that has an end: a pipe would wait for its writer, a device may go on for ever.
+    """Opens a regular file: a pipe would wait for its writer, and a device may never end.
 
-    Whatever the operating system has against it becomes a `FileError`.
+    Every error of the operating system becomes a `FileError`.
     """
     try:
-        file: Any = open(path, mode, opener=_without_waiting)  # noqa: SIM115 (closed below)
+        opened = open(path, mode, opener=_without_waiting)  # noqa: SIM115 (closed below)
     except FileNotFoundError as error:
         raise FileError(f"there is no file {path}.") from error
     except (OSError, ValueError) as error:
@@ -99,6 +107,7 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[Bin
         if kind:
             raise _no_regular_file(path, kind) from error
         raise FileError(f"{path} cannot be opened: {error}.") from error
+    file = cast(BinaryIO, opened)  # every mode that is passed here is binary
     with file:
         kind = _KINDS.get(stat.S_IFMT(os.fstat(file.fileno()).st_mode))
         if kind:
@@ -107,7 +116,7 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[Bin
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    # Opening a named pipe would wait until somebody writes into it.
+    # Opening a named pipe would wait until another process opens it for writing.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -123,27 +132,29 @@ def _no_regular_file(path: str | os.PathLike[str], kind: str) -> FileError:
 
 @contextlib.contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Makes a `FileError` of whatever goes wrong while a file's content is interpreted.
+    """Makes a `FileError` of every error while the content of a file is interpreted.
 
     Parsers of damaged files raise almost anything (`struct.error`, `RecursionError`,
     `NotImplementedError`, ...), so there is no list of exceptions here.
     """
     try:
         yield
-    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
+    except (LoaderxError, Warning):  # the user may have made warnings errors
         raise
     except Exception as error:
-        said = f"{error}"[:_MOST_SAID] or type(error).__name__
-        raise FileError(f"{where} is damaged or cut off: {said}") from error
+        reason = f"{error}"[:_MOST_SHOWN] or type(error).__name__
+        raise FileError(f"{where} is damaged or cut off: {reason}") from error
 
 
-def read_exactly(file: Any, nbytes: int, where: str) -> bytearray:
-    """The next bytes of an unpacked stream; memory grows with what really comes out of it."""
+def read_exactly(file: ByteReader, nbytes: int, where: str) -> bytearray:
+    """The next bytes of an unpacked stream; memory grows with the bytes that are really there."""
     data = bytearray()
     while len(data) < nbytes:
         piece = file.read(min(_PIECE, nbytes - len(data)))
         if not piece:
-            raise FileError(f"{where} is cut off: {nbytes} bytes are expected, {len(data)} came.")
+            raise FileError(
+                f"{where} is cut off: {nbytes} bytes are expected, there are {len(data)}."
+            )
         try:
             data += piece
         except MemoryError as error:
@@ -151,54 +162,61 @@ def read_exactly(file: Any, nbytes: int, where: str) -> bytearray:
     return data
 
 
-def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> None:
-    """Refuses what no array can have.  Whether the file is long enough is another question."""
+def check_shape(shape: tuple[int, ...], dtype: DType, where: str) -> None:
+    """Refuses a shape that no array can have.  The length of the file is checked elsewhere."""
     is_odd = any(type(length) is not int or length < 0 for length in shape)
-    # 0 x 2**62: no bytes, so a file is long enough; but no array of NumPy, or no batch of them.
+    # 0 x 2**62 needs no bytes, so every file is long enough; but NumPy cannot make such an array.
     extent = math.prod(max(1, length) for length in shape) * dtype.itemsize
     if is_odd or len(shape) > _MOST_AXES or (0 in shape and extent > _MOST_EMPTY):
         raise FileError(f"{where} is damaged: its header has the shape {shape}.")
 
 
-# Which file a memory map shows: the map's own object is the key, so that views are covered, too.
+# The identity of mapped files.  The key is the map itself, which all views of an array share.
 _known: weakref.WeakKeyDictionary[mmap.mmap, tuple[Identity, bool]] = weakref.WeakKeyDictionary()
 
 
 def map_array(
     file: BinaryIO,
-    dtype: np.dtype[Any],
+    dtype: DType,
     shape: tuple[int, ...],
     offset: int = 0,
     *,
     fortran: bool = False,
-    mode: Any = "r",
+    mode: Literal["r", "r+"] = "r",
 ) -> Array:
     """An array on an open file, whose identity is remembered."""
-    order: Any = "F" if fortran else "C"
-    mapped: Any = np.memmap(file, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
-    _known[mapped.base] = (Identity.of(file), True)
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    mapped = np.memmap(file, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
+    _known[_file_map(mapped)] = (Identity.of(file), True)
     return np.asarray(mapped)
 
 
+def _file_map(array: MappedArray) -> mmap.mmap:
+    """The map of the file, which NumPy's type hints call an array."""
+    base: object = array.base
+    assert isinstance(base, mmap.mmap)
+    return base
+
+
 def remember(array: Array) -> None:
-    """Takes the identity of the file that a user has mapped, if that is what the array is."""
+    """Takes the identity of the file, if the array is on a file that the user has mapped."""
     base = mapped_base(array)
-    if base is not None and base.filename is not None and base.base not in _known:
+    if base is not None and base.filename is not None and _file_map(base) not in _known:
         identity = Identity.at(base.filename)
         if identity is not None:
-            _known[base.base] = (identity, False)
+            _known[_file_map(base)] = (identity, False)
 
 
-def remembered(base: Any) -> tuple[Identity | None, bool]:
+def remembered(base: MappedArray) -> tuple[Identity | None, bool]:
     """The identity of a mapped file, and whether it was taken together with the map."""
-    return _known.get(base.base, (None, False))
+    return _known.get(_file_map(base), (None, False))
 
 
-def mapped_base(array: Array) -> Any:
+def mapped_base(array: Array) -> MappedArray | None:
     """The `np.memmap` that an array is, or is a view of; None if it is in memory."""
-    base: Any = array
+    base: object = array
     while base is not None:
-        owner: Any = getattr(base, "base", None)
+        owner: object = getattr(base, "base", None)
         if isinstance(base, np.memmap) and isinstance(owner, mmap.mmap):
             return base
         base = owner

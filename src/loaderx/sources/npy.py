@@ -1,19 +1,20 @@
-"""The header of an ``.npy`` file, believed only as far as it makes sense.
+"""The header of an ``.npy`` file, with checks of its values.
 
-NumPy parses it; what is checked here is what would end in a crash, in memory that is not there, or
-in bytes that belong to something else.
+NumPy parses it.  The checks here refuse values that would lead to a crash, to an allocation larger
+than memory, or to bytes outside of the array.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.mapping import check_shape, reading
+from loaderx.sources.mapping import ByteReader, check_shape, reading
+from loaderx.tree import Array, DType
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
@@ -21,11 +22,11 @@ _MOST_CHARACTERS = 10_000  # of a header, as np.load has it: parsing longer ones
 
 
 class Header(NamedTuple):
-    """What a file says of its array."""
+    """What the header of a file says about its array."""
 
     shape: tuple[int, ...]
     fortran: bool
-    dtype: np.dtype[Any]
+    dtype: DType
     start: int
     """Bytes before the first element, counted from the beginning of the file or member."""
 
@@ -36,17 +37,17 @@ class Header(NamedTuple):
             total *= length
         return total
 
-    def array(self, data: bytearray) -> np.ndarray[Any, np.dtype[Any]]:
-        """The read-only array whose elements these bytes are."""
+    def array(self, data: bytearray) -> Array:
+        """The read-only array with these bytes."""
         if not data:
             return np.empty(self.shape, self.dtype)
-        order: Any = "F" if self.fortran else "C"
+        order: Literal["F", "C"] = "F" if self.fortran else "C"
         array = np.frombuffer(data, self.dtype).reshape(self.shape, order=order)
         array.flags.writeable = False
         return array
 
 
-def read_header(file: Any, size: int, where: str) -> Header:
+def read_header(file: ByteReader, size: int, where: str) -> Header:
     """The header of the ``.npy`` that begins here and has ``size`` bytes in all."""
     with reading(where):
         header = _parse(file, where)
@@ -57,7 +58,7 @@ def read_header(file: Any, size: int, where: str) -> Header:
     return header
 
 
-def _parse(file: Any, where: str) -> Header:
+def _parse(file: ByteReader, where: str) -> Header:
     magic = file.read(len(MAGIC) + 2)
     if magic[:-2] != MAGIC:
         raise FileError(f"{where} is not a NumPy array file: it begins with {magic!r}.")
@@ -81,7 +82,7 @@ def _parse(file: Any, where: str) -> Header:
         raw = raw.decode("utf-8").encode("ascii", "backslashreplace")
     shape, fortran, dtype = np.lib.format.read_array_header_2_0(
         io.BytesIO(_LENGTHS[2, 0].pack(len(raw)) + raw),
-        max_header_size=len(raw),  # it has been looked at
+        max_header_size=len(raw),  # checked above
     )
     return Header(shape, fortran, dtype, len(magic) + kind.size + length)
 
@@ -93,7 +94,7 @@ def _check(header: Header, where: str) -> None:
             f"{where} holds Python objects (dtype {dtype}), which only unpickling could read. "
             "loaderx never unpickles a file; save plain arrays instead."
         )
-    # Axes belong into the shape, and np.load refuses them here, too.
+    # A dtype with axes of its own; np.load refuses it, too.
     if dtype.subdtype is not None or not _has_units(dtype):
         raise FileError(f"{where} is damaged: its header has the dtype {dtype}.")
     if not dtype.itemsize:
@@ -101,8 +102,8 @@ def _check(header: Header, where: str) -> None:
     check_shape(shape, dtype, where)
 
 
-def _has_units(dtype: np.dtype[Any]) -> bool:
-    """False if there are times that count in steps of nothing, with which NumPy cannot reckon."""
+def _has_units(dtype: DType) -> bool:
+    """False for times in multiples of 0 units, at which NumPy divides by zero."""
     if dtype.fields is not None:
         return all(_has_units(field[0]) for field in dtype.fields.values())
     return dtype.base.kind not in "mM" or np.datetime_data(dtype.base)[1] != 0

@@ -29,14 +29,14 @@ from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
-from loaderx.tree import ArraySpec, Structure, Tree, flatten
+from loaderx.tree import Array, ArraySpec, Leaf, Structure, Tree, flatten
 
 
 class ObjectSource(Source):
     """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist.
 
-    Of a `Source` it uses ``gather`` and ``records``.  A bulk read that fails on records that can be
-    read one by one is replaced by that, with a warning (`bulk`).
+    Of a `Source` it uses ``gather`` and ``records``.  If a bulk read fails on records that can be
+    read one by one, they are read that way, with a warning (`bulk`).
     """
 
     def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
@@ -56,7 +56,7 @@ class ObjectSource(Source):
         if thread_safe is None:
             thread_safe = True if self._plain else checked_thread_safe(obj)
         self._thread_safe = bool(thread_safe)
-        self.unsure = name if thread_safe is None else ""  # may threads read it at once?
+        self.unsure = name if thread_safe is None else ""  # nothing says if threads may read it
         self._gather = BulkReads(name, "gather")
         self._many = self._bulk_read(name)
 
@@ -101,7 +101,7 @@ class ObjectSource(Source):
         except Exception as error:
             if not self._gather.has_failed:
                 self._read_alone(self._gather, indices, error)
-            # The plan reads the records one by one now, and either stacks them or names the one
+            # The plan now reads the records one by one, and either stacks them or names the one
             # that fails.
             raise _NotTogetherError from error
         leaves, structure = flatten(batch)
@@ -113,7 +113,7 @@ class ObjectSource(Source):
             self._gather.worked(structure.build([leaf[0] for leaf in owned]))
         return structure.build(owned)
 
-    def _check_spec(self, leaves: list[Any], structure: Structure) -> None:
+    def _check_spec(self, leaves: list[Array], structure: Structure) -> None:
         name = type(self._obj).__name__
         specs, expected = self._spec_leaves, self._spec_structure
         if structure is not expected:
@@ -130,7 +130,7 @@ class ObjectSource(Source):
                     f"{name}.gather gave {which} as {found!r}; its spec says {spec!r}."
                 )
 
-    def records(self, indices: Indices) -> list[Any]:
+    def records(self, indices: Indices) -> list[Tree]:
         obj = self._obj
         if self._many is not None:
             return self._read_together(self._many, indices)
@@ -139,7 +139,7 @@ class ObjectSource(Source):
             return [_protected(record) for record in found]
         return _fresh(found)
 
-    def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Any]:
+    def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Tree]:
         try:
             in_order = read_slice(self._obj, indices) if self._sliced else None
             found = self._read_many(indices) if in_order is None else in_order
@@ -148,7 +148,7 @@ class ObjectSource(Source):
             if alone is not None:
                 return _fresh(alone)
             if len(indices) > 1 and isinstance(error, LoaderxError):
-                # The plan takes errors of loaderx's own for errors of the whole source.
+                # The plan would take an error of loaderx for an error of the whole source.
                 raise _NotTogetherError from error
             raise
         if len(found) != len(indices):
@@ -160,14 +160,14 @@ class ObjectSource(Source):
             bulk.worked(found[0])
         return found if in_order is not None else _fresh(found)  # a slice is made of fresh dicts
 
-    def _read_many(self, indices: Indices) -> list[Any]:
+    def _read_many(self, indices: Indices) -> list[Tree]:
         if self._is_source:
             return list(self._obj.records(indices))
         if hasattr(self._obj, "__getitems__"):
             return list(self._obj.__getitems__(indices.tolist()))
         return [self._obj[i] for i in indices.tolist()]
 
-    def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Any] | None:
+    def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Tree] | None:
         """The records, each read alone after a bulk read has failed; None if one of them fails."""
         obj, found = self._obj, []
         try:
@@ -186,13 +186,13 @@ class _NotTogetherError(Exception):
     """Some records cannot be read together: the caller reads them one by one."""
 
 
-def _fresh(records: list[Any]) -> list[Any]:
-    """A `map` that writes into its record must not change what the next epoch reads."""
+def _fresh(records: list[Tree]) -> list[Tree]:
+    """Dicts copied: a `map` that writes into its record must not change the next epoch."""
     return [dict(record) if type(record) is dict else record for record in records]
 
 
-def _protected(value: Any) -> Any:
-    """Containers copied, arrays as read-only views: what lies in memory stays as it is."""
+def _protected(value: Tree) -> Tree:
+    """Containers copied, arrays as read-only views: the user's data in memory stays unchanged."""
     kind = type(value)
     if kind is np.ndarray:
         view = value.view()
@@ -207,7 +207,7 @@ def _protected(value: Any) -> Any:
     return value
 
 
-def _owned(leaf: Any) -> Any:
+def _owned(leaf: Leaf) -> Array:
     array = np.asarray(leaf)
     return array if array.flags.writeable else array.copy()
 
@@ -215,14 +215,14 @@ def _owned(leaf: Any) -> Any:
 _READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
 
 
-def adapt(obj: Any, *, thread_safe: bool | None = None) -> Source:
-    """The source for whatever the user has."""
+def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
+    """The source for an object of the user's."""
     if isinstance(obj, _READ_AS_THEY_ARE):
         return obj
     if isinstance(obj, Source):
         return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
-    if is_frame(obj) or is_column(obj):  # its own index may be by label, not by row
+    if is_frame(obj) or is_column(obj):  # `frame[i]` may be a column, or a row by label
         return ArraySource(obj, "from_source")
     return ObjectSource(obj, thread_safe=thread_safe)

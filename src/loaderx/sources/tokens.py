@@ -1,26 +1,36 @@
 """Files of tokens: one long row of numbers, cut into records of one length.
 
 The files are mapped into memory, never read whole.  Where rows follow each other without a gap, a
-file is seen as a matrix, and a batch is one gather; the rows that are shifted by one token are the
+file is read as a matrix, and a batch is one gather; the rows that are shifted by one token are a
 matrix that begins one token later.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
 from loaderx.memory import Layout, Lend
+from loaderx.sources.arrays import Gather, gatherer_of
 from loaderx.sources.base import ForWorkers, Indices, Source
 from loaderx.sources.mapping import map_array, open_regular
-from loaderx.tree import Array, ArraySpec, Tree
+from loaderx.tree import Array, ArraySpec, DType, Tree
 
 PathLike = str | os.PathLike[str]
+
+
+class _Settings(TypedDict):
+    """The attributes of `Tokens` that its pickle holds beside the paths."""
+
+    length: int
+    stride: int
+    targets: bool
+    _dtype: DType | None
 
 
 class Tokens(Source, ForWorkers):
@@ -34,9 +44,9 @@ class Tokens(Source, ForWorkers):
         targets: records are ``{"inputs", "targets"}``, the targets one token further on,
             instead of ``{"tokens"}``.
 
-    Tokens at the end of a file that make no whole row are left out.  What is appended to a file
-    later is not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the files
-    must have the sizes that they had.
+    Tokens at the end of a file that do not fill a row are left out.  Tokens that are appended to a
+    file later are not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the
+    files must have the same sizes.
 
     >>> np.arange(10, dtype=np.uint16).tofile("numbers.bin")
     >>> rows = Tokens("numbers.bin", 4, targets=True)
@@ -44,6 +54,8 @@ class Tokens(Source, ForWorkers):
     (2, [4, 5, 6, 7], [5, 6, 7, 8])
     >>> os.remove("numbers.bin")
     """
+
+    thread_safe = True
 
     def __init__(
         self,
@@ -92,14 +104,14 @@ class Tokens(Source, ForWorkers):
             return None
         return file[shift : shift + count * self.length].reshape(count, self.length)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         counts = [len(file) for file in self._files]
         return _reopen, (self.paths, counts, self._settings())
 
-    def for_workers(self) -> tuple[Any, ...]:
+    def for_workers(self) -> tuple[object, ...]:
         return _rebuild, (self.paths, self._files, self._settings())
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> _Settings:
         return {
             "length": self.length,
             "stride": self.stride,
@@ -118,14 +130,6 @@ class Tokens(Source, ForWorkers):
     def spec(self) -> Tree:
         return {name: ArraySpec((self.length,), self.dtype) for name in self.names}
 
-    @property
-    def thread_safe(self) -> bool:
-        return True
-
-    @property
-    def gathers(self) -> bool:
-        return True
-
     def label(self) -> str:
         files = os.path.basename(self.paths[0])
         if len(self.paths) > 1:
@@ -142,21 +146,12 @@ class Tokens(Source, ForWorkers):
             self._gather_all(indices, out)
         return dict(zip(self.names, out, strict=True))
 
-    def gatherer(self, rows: int) -> Callable[[Indices, Lend], Tree]:
+    def gatherer(self, rows: int) -> Gather:
         """`gather` for batches of one size, with everything looked up beforehand."""
-        matrices = self._matrices[0]
-        if len(self._files) > 1 or any(matrix is None for matrix in matrices):
+        matrices = [matrix for matrix in self._matrices[0] if matrix is not None]
+        if len(self._files) > 1 or not matrices:
             return self.gather
-        layout = Layout.of(*[((rows, self.length), self.dtype)] * len(self.names))
-        names, takes = self.names, [matrix.take for matrix in matrices if matrix is not None]
-
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
-            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, 0, target, "clip")
-            return dict(zip(names, out))  # noqa: B905 (a hot loop)
-
-        return gather
+        return gatherer_of(self.names, matrices, rows)
 
     def _gather_one(self, file: int, rows: Indices, out: list[Array]) -> None:
         for shift, matrix, target in zip(self._shifts, self._matrices[file], out, strict=True):
@@ -174,7 +169,7 @@ class Tokens(Source, ForWorkers):
             for target, part in zip(out, parts, strict=True):
                 target[places] = part
 
-    def _locate(self, indices: Indices) -> tuple[Any, Indices]:
+    def _locate(self, indices: Indices) -> tuple[npt.NDArray[np.intp], Indices]:
         which = np.searchsorted(self._ends, indices, side="right")
         starts = np.concatenate([[0], self._ends[:-1]])
         return which, indices - starts[which]
@@ -183,7 +178,7 @@ class Tokens(Source, ForWorkers):
         tokens, length = self._files[file], self.length
         return [tokens[at : at + length] for at in (rows * self.stride + shift).tolist()]
 
-    def records(self, indices: Indices) -> list[Any]:
+    def records(self, indices: Indices) -> list[Tree]:
         which, inside = self._locate(indices)
         found = []
         for file, row in zip(which.tolist(), inside.tolist(), strict=True):
@@ -193,41 +188,43 @@ class Tokens(Source, ForWorkers):
         return found
 
 
-def _reopen(paths: list[str], counts: list[int], settings: dict[str, Any]) -> Tokens:
-    """Opens the files again, in a process that knows nothing of them but their paths."""
+def _reopen(paths: list[str], counts: list[int], settings: _Settings) -> Tokens:
+    """Opens the files again, where a pickle is loaded."""
     files = [_map(path, settings["_dtype"]) for path in paths]
     for path, file, count in zip(paths, files, counts, strict=True):
         if len(file) != count:
             raise FileError(
                 f"{path} has {len(file)} tokens, and had {count} when this dataset was made. Make "
-                "it anew with Tokens(...)."
+                "a new one with Tokens(...)."
             )
     return _rebuild(paths, files, settings)
 
 
-def _rebuild(paths: list[str], files: list[Array], settings: dict[str, Any]) -> Tokens:
+def _rebuild(paths: list[str], files: list[Array], settings: _Settings) -> Tokens:
     tokens = Tokens.__new__(Tokens)
     tokens.__dict__.update(settings, paths=paths)
     tokens._cut(files)
     return tokens
 
 
-def _paths(path: Any) -> list[PathLike]:
-    if isinstance(path, (str, os.PathLike)):
-        return [path]
-    paths = list(path) if isinstance(path, Iterable) and not isinstance(path, bytes) else [path]
-    for one in paths:
+def _paths(path: object) -> list[PathLike]:
+    given: Iterable[object] = [path]
+    if isinstance(path, Iterable) and not isinstance(path, (str, bytes, os.PathLike)):
+        given = path
+    paths: list[PathLike] = []
+    for one in given:
         if not isinstance(one, (str, os.PathLike)):
             raise ArgumentTypeError(
-                f"`path` must be a file's path, or a list of them; got {one!r} "
+                f"`path` must be the path of a file, or a list of paths; got {one!r} "
                 f"({type(one).__name__})."
             )
+        paths.append(one)
     if not paths:
         raise ArgumentError("`path` is an empty list: name at least one file.")
     return paths
 
 
-def _whole_numbers(dtype: npt.DTypeLike) -> np.dtype[Any]:
+def _whole_numbers(dtype: npt.DTypeLike) -> DType:
     try:
         kind = np.dtype(dtype)
     except TypeError as error:
@@ -237,7 +234,7 @@ def _whole_numbers(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return kind
 
 
-def _map(path: str, dtype: np.dtype[Any] | None) -> Array:
+def _map(path: str, dtype: DType | None) -> Array:
     if path.endswith(".npy"):
         return _map_npy(path, dtype)
     kind = np.dtype(np.uint16) if dtype is None else dtype
@@ -245,15 +242,15 @@ def _map(path: str, dtype: np.dtype[Any] | None) -> Array:
         size = os.fstat(file.fileno()).st_size
         if size % kind.itemsize:
             raise FileError(
-                f"{path} has {size} bytes, which is no multiple of the {kind.itemsize} of a "
-                f"{kind} token. Is `dtype` right, and the file whole?"
+                f"{path} has {size} bytes, not a multiple of the {kind.itemsize} bytes of a "
+                f"{kind} token. Is `dtype` right, and is the file complete?"
             )
         if not size:
             raise FileError(f"{path} is empty.")
         return map_array(file, kind, (size // kind.itemsize,))
 
 
-def _map_npy(path: str, dtype: np.dtype[Any] | None) -> Array:
+def _map_npy(path: str, dtype: DType | None) -> Array:
     from loaderx.sources.files import open_npy  # slow to import
 
     array = open_npy(path)
@@ -262,5 +259,5 @@ def _map_npy(path: str, dtype: np.dtype[Any] | None) -> Array:
             f"{path} holds {array.dtype}{list(array.shape)}; tokens are whole numbers in one row."
         )
     if dtype is not None and array.dtype != dtype:
-        raise FileError(f"{path} holds {array.dtype}, and `dtype` says {dtype}. Leave it out.")
+        raise FileError(f"{path} holds {array.dtype}, and `dtype` is {dtype}. Leave `dtype` out.")
     return np.asarray(array)

@@ -1,7 +1,7 @@
 """Members of a zip archive that are packed with bzip2 or LZMA, unpacked as far as they are read.
 
-`zipfile` does that for deflate.  Of these two it unpacks whatever its 4 kB of input hold, which can
-be gigabytes, and it believes the window that an LZMA stream asks for.
+`zipfile` does that for deflate.  For these two it unpacks all of the next 4 kB of input, which can
+be gigabytes, and it allocates the window that an LZMA stream asks for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 _PIECE = 1 << 16
 _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, window
@@ -25,7 +25,7 @@ class Unpacked:
         self._file = file
         self._at, self._end = start, start + info.compress_size
         self._left, self._crc, self._expected_crc = info.file_size, 0, info.CRC
-        self._unpacker: Any = (
+        self._unpacker: lzma.LZMADecompressor | bz2.BZ2Decompressor = (
             self._lzma() if info.compress_type == zipfile.ZIP_LZMA else bz2.BZ2Decompressor()
         )
 
@@ -55,6 +55,6 @@ class Unpacked:
         _, parameters, window = _LZMA_HEADER.unpack(self._packed(_LZMA_HEADER.size))
         rest, lc = divmod(parameters, 9)
         pb, lp = divmod(rest, 5)
-        window = max(_LEAST_WINDOW, min(window, self._left))  # more than all of it is never used
+        window = max(_LEAST_WINDOW, min(window, self._left))  # more than the data is never used
         chain = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": window}
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[chain])

@@ -1,12 +1,13 @@
 """Tests for what is added to loaderx from outside: subclass a contract, and run pytest.
 
-`SourceContract` holds the tests of a source, `EngineContract` those of an engine.  Nothing here
-imports pytest.
+`SourceContract` holds the tests of a source, `StageContract` those of a stage, `EngineContract`
+those of an engine.  Nothing here imports pytest.
 """
 
 from __future__ import annotations
 
 from loaderx.testing.engine_contract import EngineContract
 from loaderx.testing.source_contract import SourceContract
+from loaderx.testing.stage_contract import StageContract
 
-__all__ = ["EngineContract", "SourceContract"]
+__all__ = ["EngineContract", "SourceContract", "StageContract"]

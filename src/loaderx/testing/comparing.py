@@ -1,12 +1,11 @@
-"""Trees that must be equal, and messages that say where they are not.
+"""Trees that must be equal, and messages that say where they differ.
 
-The checks raise by themselves: pytest explains a bare ``assert`` in test files only.
+The checks raise their own messages: pytest explains a bare ``assert`` in test files only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def check_all_equal(found: Sequence[Tree], expected: Sequence[Tree], what: str) 
         check_equal(one, two, f"{what} {number}")
 
 
-def check_raises(kind: type[Exception], read: Callable[[], Any], what: str) -> None:
+def check_raises(kind: type[Exception], read: Callable[[], object], what: str) -> None:
     """Calling ``read`` must raise an error of this kind."""
     try:
         found = read()
@@ -58,9 +57,9 @@ def check_raises(kind: type[Exception], read: Callable[[], Any], what: str) -> N
         return
     except Exception as error:
         raise AssertionError(
-            f"{what} must raise {kind.__name__}, and raised {one_line(error)}."
+            f"{what} must raise {kind.__name__}; it raised {one_line(error)}."
         ) from error
-    raise AssertionError(f"{what} must raise {kind.__name__}, and gave {found!r}.")
+    raise AssertionError(f"{what} must raise {kind.__name__}; it returned {found!r}.")
 
 
 def stacked(records: Sequence[Tree]) -> Tree:
@@ -72,7 +71,7 @@ def stacked(records: Sequence[Tree]) -> Tree:
 def can_be_stacked(records: Sequence[Tree]) -> bool:
     """Have all records the same leaves, with the same dtypes and shapes?"""
 
-    def look(record: Tree) -> Any:
+    def look(record: Tree) -> tuple[object, ...]:
         leaves, structure = flatten(record)
         return structure, [(array.shape, array.dtype) for array in map(as_array, leaves)]
 

@@ -6,15 +6,15 @@ import base64
 import functools
 import subprocess
 import sys
-from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from loaderx import DataLoader, Dataset, LoaderxError, RecordError
+from loaderx import DataLoader, Dataset, LoaderIterator, LoaderxError, RecordError
 from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
 from loaderx.testing.engine_work import PATIENCE_S, Gate, InThread
 from loaderx.testing.session_contract import SessionContract
+from loaderx.tree import Tree
 
 
 class EngineContract(SessionContract):
@@ -66,7 +66,7 @@ class EngineContract(SessionContract):
         check(bool((held[1]["x"] == -1).all()), "two batches share memory.")
 
     def test_the_end_is_the_end(self) -> None:
-        """After the last batch there is none, however often one asks."""
+        """After the last batch, every ``next`` raises StopIteration."""
         iterator = iter(self._loader(_records(4).batch(2)))
         check(len(list(iterator)) == 2, "there are not 2 batches.")
         for _ in range(2):
@@ -85,7 +85,10 @@ class EngineContract(SessionContract):
         dataset = _records(200).shuffle(0).batch(2)
         loader = self._loader(dataset)
         iterators = [iter(loader), iter(loader)]
-        for one in [InThread(functools.partial(list, iterator)) for iterator in iterators]:
+        threads: list[InThread[list[Tree]]] = [
+            InThread(functools.partial(list, iterator)) for iterator in iterators
+        ]
+        for one in threads:
             one.join("a loop over batches")
             if one.error is not None:
                 raise one.error
@@ -107,7 +110,7 @@ class EngineContract(SessionContract):
         check(isinstance(error.__cause__, ValueError), f"its cause is {error.__cause__!r}.")
 
     def test_after_a_failure_the_position_stays_and_can_be_moved(self) -> None:
-        """The failing step fails again; those after it can be had."""
+        """The failing step fails again; the steps after it can be read."""
         iterator = iter(self._loader(_records(16).map(functools.partial(_fail, 9)).batch(4)))
         next(iterator)
         next(iterator)
@@ -205,7 +208,7 @@ class EngineContract(SessionContract):
             loader.close()
 
     def test_dropping_the_iterator_in_the_middle_leaves_nothing(self) -> None:
-        """A loader that nobody holds ends its workers, closed or not."""
+        """A dropped loader ends its workers, closed or not."""
         before = self.workers()
         for dataset in (_records(200).map(_same).batch(2), Dataset.range(400).filter(_is_odd)):
             iterator = iter(self._loader(dataset))
@@ -244,7 +247,7 @@ class EngineContract(SessionContract):
         self._check_gone(before)
 
     def test_leaving_the_interpreter_in_the_middle(self) -> None:
-        """A script ends by itself, without a word, whatever its loader was doing."""
+        """A script ends by itself and prints nothing, even in the middle of an epoch."""
         engine = base64.b64encode(cloudpickle.dumps(self.make_engine())).decode()
         script = (
             "import base64, pickle, sys\n"
@@ -269,10 +272,10 @@ class EngineContract(SessionContract):
 
     # Helpers ------------------------------------------------------------------------------------
 
-    def _loader(self, dataset: Dataset[Any]) -> DataLoader[Any]:
+    def _loader(self, dataset: Dataset[Tree]) -> DataLoader[Tree]:
         return DataLoader(dataset, engine=self.make_engine())
 
-    def _check_stream(self, dataset: Dataset[Any]) -> None:
+    def _check_stream(self, dataset: Dataset[Tree]) -> None:
         with self._loader(dataset) as loader:
             check_all_equal(list(loader), list(dataset), "batch")
             told = loader.stats().engine
@@ -284,32 +287,32 @@ class _Trainer:
         self.loader = contract._loader(_records(400).map(self.augment).batch(2))
         self.iterator = iter(self.loader)
 
-    def augment(self, record: Any) -> Any:
+    def augment(self, record: Tree) -> Tree:
         return record
 
 
-def _records(count: int) -> Dataset[Any]:
+def _records(count: int) -> Dataset[Tree]:
     x = np.arange(count, dtype=np.int64)
     return Dataset.from_arrays(x=x, y=np.stack([x * 0.25, -x * 1.0], 1))
 
 
-def _datasets() -> list[Dataset[Any]]:
+def _datasets() -> list[Dataset[Tree]]:
     """One that is read by index, and a stream."""
     stream = Dataset.range(2500).filter(_is_odd).shuffle(window=50).batch(100)
     return [_records(60).shuffle(0).batch(5), stream]
 
 
-def _record_error(iterator: Any) -> RecordError:
+def _record_error(iterator: LoaderIterator[Tree]) -> RecordError:
     try:
         found = next(iterator)
     except RecordError as error:
         return error
-    raise AssertionError(f"a record fails, and next() gave {found!r}.")
+    raise AssertionError(f"a record fails, and next() returned {found!r}.")
 
 
-def _until_failure(loader: DataLoader[Any]) -> list[Any]:
+def _until_failure(loader: DataLoader[Tree]) -> list[Tree]:
     """The batches before the one that fails."""
-    taken: list[Any] = []
+    taken: list[Tree] = []
     try:
         for batch in loader:
             taken.append(batch)  # noqa: PERF402 - the batches before the error are wanted
@@ -319,11 +322,11 @@ def _until_failure(loader: DataLoader[Any]) -> list[Any]:
     raise AssertionError("a record fails, and no error was raised.")
 
 
-def _jitter(record: Any, rng: np.random.Generator) -> Any:
+def _jitter(record: Tree, rng: np.random.Generator) -> Tree:
     return {**record, "y": record["y"] + rng.random()}
 
 
-def _same(record: Any) -> Any:
+def _same(record: Tree) -> Tree:
     return record
 
 
@@ -335,7 +338,7 @@ def _is_any(number: int) -> bool:
     return number >= 0
 
 
-def _fail(bad: int, record: Any) -> Any:
+def _fail(bad: int, record: Tree) -> Tree:
     if record["x"] == bad:
         raise ValueError("bad record")
     return record
@@ -347,7 +350,7 @@ def _fail_at(bad: int, number: int) -> int:
     return number
 
 
-def _wait(gate: Gate, record: Any) -> Any:
+def _wait(gate: Gate, record: Tree) -> Tree:
     gate.has_begun((0,))
     gate.wait()
     return record

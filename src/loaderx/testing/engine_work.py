@@ -8,13 +8,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from loaderx.engines.base import Measured, Task, Timing
 from loaderx.memory import Array, Layout, Lend
 from loaderx.testing.comparing import check
+from loaderx.tree import Tree
+
+R = TypeVar("R")
 
 PATIENCE_S = 60.0  # after which something counts as hanging
 _SIZE = 500  # numbers of an element
@@ -43,7 +46,7 @@ class Numbers:
     ) -> None:
         self._gate, self._waits, self._fails = gate, waits, fails
 
-    def __call__(self, task: Task, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Tree:
         if self._gate is not None:
             self._gate.has_begun(task)
             if task in self._waits:
@@ -54,14 +57,14 @@ class Numbers:
         values[...] = numbers_of(task)
         return {"values": values}
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+    def stream(self, steps: range, lend: Lend) -> Iterator[Tree]:
         for step in steps:
             yield self((step,), lend)
 
     def describe(self, task: Task) -> str:
         return f"the numbers {task}"
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
+    def parts(self) -> Iterator[tuple[str, object]]:
         return iter(())
 
 
@@ -82,7 +85,7 @@ def numbers_of(task: Task) -> Array:
 class Gate:
     """A folder through which tasks, in this process or another, and a test tell each other things.
 
-    The gate opens at the end of a ``with``, so that no worker waits for ever.
+    The gate opens at the end of a ``with``, so that no worker waits forever.
     """
 
     def __init__(self) -> None:
@@ -129,31 +132,33 @@ def _name(task: Task) -> str:
     return "-".join(["begun", *map(str, task)])
 
 
-class InThread:
-    """A call in a thread of its own, so that a test can do something meanwhile, or see it hang."""
+class InThread(Generic[R]):
+    """A call in its own thread, so that a test can do something meanwhile, or see it hang."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.value: Any = None
+    value: R
+    """What the call has returned, unless there is an `error`."""
+
+    def __init__(self, call: Callable[[], R]) -> None:
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
         self._thread.start()
 
-    def _run(self, call: Callable[[], Any]) -> None:
+    def _run(self, call: Callable[[], R]) -> None:
         try:
             self.value = call()
         except Exception as error:
             self.error = error
 
-    def join(self, what: str) -> InThread:
-        """Waits for the end of the call; ``what`` it is that must not hang."""
+    def join(self, what: str) -> InThread[R]:
+        """Waits for the end of the call; ``what`` names it in the message."""
         self._thread.join(PATIENCE_S)
-        check(not self._thread.is_alive(), f"{what} has not come back after {PATIENCE_S:.0f} s.")
+        check(not self._thread.is_alive(), f"{what} has not returned after {PATIENCE_S:.0f} s.")
         return self
 
 
 def wait_until(is_true: Callable[[], bool], what: str) -> None:
-    """Waits until something is true, but not for ever."""
+    """Waits until something is true, but not forever."""
     until = time.monotonic() + PATIENCE_S
     while not is_true():
-        check(time.monotonic() < until, f"waited {PATIENCE_S:.0f} s in vain for {what}.")
+        check(time.monotonic() < until, f"waited {PATIENCE_S:.0f} s for {what}.")
         time.sleep(0.001)

@@ -6,7 +6,6 @@ import gc
 import multiprocessing
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from loaderx.testing.engine_work import (
     numbers_of,
     wait_until,
 )
+from loaderx.tree import Tree
 
 _LARGEST = 2**64 - 1
 
@@ -33,7 +33,7 @@ class SessionContract:
     waits for a batch has to wait for that batch."""
 
     def make_engine(self) -> Engine:
-        """The engine, made anew."""
+        """A new engine."""
         raise NotImplementedError("a subclass of EngineContract needs make_engine(self).")
 
     def workers(self) -> set[str]:
@@ -58,7 +58,7 @@ class SessionContract:
         session.close()
 
     def test_results_in_any_order(self) -> None:
-        """Whoever submits tasks may ask for the last result first, and submit more in between."""
+        """The last result may be asked for first, and more tasks submitted in between."""
         session = self._open(Numbers())
         tasks = _many(session)
         pendings = [session.submit(task) for task in tasks]
@@ -80,7 +80,7 @@ class SessionContract:
         session.close()
 
     def test_the_same_task_twice(self) -> None:
-        """It is made twice, and whoever writes into one of the elements changes no other."""
+        """It is made twice, and writing into one of the elements changes no other."""
         session = self._open(Numbers())
         one, two = [pending.result() for pending in [session.submit((5,)), session.submit((5,))]]
         one["values"][...] = 0
@@ -89,7 +89,7 @@ class SessionContract:
         session.close()
 
     def test_held_elements_are_never_overwritten(self) -> None:
-        """Memory is lent again only after whoever has it dropped it."""
+        """Memory is used again only after its element was dropped."""
         session = self._open(Numbers())
         tasks = [(number,) for number in range(10 * session.window + 50)]
         held = []
@@ -128,15 +128,15 @@ class SessionContract:
         session.close()
 
     def test_done(self) -> None:
-        """False while somebody else makes the element; ``result`` need not wait once it is True."""
+        """False while a worker makes the element; once it is True, ``result`` does not wait."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(1,)]))
             pending = session.submit((1,))
             if session.window:
                 gate.wait_until_begun((1,))
-                check(not pending.done(), "done() is True, and the task is still being made.")
+                check(not pending.done(), "done() is True, but the task is still being made.")
             else:
-                check(pending.done(), "done() is False, and nobody will make it: `window` is 0.")
+                check(pending.done(), "done() is False, but no worker will make it: `window` is 0.")
             gate.open()
             wait_until(pending.done, "done() to be True")
             _check_element(pending.result(), (1,))
@@ -153,7 +153,7 @@ class SessionContract:
                 for task, pending in zip(tasks, pendings, strict=True):
                     _check_element(pending.result(), task)
 
-        def user(first: int) -> InThread:
+        def user(first: int) -> InThread[None]:
             return InThread(lambda: use(first))
 
         for one in [user(1000 * number) for number in range(4)]:
@@ -165,7 +165,7 @@ class SessionContract:
     # What is not wanted any more ----------------------------------------------------------------
 
     def test_cancelled_before(self) -> None:
-        """A cancelled task gives its element or an error, at once; the others are as ever."""
+        """A cancelled task gives its element or an error, at once; the others are not affected."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(0,)]))
             first = session.submit((0,))
@@ -190,11 +190,13 @@ class SessionContract:
             waiting = InThread(pending.result)
             gate.wait_until_begun((1,))
             pending.cancel()
-            if not gives_up:  # whoever waits makes it itself, or waits for its end
+            if not gives_up:  # the waiting thread makes the element itself, or waits for its end
                 gate.open()
             waiting.join("result(), after cancel() in another thread,")
             if gives_up:
-                check(waiting.error is not None, "result() gave an element that is not made yet.")
+                check(
+                    waiting.error is not None, "result() returned an element that is not made yet."
+                )
             gate.open()
             _check_element(session.submit((2,)).result(), (2,))
             session.close()
@@ -211,7 +213,7 @@ class SessionContract:
         _check_element(element, (3,))
 
     def test_dropped_pendings(self) -> None:
-        """Nobody has to ask for a result, or to cancel it."""
+        """A pending may be dropped, without asking for its result and without cancelling it."""
         session = self._open(Numbers(fails=[(6,)]))
         kept = []
         for number in range(40):
@@ -240,14 +242,14 @@ class SessionContract:
             self._check_gone(before)
 
     def test_results_of_a_closed_session(self) -> None:
-        """They are elements or errors; nobody waits for workers that are gone."""
+        """They are elements or errors; nothing waits for workers that are gone."""
         session = self._open(Numbers())
         tasks = _many(session)
         pendings = [session.submit(task) for task in tasks]
         _check_element(pendings[0].result(), tasks[0])
         session.close()
         for task, pending in zip(tasks[1:], pendings[1:], strict=True):
-            check(pending.done(), "the session is closed, and done() is False.")
+            check(pending.done(), "the session is closed, but done() is False.")
             found = InThread(pending.result).join("result() of a session that was closed")
             if found.error is None:
                 _check_element(found, task)
@@ -258,7 +260,7 @@ class SessionContract:
         session.close()
 
     def test_closing_while_a_result_is_waited_for(self) -> None:
-        """Both come back: whoever waits with the element or an error."""
+        """Both return: the waiting ``result`` with the element or an error."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(1,)]))
             waiting = InThread(session.submit((1,)).result)
@@ -310,16 +312,18 @@ class SessionContract:
         session.close()
 
     def test_a_run_is_ready(self) -> None:
-        """``ready`` is False while somebody else makes the next step, and True once it is made."""
+        """``ready`` is False while a worker makes the next step, and True once it is made."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(1,)]))
             run = session.run(range(100))
             _check_element(run.next(), (0,))
             if session.window > 1:  # else step 1 begins when it is asked for
                 gate.wait_until_begun((1,))
-                check(not run.ready(), "ready() is True, and the next step is still being made.")
+                check(not run.ready(), "ready() is True, but the next step is still being made.")
             elif not session.window:
-                check(run.ready(), "ready() is False, and nobody will make the next: `window` is 0")
+                check(
+                    run.ready(), "ready() is False, but no worker will make the next: `window` is 0"
+                )
             gate.open()
             wait_until(run.ready, "ready() to be True")
             _check_element(run.next(), (1,))
@@ -362,7 +366,7 @@ def _many(session: Session) -> Sequence[Task]:
     return [(number, 3) for number in range(4 * session.window + 20)]
 
 
-def _check_element(found: Any, task: Task) -> None:
+def _check_element(found: Tree | InThread[Tree], task: Task) -> None:
     if isinstance(found, InThread):
         if found.error is not None:
             raise AssertionError(f"task {task} raised {found.error!r}.") from found.error

@@ -64,8 +64,8 @@ class SourceContract:
     can_be_sent: bool = True
     """False for a source that worker processes cannot read."""
 
-    def make_source(self) -> Any:
-        """The source, made anew: anything that `Dataset.from_source` takes, or a `Dataset`."""
+    def make_source(self) -> object:
+        """A new source: anything that `Dataset.from_source` takes, or a `Dataset`."""
         raise NotImplementedError("a subclass of SourceContract needs make_source(self).")
 
     def expected_records(self) -> Sequence[Tree]:
@@ -107,7 +107,7 @@ class SourceContract:
         try:
             last = source[-1]
         except IndexError:
-            return  # refused: as good as Python's own meaning
+            return  # a source may refuse negative indices
         check_equal(last, expected[-1], "source[-1]")
 
     # Many records at once -----------------------------------------------------------------------
@@ -174,7 +174,7 @@ class SourceContract:
     # Ownership ----------------------------------------------------------------------------------
 
     def test_results_are_the_callers_own(self) -> None:
-        """Whoever writes into a batch or a record changes neither the source nor other batches."""
+        """Writing into a batch or a record changes neither the source nor other batches."""
         expected = copy.deepcopy(self._expected())  # which may share memory with the source
         dataset = self._dataset()
         if can_be_stacked(expected):
@@ -214,7 +214,7 @@ class SourceContract:
         if not reader.thread_safe:
             return
 
-        def read(number: int) -> list[Any]:
+        def read(number: int) -> list[Tree]:
             order = np.random.default_rng(number).permutation(len(expected))
             found = reader.records(order)
             return [found[place] for place in np.argsort(order)]
@@ -224,7 +224,7 @@ class SourceContract:
                 check_all_equal(found, expected, "in a thread, record")
 
     def test_files_are_closed(self) -> None:
-        """Once nobody holds the source, no file of it is open."""
+        """When the source is dropped, none of its files stays open."""
         if not os.path.isdir(_DESCRIPTORS):
             return
         gc.collect()
@@ -256,15 +256,15 @@ class SourceContract:
         made = self.make_source()
         return _read_by(made) if isinstance(made, Dataset) else made
 
-    def _dataset(self) -> Dataset[Any]:
+    def _dataset(self) -> Dataset[Tree]:
         return _dataset(self.make_source())
 
 
-def _dataset(source: Any) -> Dataset[Any]:
+def _dataset(source: object) -> Dataset[Tree]:
     return Dataset.from_source(source)
 
 
-def _read_by(dataset: Dataset[Any]) -> Source:
+def _read_by(dataset: Dataset[Tree]) -> Source:
     node = dataset._node
     if not isinstance(node, FromSource):
         raise ArgumentTypeError(
@@ -281,7 +281,7 @@ def _warnings_are_errors() -> Iterator[None]:
         yield
 
 
-def _same(record: Any) -> Any:
+def _same(record: Tree) -> Tree:
     return record
 
 

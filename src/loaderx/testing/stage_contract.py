@@ -1,0 +1,344 @@
+"""What every stage of a stream must do, as tests."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+
+import cloudpickle
+import numpy as np
+
+from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StateError, merge_states
+from loaderx.stages.node import Node
+from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
+from loaderx.testing.stage_work import (
+    damaged_states,
+    digest,
+    fail_at,
+    first,
+    hide_at,
+    is_shown,
+    is_wanted,
+    until_failure,
+    without_advice,
+)
+from loaderx.tree import Tree
+
+LARGEST_WINDOW = 64  # all is read many times
+_WINDOWS = 4  # that the records fill, and a part of another
+_FEWEST = 20  # records
+
+
+class StageContract:
+    """Tests of a stage of a stream; a subclass says how to apply it, and to what.
+
+    >>> from loaderx.stages import WindowStage
+    >>> class Reversed(WindowStage):
+    ...     def map_window(self, records):
+    ...         return list(enumerate(records))[::-1]
+    >>> class TestReversed(StageContract):
+    ...     def apply(self, dataset):
+    ...         return dataset.apply(Reversed(window=3))
+    ...
+    ...     def example_records(self):
+    ...         return [{"x": i} for i in range(7)]
+    ...
+    ...     def expected_records(self, records):
+    ...         return records[::-1]
+    ...
+    ...     def apply_with_other_options(self, dataset):
+    ...         return dataset.apply(Reversed(window=6))
+
+    In a file ``test_*.py``, that is all: pytest runs the tests that ``TestReversed`` inherits.
+
+    >>> TestReversed().test_windows_are_as_expected()
+    """
+
+    can_skip_failures: bool = True
+    """False for a stage that cannot go on without a record on which it has failed."""
+
+    def apply(self, dataset: Dataset[Tree]) -> Dataset[Tree]:
+        """The dataset with the stage, which may be several; windows of at most 64 records."""
+        raise NotImplementedError("a subclass of StageContract needs apply(self, dataset).")
+
+    def example_records(self) -> Sequence[Tree]:
+        """Records that the stage can work on.  If they are few, they are used several times."""
+        raise NotImplementedError("a subclass of StageContract needs example_records(self).")
+
+    def expected_records(self, records: list[Tree]) -> Sequence[Tree] | None:
+        """What must become of the records of a window, in plain Python; None: that is not said."""
+        return None
+
+    def apply_with_other_options(self, dataset: Dataset[Tree]) -> Dataset[Tree] | None:
+        """The dataset with the same stage and other options, which other states belong to."""
+        return None
+
+    # What comes out -----------------------------------------------------------------------------
+
+    def test_windows_are_as_expected(self) -> None:
+        """Each window gives what `expected_records` says, in datasets of any length."""
+        records, window = self._records(), self._window()
+        for count in sorted({1, window, window + 1, 2 * window - 1, len(records)}):
+            parts = [
+                self.expected_records(records[start : min(start + window, count)])
+                for start in range(0, count, window)
+            ]
+            if None in parts:
+                return
+            expected = [record for part in parts for record in part or ()]
+            found = list(self.apply(Dataset.from_source(records[:count])))
+            check_all_equal(found, expected, f"with {count} records, output")
+
+    def test_read_again_it_is_the_same(self) -> None:
+        """Nothing is kept from one reading to the next; made again, the stage does the same."""
+        dataset = self._applied()
+        expected = list(dataset)
+        check_all_equal(list(dataset), expected, "read again, output")
+        check_all_equal(list(self._applied()), expected, "made again, output")
+
+    def test_windows_carry_nothing_across(self) -> None:
+        """A window's output does not depend on the windows before it or after it."""
+        records, window = self._records(), self._window()
+        others = records[:window][::-1] + records[window:]
+        whole, head = self._outputs(records), self._outputs(records, window)
+        other, other_head = self._outputs(others), self._outputs(others, window)
+        check_all_equal(whole[: len(head)], head, "with and without later windows, output")
+        changed = "with another window before them, output"
+        check_all_equal(other[len(other_head) :], whole[len(head) :], changed)
+
+    def test_order_of_windows(self) -> None:
+        """Read in several lanes, the windows of an epoch give the same."""
+        if self._makes_batches():
+            return
+        dataset = self._applied().map(digest)
+        expected = sorted(int(number) for number in dataset)
+        for lanes in (2, 4):
+            batches = dataset.batch(4, lanes=lanes)
+            found = sorted(int(number) for batch in batches for number in batch)
+            check(found == expected, f"with {lanes} lanes, other records come out.")
+
+    def test_nothing_comes_in(self) -> None:
+        """Where all records were dropped before, nothing comes out; an endless stream says so."""
+        dataset = self.apply(self._source().filter(is_wanted))
+        check(list(dataset) == [], "without any records, something comes out.")
+        endless = iter(dataset.repeat())
+        with without_advice():
+            check_raises(LoaderxError, lambda: next(endless), "an endless stream of nothing")
+
+    def test_records_of_an_iterable(self) -> None:
+        """Over records that are read in order, the stage runs in the caller's thread."""
+        records = self._records()
+        dataset = self.apply(Dataset.from_iterable(records))
+        found = list(dataset)
+        if not any(node.is_random for node in self._stages()):
+            check_all_equal(found, list(self._applied()), "over an iterable, output")
+        check_all_equal(list(dataset), found, "over an iterable, read again, output")
+        self._check_states(dataset, found, ["inline"])
+
+    # Where it runs ------------------------------------------------------------------------------
+
+    def test_engines(self) -> None:
+        """The same stream in threads and in worker processes."""
+        dataset = self._applied().repeat(2)
+        expected = list(dataset)
+        for engine in ("inline", "threads", "processes"):
+            workers = None if engine == "inline" else 2
+            with DataLoader(dataset, engine=engine, num_workers=workers) as loader:
+                check_all_equal(list(loader), expected, f"with {engine}, output")
+
+    def test_pickled(self) -> None:
+        """A pickle of the dataset gives the same, made before it is read or after."""
+        dataset = self._applied()
+        unread = cloudpickle.dumps(dataset)
+        expected = list(dataset)
+        for pickled in (unread, cloudpickle.dumps(dataset)):
+            check_all_equal(list(pickle.loads(pickled)), expected, "unpickled, output")
+
+    def test_hosts(self) -> None:
+        """1, 2 and 4 hosts read the same batches, and go on where another number stopped."""
+        if self._makes_batches():
+            return
+        dataset = self._applied().map(digest).repeat().batch(8, lanes=4)
+        with without_advice():
+            self._check_hosts(dataset, first(dataset, 9))
+
+    def _check_hosts(self, dataset: Dataset[Tree], expected: list[Tree]) -> None:
+        state = None
+        for start, hosts in ((0, 4), (3, 2), (6, 1)):
+            parts, states = [], []
+            for host in range(hosts):
+                iterator = iter(DataLoader(dataset, engine="inline", shard=(host, hosts)))
+                if state is not None:
+                    iterator.set_state(state)
+                parts.append(first(iterator, 3))
+                states.append(iterator.get_state())
+            state = merge_states(states)
+            found = [np.concatenate(batch) for batch in zip(*parts, strict=True)]
+            check_all_equal(found, expected[start : start + 3], f"with {hosts} hosts, batch")
+
+    # Epochs and states --------------------------------------------------------------------------
+
+    def test_epochs(self) -> None:
+        """Epochs 0 and 1 of a loader are the two epochs of ``repeat(2)``."""
+        dataset = self._applied()
+        with DataLoader(dataset, engine="inline") as loader:
+            epochs = [list(loader.epoch(number)) for number in (0, 1)]
+        check_all_equal(epochs[0], list(dataset), "in epoch 0, output")
+        check_all_equal(epochs[0] + epochs[1], list(dataset.repeat(2)), "in two epochs, output")
+
+    def test_states(self) -> None:
+        """A state taken at any step, and kept as JSON, goes on at that step, on any engine."""
+        dataset = self._applied().repeat(2)
+        self._check_states(dataset, list(dataset), ["inline", "inline", "threads"])
+
+    def test_states_know_the_options(self) -> None:
+        """The stage made again takes the state; with other options it does not."""
+        dataset, source = self._applied(), self._source()
+        state = _state_after(dataset, 1)
+        _going_on(self.apply(source), state)
+        other = self.apply_with_other_options(source)
+        if other is None:
+            return
+        check_raises(StateError, lambda: _going_on(other, state), "a state of other options")
+        back = _state_after(other, 1)
+        check_raises(StateError, lambda: _going_on(dataset, back), "a state of other options")
+
+    def test_damaged_states(self) -> None:
+        """They are a `StateError` when they are set, or when the next record is read."""
+        dataset = self._applied()
+        beginning = first(dataset, 1)
+        for state in damaged_states(_state_after(dataset, 1)):
+            iterator = iter(DataLoader(dataset, engine="inline"))
+            try:
+                iterator.set_state(state)
+            except StateError:
+                check_all_equal(first(iterator, 1), beginning, "after a state was refused, output")
+                continue
+            what = f"the damaged state {state}"
+            check_raises(StateError, functools.partial(next, iterator), what)
+
+    # Failures -----------------------------------------------------------------------------------
+
+    def test_a_failure_names_the_record_and_the_stage(self) -> None:
+        """On every engine, after everything that comes out of the units before it."""
+        dataset = self.apply(self._hidden())
+        expected, error = until_failure(DataLoader(dataset, engine="inline"))
+        if error is None:
+            return  # it does not look at records
+        self._check_error(error)
+        with DataLoader(dataset, engine="processes", num_workers=1) as loader:
+            found, same = until_failure(loader)
+        check_all_equal(found, expected, "before the failure, output")
+        check(str(same) == str(error), f"in a worker process, the error is {same}, not {error}.")
+
+    def test_failures_can_be_skipped(self) -> None:
+        """With ``on_error("skip")``, a record on which the stage fails is left out."""
+        dataset = self.apply(self._hidden())
+        if until_failure(DataLoader(dataset, engine="inline"))[1] is None:
+            return
+        guarded = dataset.on_error("skip")
+        if not self.can_skip_failures:
+            check_raises(RecordError, lambda: list(guarded), "a failure that cannot be skipped")
+            return
+        expected = list(self.apply(self._hidden().filter(is_shown)))
+        check_all_equal(list(guarded), expected, "without the record that fails, output")
+
+    def test_records_that_fail_before_the_stage(self) -> None:
+        """With ``on_error("skip")``, the stage is given the other records of the window."""
+        failing = self._source().map_with_index(functools.partial(fail_at, self._place()))
+        expected = list(self.apply(self._hidden().filter(is_shown)))
+        found = list(self.apply(failing).on_error("skip"))
+        check_all_equal(found, expected, "without the record that fails, output")
+
+    # Messages -----------------------------------------------------------------------------------
+
+    def test_repr(self) -> None:
+        """The dataset's ``repr`` has one line for each stage."""
+        lines = repr(self._applied()).splitlines()
+        expected = len(self._stages()) + 2  # the source, and what it amounts to
+        check(len(lines) == expected, f"there are {len(lines)} lines, not {expected}: {lines}")
+
+    # Helpers ------------------------------------------------------------------------------------
+
+    def _records(self) -> list[Tree]:
+        given = list(self.example_records())
+        check(len(given) > 0, "example_records has no records.")
+        count = max(len(given), _WINDOWS * self._window() + 1, _FEWEST)
+        return [given[number % len(given)] for number in range(count)]
+
+    def _source(self) -> Dataset[Tree]:
+        return Dataset.from_source(self._records())
+
+    def _applied(self) -> Dataset[Tree]:
+        return self.apply(self._source())
+
+    def _outputs(self, records: list[Tree], count: int | None = None) -> list[Tree]:
+        source = Dataset.from_source(records)
+        return list(self.apply(source if count is None else source.take(count)))
+
+    def _stages(self) -> list[Node]:
+        dataset = self.apply(Dataset.from_source(list(self.example_records())))
+        check(dataset._node.is_stream, f"apply must give a stream; it gave\n{dataset!r}")
+        return dataset._node.chain()[1:]
+
+    def _window(self) -> int:
+        windows = [node.window for node in self._stages() if node.window is not None]
+        largest = max(windows, default=1)
+        few = f"apply uses a window of {largest}; for these tests, one of at most {LARGEST_WINDOW}"
+        check(largest <= LARGEST_WINDOW, f"{few} is enough.")
+        return largest
+
+    def _makes_batches(self) -> bool:
+        """Has each batch a shape of its own, as those of `bucket`?  Hosts cannot share these."""
+        return any(node.batched for node in self._stages())
+
+    def _place(self) -> int:
+        """The record that fails in these tests: in the second window, the last but one."""
+        window = self._window()
+        return max(window, 2 * window - 2)
+
+    def _hidden(self) -> Dataset[Tree]:
+        """The records, one of which is something that no stage can work on."""
+        return self._source().map_with_index(functools.partial(hide_at, self._place()))
+
+    def _check_error(self, error: RecordError) -> None:
+        text, place = str(error), self._place()
+        check(f"record {place}" in text, f"record {place} fails, and the error says: {text}")
+        told = any(node.stage in text for node in self._stages())
+        check(told, f"the error names no stage as the dataset's repr does: {text}")
+        check(error.stage != "", f"the error has no `stage`: {text}")
+        if self.can_skip_failures:
+            check(error.index == place, f"record {place} fails; the error's index: {error.index}.")
+
+    def _check_states(
+        self, dataset: Dataset[Tree], expected: list[Tree], engines: Sequence[str]
+    ) -> None:
+        for step, state in enumerate(_states(dataset)):
+            with DataLoader(dataset, engine=engines[step % len(engines)]) as loader:
+                iterator = iter(loader)
+                iterator.set_state(json.loads(json.dumps(state)))
+                what = f"after the state of step {step}, output"
+                check_all_equal(list(iterator), expected[step:], what)
+
+
+def _states(dataset: Dataset[Tree]) -> Iterator[dict[str, Tree]]:
+    """The states before the first element, and after each."""
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    yield iterator.get_state()
+    for _ in iterator:
+        yield iterator.get_state()
+
+
+def _state_after(dataset: Dataset[Tree], steps: int) -> dict[str, Tree]:
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    first(iterator, steps)
+    return iterator.get_state()
+
+
+def _going_on(dataset: Dataset[Tree], state: dict[str, Tree]) -> None:
+    """A dataset must give the element after a state of its own."""
+    iterator = iter(DataLoader(dataset, engine="inline"))
+    iterator.set_state(state)
+    check_equal(next(iterator), first(dataset, 2)[1], "after a state, output 1")
