@@ -38,7 +38,8 @@ from figures import (
 )
 
 from loaderx import DataLoader, Dataset
-from loaderx.engines import Processes
+from loaderx.engines import Processes, Work
+from loaderx.engines.processes.session import ProcessesSession
 
 ROUNDS = 9
 
@@ -236,6 +237,57 @@ def get_going(loader: DataLoader[Any], quick: bool) -> str:
     return f"engine {loader.stats().engine}, chosen after {perf_counter() - begun:.1f} s"
 
 
+# Rows of one step --------------------------------------------------------------------------------
+
+SLOW = (
+    BURN
+    + """
+from time import sleep
+
+def burnt(record):
+    return burn(record, {turns} * (100 if record % 1024 == 333 else 1))
+
+def slept(record):
+    sleep({seconds} * (100 if record % 1024 == 333 else 1))
+    return record
+"""
+)
+
+
+class WholeSteps(Processes):
+    """Worker processes that never share a step."""
+
+    def session(self, work: Work) -> ProcessesSession:
+        session = super().session(work)
+        session.sharers, session.submit_shared = 0, session.submit  # type: ignore[method-assign]
+        return session
+
+
+def shared_rows(quick: bool) -> list[Row]:
+    """Batches of 1,024 records of which one takes 100 times as long, two workers.
+
+    An epoch of one batch has nothing but ranges to give to the second worker.  With many batches
+    both have enough to do, and nothing may be lost.
+    """
+    seconds, space = 100e-6, {}
+    exec(SLOW.format(turns=turns_for(seconds), seconds=seconds), space)
+    found = []
+    for name, steps, bar in (
+        ("one_batch", 1, Bar(">=", 1.6)),
+        ("three_batches", 3, Bar(">=", 1.2)),
+        ("many_batches", 16, Bar(">=", 0.95)),
+    ):
+        for how in ("burnt", "slept"):
+            dataset = Dataset.range(1024 * steps).map(space[how]).batch(1024)
+            with (
+                DataLoader(dataset, engine=Processes(2)) as ours,
+                DataLoader(dataset, engine=WholeSteps(2)) as whole,
+            ):
+                sides = compare(epochs_of(ours), epochs_of(whole), 2 if quick else ROUNDS)
+                found.append(sides.row(f"shared_{name}_{how}", bar, 1024 * steps))
+    return found
+
+
 # Starting, memory, faults -------------------------------------------------------------------------
 
 FIRST = """
@@ -328,6 +380,7 @@ FIGURES: Figures = {
     "transport": transport,
     "small_batch_us": small,
     "gil": gil,
+    "shared_rows": shared_rows,
     "first_batch_ms": first_batch,
     "worker_pss_mb": memory,
     "soak": soak,

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
         ("core", {"mnist128", "mnist1024", "map_record", "trillion_seek", "state_bytes"}),
         pytest.param(
             "processes",
-            {"transport_take", "small_batch_us", "gil_two_workers", "soak_wrong_batches"},
+            {"transport_take", "gil_two_workers", "shared_one_batch_slept", "soak_wrong_batches"},
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(

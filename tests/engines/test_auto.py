@@ -18,6 +18,7 @@ from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
 from loaderx.engines import Auto, Threads, auto, auto_price, auto_search, threads
 from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 from loaderx.engines.base import Measured, Timing
+from oracle import assert_same
 from plain import grow
 from timed import TimedSession
 
@@ -676,4 +677,20 @@ def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers
     )
     with pytest.warns(LoaderxWarning, match="num_workers=2 was asked for, and .*failed to build"):
         session.warn_of_workers(is_unsafe=False)
+    session.close()
+
+
+def test_threads_that_were_given_up_end_while_an_iterator_holds_their_tasks():
+    session = Auto(2).session(work_of(arrays(40).map(grow).batch(4)))
+    session.search.trials.engine = ("threads", 2)
+    held = [session.submit((step,)) for step in range(3)]
+    started = [one for one in threading.enumerate() if one.name.startswith("loaderx")]
+    assert len(started) == 2
+    session.stop_using(session.session_of(("threads", 2)))
+    for thread in started:
+        thread.join(60)
+        assert not thread.is_alive()
+    made = [one.result() for one in held]
+    made = [one.value if isinstance(one, Measured) else one for one in made]
+    assert_same(made, list(arrays(40).map(grow).batch(4))[:3])
     session.close()

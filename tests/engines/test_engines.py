@@ -389,3 +389,19 @@ def test_num_workers_0_is_inline():
     loader = DataLoader(arrays(4).batch(2), engine="threads", num_workers=0)
     list(loader)
     assert loader.stats().engine == "inline"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_may_iterate_the_loader_that_it_works_for(workers):
+    sums = []
+
+    def nested(record):
+        if record["x"] == 0 and not sums:
+            sums.append(0)  # not again in the loop inside
+            sums.append(sum(int(batch["x"].sum()) for batch in loader))
+        return record
+
+    dataset = arrays(40).map(nested).batch(4)
+    with DataLoader(dataset, engine=Threads(workers)) as loader:
+        assert_same(loader, list(arrays(40).batch(4)))
+    assert sums == [0, sum(range(40))]

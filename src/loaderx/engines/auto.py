@@ -96,12 +96,27 @@ class AutoSession(Session):
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)
 
+    @property
+    def sharers(self) -> int:  # type: ignore[override]
+        engine = self.search.engine
+        if engine is None:
+            return 0
+        with self._lock:
+            return self.session_of(engine).sharers
+
     def submit(self, task: Task) -> AutoPending:
+        return self._submit(task, is_shared=False)
+
+    def submit_shared(self, task: Task) -> AutoPending:
+        return self._submit(task, is_shared=True)
+
+    def _submit(self, task: Task, *, is_shared: bool) -> AutoPending:
         engine = self.search.engine
         if engine is None:
             return AutoPending(self, task, None, None)
         with self._lock:  # so that no other thread stops using this engine meanwhile
-            pending = self.session_of(engine).submit(task)
+            session = self.session_of(engine)
+            pending = session.submit_shared(task) if is_shared else session.submit(task)
             made = AutoPending(self, task, engine, pending)
             self._open.add(made)
             return made
@@ -152,6 +167,8 @@ class AutoSession(Session):
             self._threads = None if session is self._threads else self._threads
             self._processes = None if session is self._processes else self._processes
             self._unused.append((session, weakref.WeakSet(self._open)))
+            if isinstance(session, ThreadsSession):
+                session.finish()  # another iterator may hold its tasks for long
             self._close_unused()
 
     def keep_only(self, engine: Found | None) -> None:

@@ -28,10 +28,16 @@ from typing import Any, Protocol, TypeAlias
 from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
 
+SHARED_S = 10e-3  # steps that take less are not worth sharing
+UNEVEN = 4  # times the usual wait is long
+UNEVEN_STEPS = 32  # that are shared after one for which the others had to wait
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 
 Task: TypeAlias = tuple[int, ...]
 """What to make: up to four numbers, each from 0 to 2**64 - 1."""
+
+Element: TypeAlias = Any
+"""What a task makes: a tree of arrays, or a `Measured` with one.  Engines do not look into it."""
 
 
 class Timing:
@@ -54,7 +60,7 @@ class Measured:
     __slots__ = ("failures", "read", "times", "value")
 
     def __init__(
-        self, value: Any, failures: Sequence[Any], times: Timing | None, read: int = 0
+        self, value: Element, failures: Sequence[Any], times: Timing | None, read: int = 0
     ) -> None:
         self.value = value
         self.failures = failures  # records that `on_error` replaced or left out
@@ -82,7 +88,7 @@ class Work(Protocol):
     def only_gathers(self) -> bool:
         """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
 
-    def __call__(self, task: Task, lend: Lend) -> Any:
+    def __call__(self, task: Task, lend: Lend) -> Element:
         """Makes the element of a task: a tree of arrays, or a `Measured` with one.
 
         An engine hands on what it gets, without looking into it.
@@ -92,7 +98,7 @@ class Work(Protocol):
         element that it was lent for.
         """
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Any]:
+    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """The elements of consecutive steps, for an engine that makes one after the other.
 
         Only for steps: a loader of a stream never asks for a `Session.run`.
@@ -111,7 +117,7 @@ class Work(Protocol):
 class Pending(Protocol):
     """A task that was submitted.  Whoever drops it without asking for its result cancels it."""
 
-    def result(self) -> Any:
+    def result(self) -> Element:
         """Waits for the element; raises the error of the task.  It is called once at most.
 
         After `cancel`, or after the session was closed, it gives the element or raises an error of
@@ -158,6 +164,13 @@ class Session:
         """
         raise NotImplementedError
 
+    sharers = 0
+    """Workers that may make one task together, each a part of it; 0: that is never done."""
+
+    def submit_shared(self, task: Task) -> Pending:
+        """The same for a step that the consumer waits for, or one of the last: workers share it."""
+        return self.submit(task)
+
     def close(self) -> None:
         """Stops the workers, and waits for them.  A task that is submitted later starts them again.
 
@@ -194,7 +207,7 @@ class Run(Protocol):
     """
 
     @property
-    def next(self) -> Callable[[], Any]:
+    def next(self) -> Callable[[], Element]:
         """Gives the next element; StopIteration after the last."""
 
     def ready(self) -> bool:
@@ -219,6 +232,8 @@ class OrderedRun:
         self._session = session
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
         self._pending: deque[Pending] = deque()
+        self._uneven = 0  # steps to be shared, since one took far longer than the others
+        self._wait_s = 0.0  # for a step, about
         self.is_closing = False
 
     @property
@@ -226,22 +241,53 @@ class OrderedRun:
         """Is no step under way?"""
         return not self._pending
 
-    def next(self) -> Any:
+    def next(self) -> Element:
         pending, session = self._pending, self._session
         if self.is_closing:
             raise closed_error()
-        while self.position < self.stop and (not pending or len(pending) < session.window):
-            pending.append(session.submit((self.position,)))
-            self.position += 1
+        self._fill_window()
         if not pending:
             raise StopIteration
         if self.is_closing:  # `interrupt` has not seen the first of them
             raise closed_error()
+        begun = monotonic() if session.sharers else 0.0
         element = wait_for(pending[0], self)
         pending.popleft()
+        if begun:
+            self._note_wait(monotonic() - begun)
         return element
 
+    def _fill_window(self) -> None:
+        pending, session = self._pending, self._session
+        while self.position < self.stop and (not pending or len(pending) < session.window):
+            is_shared = not pending or self._uneven > 0 or self._is_tail()
+            self._uneven -= self._uneven > 0
+            submit = session.submit_shared if is_shared else session.submit
+            pending.append(submit((self.position,)))
+            self.position += 1
+
+    def _is_tail(self) -> bool:
+        """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
+        is_tail = self.stop - self.position < self._session.sharers
+        return is_tail and not self._pending[0].done()
+
+    def _note_wait(self, seconds: float) -> None:
+        """Looks whether a step took far longer than the others.
+
+        Then these were all done before it, and workers had nothing to do since the window was full.
+        """
+        pending, usual_s = self._pending, self._wait_s
+        is_long = seconds > max(SHARED_S, UNEVEN * usual_s) and len(pending) > 1
+        if is_long and all(one.done() for one in pending):
+            self._uneven = UNEVEN_STEPS
+        self._wait_s = usual_s + (seconds - usual_s) / 8
+
     def ready(self) -> bool:
+        if not self._pending and self._session.window and not self.is_closing:
+            try:
+                self._fill_window()  # with a window of 1 nothing is under way between two steps
+            except Exception:
+                return True  # `next` says what is wrong
         return not self._pending or self._pending[0].done()
 
     def close(self) -> None:

@@ -17,10 +17,10 @@ import threading
 import time
 import weakref
 from queue import SimpleQueue
-from typing import Any
 
 from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
+    Element,
     Measured,
     Session,
     Task,
@@ -31,10 +31,12 @@ from loaderx.engines.base import (
     warn_if_in_order,
     what_to_say,
 )
+from loaderx.engines.sharing import RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
+from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
 from loaderx.errors import LoaderxError, check_int, warn_user
 from loaderx.frozen import Frozen
-from loaderx.memory import Pool
+from loaderx.memory import Lend, Pool
 
 STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
@@ -77,17 +79,32 @@ class ThreadsSession(Session):
         self._workers = workers
         self.window = workers + prefetch
         self._turns = turns
+        self._sharing = StepSharing(work, workers)
+        self.sharers = self._sharing.sharers
         self._pool: _ThreadPool | None = None
         self._finaliser: weakref.finalize[..., ThreadsSession] | None = None
         self._lock = threading.RLock()  # threads may share a loader
 
     def submit(self, task: Task) -> PendingInThread:
-        pool = self._pool
-        if pool is None or not pool.is_usable:
-            pool = self._start()
-        job = _Job(self._work, task, pool)
+        pool = self._usable_pool()
+        job = Job(self._work, task, pool)
         pool.jobs.put(job)
-        return PendingInThread(job, self._turns)
+        return PendingInThread(job, self._sharing, self._turns)
+
+    def submit_shared(self, task: Task) -> PendingInThread:
+        ranges = self._sharing.ranges(task)
+        if len(ranges) < 2:
+            return self.submit(task)
+        assert isinstance(self._work, RowsWork)
+        pool = self._usable_pool()
+        job = SharedJob(self._work, task, pool, ranges)
+        for part in job.parts:
+            pool.jobs.put(part)
+        return PendingInThread(job, self._sharing, self._turns)
+
+    def _usable_pool(self) -> _ThreadPool:
+        pool = self._pool
+        return self._start() if pool is None or not pool.is_usable else pool
 
     def _start(self) -> _ThreadPool:
         with self._lock:
@@ -108,6 +125,11 @@ class ThreadsSession(Session):
                 self.stop()
                 raise
             return pool
+
+    def finish(self) -> None:
+        """Lets the threads do what was submitted, and then end; waits for nobody."""
+        if self._pool is not None:
+            self._pool.finish()
 
     def stop(self) -> None:
         """Stops the threads, and waits for nobody."""
@@ -135,7 +157,7 @@ class _Turns:
         self._source = source
         self._seen: list[tuple[float, float]] | None = []  # None: enough
 
-    def notice(self, element: Any) -> None:
+    def notice(self, element: Element) -> None:
         """Warns once if reading takes a good part of the time."""
         seen = self._seen
         if seen is None or type(element) is not Measured or not element.times:
@@ -156,49 +178,34 @@ class _Turns:
             )
 
 
-class _Job:
-    """A task, and what came of it."""
-
-    __slots__ = (
-        "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread", "value",
-        "work",
-    )  # fmt: skip
-
-    def __init__(self, work: Work, task: Task, pool: _ThreadPool) -> None:
-        self.work: Work | None = work
-        self.task = task
-        self.owner, self.stopping = pool.owner, pool.stopping
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.is_done = self.is_cancelled = False
-        self.thread = 0  # that does it
-        self.done = threading.Lock()
-        self.done.acquire()
-
-
 class PendingInThread:
     """The consumer's side of a job."""
 
-    __slots__ = ("_job", "_turns")
+    __slots__ = ("_job", "_sharing", "_turns")
 
-    def __init__(self, job: _Job, turns: _Turns | None) -> None:
-        self._job, self._turns = job, turns
+    def __init__(self, job: Job, sharing: StepSharing, turns: _Turns | None) -> None:
+        self._job, self._sharing, self._turns = job, sharing, turns
 
-    def result(self) -> Any:
+    def result(self) -> Element:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
+        if _worker.stopping is job.stopping:  # a function iterates the loader that it works for
+            job.help(_worker.lend)
         while not job.done.acquire(timeout=CHECK_S):
             # After its end, a pool may have been given one more job, which nobody will do.
             if job.is_cancelled or job.stopping.is_set:
                 break
         if not job.is_done:  # it may never end
             raise closed_error()
+        if job.has_failed_part:
+            self._sharing.give_up()
         if job.error is not None:
             try:
                 raise job.error
             finally:
                 del job  # else the error would hold this frame, and the frame the error
+        self._sharing.took(job.seconds)
         if self._turns is not None:
             self._turns.notice(job.value)
         return job.value
@@ -214,27 +221,18 @@ class PendingInThread:
 
     def finish(self, until: float) -> None:
         job = self._job
-        while job.thread not in (0, threading.get_ident()) and not job.is_done:
+        while job.is_under_way():
             if job.owner != os.getpid() or time.monotonic() > until:
                 return  # it may never end, and is left to its (daemon) thread
             time.sleep(0.001)
-
-
-class _Flag:
-    """A flag that nobody waits for.  Unlike an Event it has no lock: any code may set it."""
-
-    __slots__ = ("is_set",)
-
-    def __init__(self) -> None:
-        self.is_set = False
 
 
 class _ThreadPool:
     """Threads, and the queue from which they take their jobs."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self.stopping = _Flag()
+        self.jobs: SimpleQueue[Job | RangeJob | None] = SimpleQueue()
+        self.stopping = Flag()
         self.threads: list[threading.Thread] = []
         self.idle: set[int] = set()  # threads that wait for a job
         self.owner = os.getpid()
@@ -272,6 +270,11 @@ class _ThreadPool:
         self.stopping.is_set = True
         self.jobs.put(None)  # whoever takes it puts it back for the next
 
+    def finish(self) -> None:
+        """Ends the threads after all jobs that are in the queue."""
+        self._has_started = False  # no other job is put into it
+        self.jobs.put(None)
+
     def wait_for_idle(self, patience_s: float) -> None:
         """Waits until those have ended that are not in the middle of a job."""
         until = time.monotonic() + patience_s
@@ -287,6 +290,14 @@ class _ThreadPool:
                 thread.join(max(0.0, patience - time.monotonic()))
 
 
+class _Worker(threading.local):
+    """What a thread works for, if it is a worker."""
+
+    stopping: Flag | None = None  # of its pool
+    lend: Lend
+
+
+_worker = _Worker()
 _pools: weakref.WeakSet[_ThreadPool] = weakref.WeakSet()
 
 
@@ -300,24 +311,14 @@ def _stop_all() -> None:
 
 
 def _worker_loop(
-    jobs: SimpleQueue[_Job | None], stopping: _Flag, idle: set[int], capacity: int
+    jobs: SimpleQueue[Job | RangeJob | None], stopping: Flag, idle: set[int], capacity: int
 ) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
+    _worker.lend, _worker.stopping = lend, stopping
     idle.add(thread)
     while (job := jobs.get()) is not None:
         idle.discard(thread)
-        job.thread = thread
-        work, job.work = job.work, None
-        if work is not None and not (stopping.is_set or job.is_cancelled):
-            try:
-                job.value = work(job.task, lend)
-            except BaseException as error:
-                job.error = error
-        else:
-            job.error = closed_error()
-        job.is_done = True
-        with contextlib.suppress(RuntimeError):  # `cancel` was faster
-            job.done.release()
-        del job, work  # a waiting worker must hold no batch, and nothing of the user's
+        job.run(lend)
+        del job  # a waiting worker must hold no batch, and nothing of the user's
         idle.add(thread)
     jobs.put(None)  # for the others

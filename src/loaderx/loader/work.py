@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from loaderx.engines.base import Measured, Task, Timing
+from loaderx.engines.sharing import MadeRows
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext, TimedContext
+from loaderx.reading.rows import Rows
 from loaderx.sources import ArraySource, ObjectSource, RangeSource, Source, Tokens
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
@@ -24,6 +26,8 @@ class PlanWork:
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
+        rows = self.plan.shared_rows()
+        self._shared_rows = rows if node.rows is None else min(rows, node.rows)
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
@@ -57,6 +61,34 @@ class PlanWork:
         element = self.plan.read(step, timed)
         sampler.took(sum(timed.times.values()))
         return Measured(element, timed.failures, Timing(timed.times, weight))
+
+    # The rows of a step, made by several workers.
+
+    def shared_rows(self, task: Task) -> int:
+        """The most rows that a step may have: a short batch has fewer, wherever it stands."""
+        return self._shared_rows
+
+    def make_rows(self, task: Task, first: int, stop: int, lend: Lend) -> MadeRows:
+        context = TimedContext(lend)
+        rows = self.plan.read_rows(task[0], first, stop, context)
+        return MadeRows(rows.records(), rows.is_stacked, context.failures, context.times)
+
+    def join_rows(self, task: Task, parts: Sequence[MadeRows], lend: Lend) -> Tree | Measured:
+        if all(part.is_stacked for part in parts):
+            return self(task, lend)  # all of it was gathered, which costs next to nothing
+        sampler, context = self._sampler, TimedContext(lend)
+        is_due, weight = sampler.is_due(), sampler.weight
+        context.rows = Rows.of_records([record for part in parts for record in part.records])
+        context.failures = [failure for part in parts for failure in part.failures]
+        element = self.plan.read(task[0], context)
+        if not is_due:
+            return Measured(element, context.failures, None) if context.failures else element
+        times = context.times
+        for part in parts:
+            for stage, seconds in part.times.items():
+                times[stage] = times.get(stage, 0.0) + seconds
+        sampler.took(sum(times.values()))
+        return Measured(element, context.failures, Timing(times, weight))
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_node": None}  # workers do not need it

@@ -13,6 +13,7 @@ from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Gather, Request
+from loaderx.reading.rows import Rows
 from loaderx.rng import ROOT
 from loaderx.stages.node import Node
 from loaderx.tree import Tree, map_leaves
@@ -131,6 +132,20 @@ class IndexPlan:
         except RecordError as error:
             error.step = step
             raise
+
+    def shared_rows(self) -> int:
+        """Rows of a batch, if it is worth while that several workers make them; else 0."""
+        return 0 if self._batches is None else self._batches.shared_rows()
+
+    def read_rows(self, step: int, first: int, stop: int, context: ReadContext) -> Rows:
+        """Some rows of a batch, as they are before it is cut; fewer if it is short."""
+        assert self._batches is not None
+        start, _, block = self._find(step)
+        operator, addresses = self._batches.rows_below(block.step(step - start))
+        first, stop = min(first, len(addresses)), min(stop, len(addresses))
+        if first == stop:
+            return Rows.of_records([])
+        return context.read(operator, addresses.cut(first, stop))
 
     def _resolve(self, start: int, stop: int) -> Resolved:
         numbers = np.arange(start, stop, dtype=np.int64)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.rng import ROOT, Keys
+
+if TYPE_CHECKING:
+    from loaderx.reading.rows import Rows
 
 MOST_TEXT = 500
 
@@ -31,13 +34,14 @@ class Step(Protocol[Given_contra, Result_co]):
 class ReadContext:
     """Passed down through the operators while they read."""
 
-    __slots__ = ("epoch", "failures", "lend", "meters")
+    __slots__ = ("epoch", "failures", "lend", "meters", "rows")
 
     def __init__(self, lend: Lend) -> None:
         self.lend = lend
         self.failures: list[Failed] = []
         self.epoch: Keys = ROOT  # of the unit, for stages that draw an order
         self.meters: dict[int, tuple[int, int]] = {}  # per stage that counts: in, out
+        self.rows: Rows | None = None  # of the batch, where several workers have made them
 
     def count(self, meter: int, before: int, after: int) -> None:
         """Counts what went into a stage, and what came out of it."""

@@ -8,7 +8,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -31,6 +32,20 @@ Gather: TypeAlias = Callable[[Positions, Lend], Tree]
 
 Views: TypeAlias = Callable[[int, int], Tree | None]
 """The records from one index to another as views of the source; None if that cannot be."""
+
+
+class Sharing(IntEnum):
+    """May several workers make the rows of a batch, each a range of them?"""
+
+    NEVER = 0  # a function is given all of them at once
+    POINTLESS = 1  # the same rows come out, but next to no Python runs for a single record
+    USEFUL = 2
+
+
+def shared_by_all(operators: Sequence[RecordOperator]) -> Sharing:
+    """What holds for rows that come from several operators."""
+    each = [operator.sharing for operator in operators]
+    return Sharing.NEVER if Sharing.NEVER in each else max(each)
 
 
 class Request(Frozen):
@@ -88,6 +103,10 @@ class RecordOperator:
     def read(self, addresses: Addresses, context: ReadContext) -> Rows:
         raise NotImplementedError
 
+    @property
+    def sharing(self) -> Sharing:
+        return Sharing.NEVER
+
     def keys(self, addresses: Addresses) -> Keys:
         """A key per row, independent of the position of the row."""
         raise NotImplementedError
@@ -132,6 +151,10 @@ class OverRecords(RecordOperator):
 
     def locate(self, epochs: Keys, positions: Positions) -> Addresses:
         return self.child.resolve(epochs, positions)
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.child.sharing
 
     def keys(self, addresses: Addresses) -> Keys:
         return self.child.keys(addresses)
@@ -219,3 +242,11 @@ class BatchOperator:
     def plain_gather(self) -> Gather | None:
         """The source's own gather, if a batch needs nothing else."""
         return None
+
+    def shared_rows(self) -> int:
+        """Rows of a batch, if it is worth while that several workers make them; else 0."""
+        return 0
+
+    def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
+        """Where the rows of a batch come from, for who shares them."""
+        raise NotImplementedError

@@ -88,6 +88,11 @@ class ObjectSource(Source):
     def gathers(self) -> bool:
         return self._takes_lend is not None
 
+    @property
+    def reads_each(self) -> bool:
+        """Are its records read one by one, by code of the user's?"""
+        return self._many is None and not self._plain
+
     def label(self) -> str:
         return self._label
 

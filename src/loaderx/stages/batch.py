@@ -18,11 +18,11 @@ from loaderx.errors import (
 )
 from loaderx.memory import Pool
 from loaderx.order.epochs import LIMIT
-from loaderx.reading.addresses import BatchAddresses, BatchSteps
+from loaderx.reading.addresses import Addresses, BatchAddresses, BatchSteps
 from loaderx.reading.batch_readers import BatchReader, Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
-from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request
+from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
@@ -293,7 +293,7 @@ class Cut(BatchOperator):
 
     def read(self, addresses: BatchAddresses, context: ReadContext) -> Tree:
         node, inner = self.node, addresses.inner
-        rows = context.read(self.child, inner)
+        rows = context.read(self.child, inner) if context.rows is None else context.rows
         if node.collate is not None:
             fail = self.child.failer(inner, f"{self.stage}'s collate_fn")
             batch = whole(fail, node.collate, rows.records())
@@ -315,6 +315,12 @@ class Cut(BatchOperator):
 
     def index(self, addresses: BatchAddresses, number: int) -> tuple[int, str]:
         return self.child.index(addresses.inner, number)
+
+    def shared_rows(self) -> int:
+        return self.width if self.child.sharing is Sharing.USEFUL else 0
+
+    def rows_below(self, addresses: BatchAddresses) -> tuple[RecordOperator, Addresses]:
+        return self.child, addresses.inner
 
     def plain_gather(self) -> Gather | None:
         if self.node.pad_remainder or self.node.padding.lengths or self.node.collate is not None:

@@ -16,13 +16,13 @@ from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
 from loaderx.reading.lookahead import Path
-from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Views
+from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing, Views
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
-from loaderx.sources import ArraySource, Source, Tokens
+from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.stages.encoding import array_text, stage_text
@@ -150,6 +150,11 @@ class ReadSource(RecordOperator):
             except Exception as error:
                 raise fail(number, error) from error
         return Rows.of_records(found)
+
+    @property
+    def sharing(self) -> Sharing:
+        reads_each = isinstance(self.source, ObjectSource) and self.source.reads_each
+        return Sharing.USEFUL if reads_each and not self.stacked else Sharing.POINTLESS
 
     def keys(self, addresses: SourceAddresses) -> Keys:
         return fold(addresses.epochs, addresses.index, ROW)

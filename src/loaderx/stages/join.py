@@ -17,7 +17,13 @@ from loaderx.memory import Layout
 from loaderx.reading.addresses import Addresses, MergedAddresses, MergedSteps, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.operators import (
+    BatchOperator,
+    RecordOperator,
+    Request,
+    Sharing,
+    shared_by_all,
+)
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import Encoded, digest, encode
@@ -172,6 +178,10 @@ class MergeRecords(RecordOperator):
             for place, record in zip(places.tolist(), rows.records(), strict=True):
                 out[place] = record
         return Rows.of_records(out)
+
+    @property
+    def sharing(self) -> Sharing:
+        return shared_by_all(self.children)
 
     def _read_part(self, component: int, addresses: Addresses, context: ReadContext) -> Rows:
         before = len(context.failures)

@@ -15,7 +15,13 @@ from loaderx.reading.addresses import Addresses, Steps, TaggedAddresses, TaggedS
 from loaderx.reading.batch_readers import AfterBatch, BatchReader, Counted
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed_on_batch
-from loaderx.reading.operators import BatchOperator, OverRecords, RecordOperator, Request
+from loaderx.reading.operators import (
+    BatchOperator,
+    OverRecords,
+    RecordOperator,
+    Request,
+    Sharing,
+)
 from loaderx.reading.rows import Positions, Rows, rows_of
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
@@ -181,6 +187,12 @@ class ApplyToRecords(OverRecords):
         tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
 
+    @property
+    def sharing(self) -> Sharing:
+        # Stacked functions are given all rows of a batch: fewer at a time could be seen.
+        alone = self.stacked or self.child.sharing is Sharing.NEVER
+        return Sharing.NEVER if alone else Sharing.USEFUL
+
     def _inner(self, addresses: Addresses) -> Addresses:
         return addresses.inner if self.is_tagged else addresses
 
@@ -227,6 +239,12 @@ class ApplyToBatches(BatchOperator):
         if self.is_tagged:
             addresses, extra = addresses.inner, addresses.values
         return self.transform.on_batch(context.read(self.child, addresses), extra, self._fail)
+
+    def shared_rows(self) -> int:
+        return self.child.shared_rows()
+
+    def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
+        return self.child.rows_below(addresses.inner if self.is_tagged else addresses)
 
     def _fail(self, number: int | None, error: Exception) -> LoaderxError:
         return failed_on_batch(self.stage, error)

@@ -8,7 +8,13 @@ from functools import cached_property
 from loaderx.errors import ChainError
 from loaderx.reading.addresses import Addresses, ZippedAddresses, ZippedSteps
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.operators import (
+    BatchOperator,
+    RecordOperator,
+    Request,
+    Sharing,
+    shared_by_all,
+)
 from loaderx.reading.rows import Positions, Rows
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
@@ -111,6 +117,10 @@ class ZipRecords(RecordOperator):
             return Rows.of_columns(build([rows.tree for rows in parts]), len(addresses))
         records = zip(*[rows.records() for rows in parts], strict=True)
         return Rows.of_records([build(row) for row in records])
+
+    @property
+    def sharing(self) -> Sharing:
+        return shared_by_all(self.children)
 
     def keys(self, addresses: ZippedAddresses) -> Keys:
         first, *others = (

@@ -18,7 +18,7 @@ from chains import arrays
 from loaderx import DataLoader, LoaderxError
 from loaderx.engines import Processes
 from oracle import assert_same
-from workers import pids
+from workers import once, pids
 
 
 def test_workers_stay_for_the_next_epoch_and_for_moves():
@@ -156,3 +156,26 @@ def test_a_signal_handler_may_close_the_loader(tmp_path):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert pids() == []
+
+
+def test_an_iterator_goes_on_after_ctrl_c_in_another_one(tmp_path):
+    def interrupt(record):
+        if record["x"] == 60 and once(tmp_path / "sent"):
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(3600)  # until the pool is ended
+        return record
+
+    dataset = arrays(80).map(interrupt).batch(4)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with DataLoader(dataset, engine=Processes(2)) as loader:
+            one, other = iter(loader), iter(loader)
+            found = [next(other)]  # of which more steps are under way now
+            one.seek(15)
+            with pytest.raises(KeyboardInterrupt):
+                next(one)
+            found += other
+            assert_same(found, list(arrays(80).batch(4)))
+            assert_same(one, list(arrays(80).batch(4))[15:])
+    finally:
+        signal.signal(signal.SIGINT, before)

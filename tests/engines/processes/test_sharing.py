@@ -445,8 +445,7 @@ def test_an_interrupt_in_the_middle_ends_the_pool_and_iterators_go_on(at_a_wait)
         with pytest.raises(KeyboardInterrupt):
             next(one)
         assert pids() == set()
-        with pytest.raises(LoaderxError, match=CLOSED):
-            next(two)
+        seen.append(next(two))  # it has nothing to do with the interrupt
         assert_same(one, dataset)
         assert_same([*seen, *two], dataset)
         assert len(pids()) == 1

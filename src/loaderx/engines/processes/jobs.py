@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from loaderx.engines.base import Task, Work
+from loaderx.engines.processes.protocol import JOIN, RowsPlace
 from loaderx.engines.processes.shared_slots import ElementLayout, Slot
 
 
@@ -14,14 +15,21 @@ class Job:
     """A task, the slot in which it is made, and what came of it."""
 
     __slots__ = (
-        "deaths", "error", "fate", "is_cancelled", "is_closed", "is_done", "layout", "measured",
-        "number", "others", "sent_at", "slot", "task", "wake", "warned_s", "words",
+        "deaths", "error", "fate", "has_failed_part", "is_cancelled", "is_closed", "is_done",
+        "kind", "layout", "made_at", "measured", "number", "others", "parts", "sent_at",
+        "slot", "step", "task", "took_s", "wake", "warned_s", "words",
     )  # fmt: skip
 
-    def __init__(self, number: int, task: Task, words: bytes) -> None:
+    def __init__(self, number: int, task: Task, kind: int, words: bytes) -> None:
         self.number = number
         self.task = task
-        self.words = words  # the task as it is sent
+        self.kind = kind
+        self.words = words  # its numbers as they are sent
+        self.parts: list[Job] = []  # ranges of its rows, which are made first
+        self.step: Job | None = None  # of which this is a range of rows
+        self.made_at = (0, 0)  # where the rows lie in the slot of a range, and how many bytes
+        self.has_failed_part = False
+        self.took_s = 0.0
         self.slot: Slot | None = None  # from when it is sent until it is closed
         self.sent_at = 0.0
         self.is_done = False
@@ -35,6 +43,22 @@ class Job:
         self.others: list[Any] = []  # leaves that came pickled
         self.measured: tuple[Any, ...] | None = None
         self.error: BaseException | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Are there ranges of its rows still to be made?"""
+        return not all(part.is_done for part in self.parts)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Have ranges of its rows been made, so that it has had its turn already?"""
+        return self.kind == JOIN or self.has_failed_part
+
+    @property
+    def place(self) -> RowsPlace:
+        """Where the rows of a range lie."""
+        assert self.slot is not None
+        return RowsPlace(self.slot.number, *self.made_at)
 
     def finish(self) -> None:
         """The job is done: it has an element or an error, or has killed too many workers."""

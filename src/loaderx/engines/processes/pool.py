@@ -11,7 +11,8 @@ their job is done or because it is their turn to poll.
 Whoever wants to stop something in the middle of this (a signal handler, a finaliser, another
 thread) only sets flags, which whoever is inside sees: `cancel`, and `is_closing`.  An exception
 that breaks into pool code, such as Ctrl-C, may leave it half done, so it ends the pool: the last
-thread that leaves releases the processes, and the session starts other ones.
+thread that leaves releases the processes, and the session starts other ones.  The other threads go
+on with those (`PoolBrokenError`): they have nothing to do with the exception.
 """
 
 from __future__ import annotations
@@ -22,17 +23,26 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, TypeVar
 
-from loaderx.engines.base import Measured, Task, TryAgainError, Work, closed_error, forked_error
+from loaderx.engines.base import (
+    Element,
+    Measured,
+    Task,
+    TryAgainError,
+    Work,
+    closed_error,
+    forked_error,
+)
 from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.stuck import StuckCheck
 from loaderx.engines.processes.worker_processes import WorkerProcesses
+from loaderx.engines.sharing import Range, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import RecordError, warn_user
 
@@ -54,11 +64,14 @@ class WorkerPool:
         window: int,
         *,
         started: int,
+        sharing: StepSharing,
         timeout_s: float | None,
         replace_stuck: bool,
     ) -> None:
         self.owner = os.getpid()
         self.is_closing = False
+        self._is_broken = False  # was it an exception that ended it, rather than `close`?
+        self.sharing = sharing
         self._grace_s = 0.0
         self.failure: Exception | None = None  # that `done` met, for `result` to raise
         self.warnings: deque[str] = deque()  # to be given outside of pool code
@@ -111,10 +124,11 @@ class WorkerPool:
         try:
             self._inside.add(thread)
             if self.is_closing:
-                raise closed_error()
+                raise PoolBrokenError if self._is_broken else closed_error()
             return action(*arguments)
         except BaseException:
-            self.is_closing = True
+            if not self.is_closing:
+                self.is_closing = self._is_broken = True
             raise
         finally:
             self._inside.discard(thread)
@@ -132,6 +146,11 @@ class WorkerPool:
 
         A thread that is in pool code leaves it soon, and ends them then.
         """
+        self._is_broken = False  # whoever has a job here is not to go on elsewhere
+        self.release(grace_s)
+
+    def release(self, grace_s: float = 0.0) -> None:
+        """The same for a pool that another one takes the place of."""
         self._grace_s, self.is_closing = grace_s, True
         self._wake_all()
         if self.is_entered or self.owner != os.getpid():
@@ -172,13 +191,22 @@ class WorkerPool:
 
     # Jobs.
 
-    def submit(self, task: Task) -> PendingJob:
+    def submit(self, task: Task) -> Job:
         return self._enter(self._submit, task, pack_words(task))
 
-    def _submit(self, task: Task, words: bytes) -> PendingJob:
+    def _submit(self, task: Task, words: bytes) -> Job:
         with self._lock:
             self._jobs.drop_cancelled()
-            return PendingJob(self, self._jobs.add(task, words))
+            return self._jobs.add(task, words)
+
+    def submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
+        """The same for a step whose rows are made in ranges."""
+        return self._enter(self._submit_shared, task, ranges)
+
+    def _submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
+        with self._lock:
+            self._jobs.drop_cancelled()
+            return self._jobs.add_shared(task, ranges)
 
     def cancel(self, job: Job) -> None:
         """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
@@ -199,7 +227,7 @@ class WorkerPool:
                 return True
         return job.is_done
 
-    def result(self, job: Job) -> Any:
+    def result(self, job: Job) -> Element:
         """Waits for a job; raises its error."""
         while True:
             while self.warnings:  # not inside: a warning may be raised as an error
@@ -212,9 +240,13 @@ class WorkerPool:
                 raise closed_error()
             leaves = self._enter(self._wait_and_take, job)
             if job.is_closed and not job.is_cancelled:
-                return self._element(job, leaves)
+                if job.has_failed_part:
+                    self.sharing.give_up()
+                element = self._element(job, leaves)
+                self.sharing.took(job.took_s)
+                return element
 
-    def _element(self, job: Job, leaves: list[Any]) -> Any:
+    def _element(self, job: Job, leaves: list[Any]) -> Element:
         if job.deaths >= MOST_DEATHS:
             raise RecordError(
                 f"{MOST_DEATHS} worker processes in a row died of this "
@@ -306,6 +338,10 @@ class WorkerPool:
                 self._stuck.check(job)
 
 
+class PoolBrokenError(TryAgainError):
+    """An exception in another thread has ended the pool: other workers can do the task."""
+
+
 def reentered_error() -> TryAgainError:
     """For who asks for a batch while its thread is in the middle of getting one."""
     return TryAgainError(
@@ -313,21 +349,3 @@ def reentered_error() -> TryAgainError:
         "interrupted was getting one from the same worker processes. Ask for it after the handler "
         "has returned."
     )
-
-
-class PendingJob:
-    """A job as who submitted it sees it."""
-
-    __slots__ = ("_job", "_pool")
-
-    def __init__(self, pool: WorkerPool, job: Job) -> None:
-        self._pool, self._job = pool, job
-
-    def result(self) -> Any:
-        return self._pool.result(self._job)
-
-    def done(self) -> bool:
-        return self._pool.done(self._job)
-
-    def cancel(self) -> None:
-        self._pool.cancel(self._job)

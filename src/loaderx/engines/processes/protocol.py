@@ -22,15 +22,19 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from loaderx.engines.base import Task
 from loaderx.engines.processes.limits import above_standard, explained
 
-_HEAD = struct.Struct("<QII")  # job number, slot number, how many numbers the task has
+_HEAD = struct.Struct("<QIHH")  # job number, slot number, kind, how many numbers follow
 _WORDS = struct.Struct("<4Q")  # the numbers of the task
 TASK_BYTES = _HEAD.size + _WORDS.size
+
+# Kinds of task.  STEP: make the element of a task.  ROWS: make some rows of a step, of which the
+# numbers are the step, the first row and the row after the last.  JOIN: put such rows together.
+STEP, ROWS, JOIN = range(3)
 
 LAYOUTS_KEPT = 64
 """Element layouts that both sides remember: the newest ones."""
@@ -48,24 +52,57 @@ SLOT_BYTES = 1 << 34
 """Slots begin 16 GB apart in a sparse file: each can grow, and no byte is used before it is."""
 
 
+def slot_start(number: int) -> int:
+    """Where a slot begins in the shared file."""
+    return SLOTS_AT + number * SLOT_BYTES
+
+
 def pack_words(task: Task) -> bytes:
     """The numbers of a task."""
     return _WORDS.pack(*task, *(0,) * (4 - len(task)))
 
 
-def pack_task(job: int, slot: int, task: Task, words: bytes) -> bytes:
-    return _HEAD.pack(job, slot, len(task)) + words
+def pack_task(job: int, slot: int, kind: int, count: int, words: bytes) -> bytes:
+    return _HEAD.pack(job, slot, kind, count) + words
 
 
-def unpack_task(data: bytes) -> tuple[int, int, Task]:
-    """The number of a job, that of its slot, and the task."""
-    job, slot, count = _HEAD.unpack_from(data)
-    return job, slot, _WORDS.unpack_from(data, _HEAD.size)[:count]
+class TakenTask(NamedTuple):
+    """What a worker has taken to do."""
+
+    job: int
+    slot: int
+    kind: int
+    numbers: tuple[int, ...]
+
+
+def unpack_task(data: bytes) -> TakenTask:
+    job, slot, kind, count = _HEAD.unpack_from(data)
+    return TakenTask(job, slot, kind, _WORDS.unpack_from(data, _HEAD.size)[:count])
 
 
 def unpack_jobs(data: bytes) -> list[int]:
     """The numbers of the jobs in a row of tasks."""
     return [_HEAD.unpack_from(data, at)[0] for at in range(0, len(data), TASK_BYTES)]
+
+
+class RowsPlace(NamedTuple):
+    """Where packed rows of a step lie: in which slot, from where on, and how many bytes."""
+
+    slot: int
+    start: int
+    nbytes: int
+
+
+_PLACE = struct.Struct("<3Q")
+PLACE_BYTES = _PLACE.size
+
+
+def pack_places(places: Sequence[RowsPlace]) -> bytes:
+    return b"".join(_PLACE.pack(*place) for place in places)
+
+
+def unpack_places(data: bytes) -> list[RowsPlace]:
+    return [RowsPlace._make(place) for place in _PLACE.iter_unpack(data)]
 
 
 class Report(NamedTuple):
@@ -78,12 +115,13 @@ class Report(NamedTuple):
     flags: int = 0
     tail_start: int = 0
     tail_bytes: int = 0
+    took_us: int = 0
 
     def pack(self) -> bytes:
         return _REPORT.pack(*self)
 
 
-_REPORT = struct.Struct("<QIIIIQQ")
+_REPORT = struct.Struct("<QIIIIQQQ")
 REPORT_BYTES = _REPORT.size
 
 

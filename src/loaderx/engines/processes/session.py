@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
+import weakref
 from threading import get_ident
 
-from loaderx.engines.base import Session, Task, Work, closed_error
+from loaderx.engines.base import Element, Session, Task, Work, closed_error
+from loaderx.engines.processes.jobs import Job
 from loaderx.engines.processes.pickling import SharedPayload
-from loaderx.engines.processes.pool import PendingJob, WorkerPool, reentered_error
+from loaderx.engines.processes.pool import PoolBrokenError, WorkerPool, reentered_error
+from loaderx.engines.sharing import StepSharing
 
 
 class ProcessesSession(Session):
@@ -37,6 +41,8 @@ class ProcessesSession(Session):
         self.window = workers + prefetch
         self.share_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
         self._work = work
+        self._sharing = StepSharing(work, workers)
+        self.sharers = self._sharing.sharers
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
         self._free_share = free_share
@@ -48,7 +54,22 @@ class ProcessesSession(Session):
         self._starting = 0  # the thread that starts a pool
 
     def submit(self, task: Task) -> PendingJob:
-        return self._started(self.workers).submit(task)
+        return PendingJob(self, *self.submit_to_pool(task))
+
+    def submit_to_pool(self, task: Task) -> tuple[WorkerPool, Job]:
+        while True:
+            with contextlib.suppress(PoolBrokenError):
+                pool = self._started(self.workers)
+                return pool, pool.submit(task)
+
+    def submit_shared(self, task: Task) -> PendingJob:
+        ranges = self._sharing.ranges(task)
+        if len(ranges) < 2:
+            return self.submit(task)
+        while True:
+            with contextlib.suppress(PoolBrokenError):
+                pool = self._started(self.workers)
+                return PendingJob(self, pool, pool.submit_shared(task, ranges))
 
     def prepare(self, count: int) -> bool:
         """Starts the first so many workers if need be, and says whether they have started."""
@@ -78,7 +99,7 @@ class ProcessesSession(Session):
                 pool = self._pool
                 if pool is None or not pool.is_usable:
                     if pool is not None:
-                        pool.close(0.0)  # there are never workers of two pools
+                        pool.release()  # there are never workers of two pools
                     self._pool = pool = self._new_pool(count)
             finally:
                 self._starting = 0
@@ -101,6 +122,7 @@ class ProcessesSession(Session):
             self.workers,
             self.window,
             started=count,
+            sharing=self._sharing,
             timeout_s=self._timeout_s,
             replace_stuck=self._replace_stuck,
         )
@@ -117,3 +139,29 @@ class ProcessesSession(Session):
 
     def describe(self) -> tuple[str, str]:
         return f"processes({self.workers})", "it was asked for"
+
+
+class PendingJob:
+    """A job as who submitted it sees it."""
+
+    __slots__ = ("_job", "_pool", "_session")
+
+    def __init__(self, session: ProcessesSession, pool: WorkerPool, job: Job) -> None:
+        self._session = weakref.ref(session)  # its end is not put off by a task
+        self._pool, self._job = pool, job
+
+    def result(self) -> Element:
+        while True:
+            try:
+                return self._pool.result(self._job)
+            except PoolBrokenError:
+                session = self._session()
+                if session is None or self._job.is_cancelled:
+                    raise closed_error() from None
+                self._pool, self._job = session.submit_to_pool(self._job.task)
+
+    def done(self) -> bool:
+        return self._pool.done(self._job)
+
+    def cancel(self) -> None:
+        self._pool.cancel(self._job)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.engines.processes.protocol import SLOT_BYTES, SLOTS_AT, map_file
+from loaderx.engines.processes.protocol import SLOT_BYTES, map_file, slot_start
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
 from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
@@ -65,13 +65,17 @@ def _end(place: LeafPlace) -> int:
 class Slot:
     """The consumer's side of a slot."""
 
-    __slots__ = ("_descriptor", "_idle", "_layout", "_map", "_root", "_views", "is_kept", "number")
+    __slots__ = (
+        "_descriptor", "_idle", "_layout", "_map", "_root", "_views", "_written", "is_kept",
+        "number",
+    )  # fmt: skip
 
     def __init__(self, descriptor: int, number: int) -> None:
         self._descriptor = descriptor
         self.number = number
         self.is_kept = False  # a function in a worker holds an array of it
         self._map: mmap.mmap | None = None
+        self._written = 0  # bytes that workers have written for each other, not mapped here
         self._root: Array | None = None
         self._layout: ElementLayout | None = None
         self._views: list[Array | None] = []
@@ -85,9 +89,19 @@ class Slot:
 
     def read_bytes(self, start: int, length: int) -> bytes:
         """Bytes that a worker left in the slot."""
-        self._map_at_least(start + length)
+        self.map_at_least(start + length)
         assert self._map is not None
         return self._map[start : start + length]
+
+    def write_bytes(self, data: bytes) -> None:
+        """Leaves bytes at the beginning of the slot for the worker that gets it."""
+        self.map_at_least(len(data))
+        assert self._map is not None
+        self._map[: len(data)] = data
+
+    def note_written(self, nbytes: int) -> None:
+        """A worker has written so many bytes that are not read here."""
+        self._written = max(self._written, nbytes)
 
     def leaves(self, layout: ElementLayout) -> list[Array | None]:
         """The leaves that lie in the slot; whoever holds one holds the slot."""
@@ -97,7 +111,7 @@ class Slot:
 
     def copies(self, layout: ElementLayout, pool: Pool) -> list[Array | None]:
         """The same in memory of their own: the slot is free again at once."""
-        self._map_at_least(layout.nbytes)
+        self.map_at_least(layout.nbytes)
         assert self._root is not None
         block: Any
         (block,) = pool.lend(Layout.of(((layout.nbytes,), np.dtype(np.uint8))))
@@ -105,31 +119,30 @@ class Slot:
         return _views(layout, block)
 
     def _arrange(self, layout: ElementLayout) -> None:
-        self._map_at_least(layout.nbytes)
+        self.map_at_least(layout.nbytes)
         self._layout = layout
         self._views = _views(layout, self._root)
         self._idle = getrefcount(self._root)
 
-    def _map_at_least(self, nbytes: int) -> None:
+    def map_at_least(self, nbytes: int) -> None:
         """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
         if self._map is not None and len(self._map) >= nbytes:
             return
         self._views, self._layout = [], None
         size = _map_size(nbytes, 0 if self._map is None else len(self._map))
-        self._map = map_file(self._descriptor, size, offset=_start_of(self.number))
+        self._map = map_file(self._descriptor, size, offset=slot_start(self.number))
         self._root = np.frombuffer(self._map, np.uint8)
         self._idle = getrefcount(self._root)
 
     def free_memory(self) -> None:
         """Returns the memory of a free slot to the system, where that is possible."""
+        if self.is_free and self._written:
+            self.map_at_least(self._written)
+            self._written = 0
         if self._map is not None and self.is_free and hasattr(mmap, "MADV_REMOVE"):
             with contextlib.suppress(OSError):
                 self._map.madvise(mmap.MADV_REMOVE)
         self._views, self._layout, self._root, self._map = [], None, None, None
-
-
-def _start_of(number: int) -> int:
-    return SLOTS_AT + number * SLOT_BYTES
 
 
 def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
@@ -284,7 +297,7 @@ class _Mapping:
     def __init__(
         self, descriptor: int, number: int, size: int, smaller: _Mapping | None = None
     ) -> None:
-        self.map = map_file(descriptor, size, offset=_start_of(number))
+        self.map = map_file(descriptor, size, offset=slot_start(number))
         self.size = size
         self.root = np.frombuffer(self.map, np.uint8)
         self.address = self.root.ctypes.data

@@ -19,11 +19,14 @@ import time
 import traceback
 from typing import Any
 
-from loaderx.engines.base import Measured, Task, Work
+from loaderx.engines.base import Element, Measured, Task, Work
 from loaderx.engines.processes import exceptions, pickling, protocol
-from loaderx.engines.processes.protocol import ClaimTable, Report
+from loaderx.engines.processes.packed_rows import read_rows, write_rows
+from loaderx.engines.processes.protocol import PLACE_BYTES, ClaimTable, Report, TakenTask
 from loaderx.engines.processes.shared_slots import ElementLayout, SlotWriter
+from loaderx.engines.sharing import RowsWork
 from loaderx.errors import RecordError, one_line
+from loaderx.memory import Pool
 from loaderx.stages.global_generators import GlobalDraws
 
 CHECK_S = 0.5  # how often a worker looks whether the consumer is there
@@ -48,8 +51,8 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
             os.write(reports, Report(0, number, protocol.NOT_STARTED).pack())
             return
         took_us = int(time.process_time() * 1e6)
-        os.write(reports, Report(0, number, protocol.READY, tail_bytes=took_us).pack())
-        _Worker(number, work, claims, SlotWriter(slots), tasks, reports).run()
+        os.write(reports, Report(0, number, protocol.READY, took_us=took_us).pack())
+        _Worker(number, work, claims, slots, tasks, reports).run()
 
 
 class _Worker:
@@ -58,14 +61,16 @@ class _Worker:
         number: int,
         work: Work,
         claims: ClaimTable,
-        writer: SlotWriter,
+        slots: int,
         tasks: int,
         reports: int,
     ) -> None:
         self._number = number
         self._work = work
         self._claims = claims
-        self._writer = writer
+        self._slots = slots
+        self._writer = SlotWriter(slots)
+        self._rows_pool = Pool()
         self._tasks = tasks
         self._reports = reports
         self._layouts: dict[tuple[object, ...], int] = {}
@@ -76,17 +81,15 @@ class _Worker:
         waiting = select.poll()
         waiting.register(self._tasks, select.POLLIN)
         while (taken := self._take(waiting)) is not None:
-            job, slot, task = taken
-            self._writer.begin(slot)
-            report = self._make(job, task)
-            if self._writer.keeps_slot():
-                report = report._replace(flags=report.flags | protocol.KEPT)
+            begun = time.perf_counter_ns()
+            report = self._make_rows(taken) if taken.kind == protocol.ROWS else self._make(taken)
+            report = report._replace(took_us=(time.perf_counter_ns() - begun) // 1000)
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 sys.stdout.flush()  # a worker may be killed at any time; what it printed is out
             os.write(self._reports, report.pack())
 
-    def _take(self, waiting: select.poll) -> tuple[int, int, Task] | None:
-        """The next job, its slot and its task; None when there will be no more."""
+    def _take(self, waiting: select.poll) -> TakenTask | None:
+        """The next task; None when there will be no more."""
         while True:
             with self._claims.locked():
                 try:
@@ -95,15 +98,46 @@ class _Worker:
                     data = None
                 if data:
                     taken = protocol.unpack_task(data)
-                    self._claims.claim(self._number, taken[0])
+                    self._claims.claim(self._number, taken.job)
                     return taken
             if data is not None:
                 return None
             waiting.poll()
 
-    def _make(self, job: int, task: Task) -> Report:
+    def _make(self, taken: TakenTask) -> Report:
+        """Makes an element in the slot."""
+        self._writer.begin(taken.slot)
+        report = self._make_element(taken)
+        if self._writer.keeps_slot():
+            report = report._replace(flags=report.flags | protocol.KEPT)
+        return report
+
+    def _make_rows(self, taken: TakenTask) -> Report:
+        """Makes some rows of a step, and packs them into the slot."""
+        step, first, stop = taken.numbers
+        assert isinstance(self._work, RowsWork)
         try:
-            element = self._work(task, self._writer.lend)
+            made = self._work.make_rows((step,), first, stop, self._rows_pool.lend)
+            nbytes = write_rows(self._slots, protocol.slot_start(taken.slot), made)
+        except BaseException:  # the step is made as a whole instead, and says what is wrong
+            return Report(taken.job, self._number, protocol.FAILED)
+        return Report(taken.job, self._number, protocol.DONE, tail_bytes=nbytes)
+
+    def _join_rows(self, taken: TakenTask) -> Element:
+        step, count = taken.numbers
+        start = protocol.slot_start(taken.slot)
+        places = protocol.unpack_places(os.pread(self._slots, count * PLACE_BYTES, start))
+        parts = [read_rows(self._slots, place) for place in places]
+        assert isinstance(self._work, RowsWork)
+        return self._work.join_rows((step,), parts, self._writer.lend)
+
+    def _make_element(self, taken: TakenTask) -> Report:
+        job, task = taken.job, taken.numbers
+        try:
+            if taken.kind == protocol.JOIN:
+                element, task = self._join_rows(taken), task[:1]
+            else:
+                element = self._work(task, self._writer.lend)
             measured = None
             if type(element) is Measured:
                 measured = element.failures, element.times, element.read
