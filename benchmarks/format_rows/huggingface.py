@@ -94,6 +94,19 @@ def recognised(name: str) -> Callable[[Path], Iterator[int]]:
     return run
 
 
+def as_arrays(name: str) -> Callable[[Path], Iterator[int]]:
+    def run(folder: Path) -> Iterator[int]:
+        import datasets
+
+        from loaderx import Dataset
+        from loaderx.sources import HuggingFace
+
+        source = HuggingFace(datasets.load_from_disk(folder / name), decode=False)
+        return _counts(_lists(Dataset.from_source(source).shuffle(0).repeat(), name).batch(BATCH))
+
+    return run
+
+
 def indexed(name: str) -> Callable[[Path], Iterator[int]]:
     def run(folder: Path) -> Iterator[int]:
         import datasets
@@ -140,6 +153,7 @@ CONTENDERS: dict[str, Callable[[Path], Iterator[int]]] = {}
 for kind in KINDS:
     CONTENDERS[f"loaderx {kind}"] = opened(kind)
     CONTENDERS[f"loaderx object {kind}"] = recognised(kind)
+    CONTENDERS[f"loaderx HuggingFace {kind}"] = as_arrays(kind)
     CONTENDERS[f"datasets[] {kind}"] = indexed(kind)
     CONTENDERS[f"datasets.iter {kind}"] = iterated(kind)
 CONTENDERS["loaderx text in order"] = opened_in_order
