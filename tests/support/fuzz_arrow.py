@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from fuzz_files import damaged
-from fuzz_parquet import _check_refusal
+from fuzz_parquet import check_refusal
 from loaderx import Dataset, LoaderxError
 
 COMPRESSIONS = (None, None, None, "lz4", "zstd")
@@ -43,7 +43,7 @@ def _file(draw: random.Random, place: Path) -> str:
     try:
         records = list(Dataset.open(path, cache=draw.choice([place / "cache", False])))
     except LoaderxError as error:
-        _check_refusal(error, path, is_whole)
+        check_refusal(error, path, is_whole)
         return "refused"
     expected = _by_pyarrow(content)
     if expected is None:
@@ -79,7 +79,7 @@ def _folder(draw: random.Random, place: Path) -> str:
     try:
         list(Dataset.open(place, format="huggingface", cache=place / "cache"))
     except LoaderxError as error:
-        _check_refusal(error, place, is_whole)
+        check_refusal(error, place, is_whole)
         return "refused"
     return "data"
 

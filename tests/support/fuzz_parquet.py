@@ -46,7 +46,7 @@ def _parquet(draw: random.Random, place: Path) -> str:
     try:
         records = list(Dataset.open(path, cache=cache))
     except LoaderxError as error:
-        _check_refusal(error, path, is_whole)
+        check_refusal(error, path, is_whole)
         return "refused"
     try:
         expected = pq.ParquetFile(path).read().to_pylist()
@@ -66,7 +66,7 @@ def _same(one: object, other: object) -> bool:
     return one == other or (one != one and other != other)  # NaN
 
 
-def _check_refusal(error: LoaderxError, path: Path, is_whole: bool) -> None:
+def check_refusal(error: LoaderxError, path: Path, is_whole: bool) -> None:
     assert not is_whole, f"refused although it is as it was: {error}"
     if isinstance(error, RecordError):
         cause = error.__cause__
@@ -120,7 +120,7 @@ def _native(draw: random.Random, place: Path) -> str:
     try:
         found = list(Dataset.open(folder))
     except LoaderxError as error:
-        _check_refusal(error, folder, is_whole)
+        check_refusal(error, folder, is_whole)
         return "refused"
     for record in found:
         assert isinstance(record.get("t", ""), str)

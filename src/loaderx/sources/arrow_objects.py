@@ -131,7 +131,11 @@ class PlainTable(Source):
     def __init__(self, dataset: HubDataset) -> None:
         self._dataset = dataset
         told, names = dataset.format, dataset.data.table.schema.names
-        if told["type"] is not None or told["columns"] != names or not len(dataset):
+        if (
+            told["type"] is not None
+            or sorted(cast(list[str], told["columns"])) != sorted(names)
+            or not len(dataset)
+        ):
             raise NotReadableError
         if not all(map(_is_plain, _json(dataset.features).values())):
             raise NotReadableError
