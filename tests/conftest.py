@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore_glob = ["files/*.py"]  # programs that wrote the files there, with other libraries
+
 hypothesis.settings.register_profile(
     "loaderx",
     deadline=None,  # two busy cores: time says nothing here

@@ -413,12 +413,17 @@ def _all_same(one: dict, other: dict) -> None:
 
 
 def _same(one, other) -> None:
-    one, other = np.asarray(one), np.asarray(other)
+    one, other = _native(one), _native(other)  # `Dataset.open` gives the machine's byte order
     if not one.shape and one.dtype.type is other.dtype.type:  # from scalars, or one from an array
         one = one.astype(other.dtype)
     assert one.dtype == other.dtype, f"{one.dtype} is not {other.dtype}"
     assert one.shape == other.shape, f"{one.shape} is not {other.shape}"
     assert _content(one) == _content(other), f"{one!r} is not {other!r}"
+
+
+def _native(leaf) -> np.ndarray:
+    array = np.asarray(leaf)
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _content(array: np.ndarray) -> bytes:
