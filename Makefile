@@ -7,7 +7,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test lint types bench bench-quick bench-devices clean
+.PHONY: demo test test-owners lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -21,6 +21,15 @@ lint: $(VENV)/dev.stamp
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
+
+# Readers against the libraries that own the formats (TFDS, webdataset, ...), in an environment of its own.
+test-owners: $(VENV)-owners/stamp
+	$(VENV)-owners/bin/python -m pytest -m owners tests/owners
+
+$(VENV)-owners/stamp: pyproject.toml
+	python3 -m venv $(VENV)-owners
+	$(VENV)-owners/bin/python -m pip install -q -e ".[dev,owners]"
+	touch $@
 
 # loaderx's own figures, each against its bar; then loaderx beside its peers, each of them in an
 # environment of its own below .venv-bench.  The latter takes about 45 minutes.

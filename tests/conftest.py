@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore_glob = ["files/*.py"]  # programs that wrote the files there, with other libraries
+
 hypothesis.settings.register_profile(
     "loaderx",
     deadline=None,  # two busy cores: time says nothing here
@@ -34,6 +36,12 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("loaderx")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache_folder(tmp_path_factory, monkeypatch):
+    """Indexes and copies of files go into a folder of the test run, never into the home folder."""
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def _left_running() -> list[str]:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = {
     "README.md",
     "jax.md",
+    "formats.md",
 }  # these use libraries with threads of their own
 MARKED = [
     pytest.param(page, marks=[pytest.mark.foreign] if page.name in FOREIGN else [], id=page.name)

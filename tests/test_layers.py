@@ -19,7 +19,7 @@ ROOT = Path(loaderx.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"demo"},
+    {"demo", "commands"},
     {"testing"},
     {"loader"},
     {"jax"},

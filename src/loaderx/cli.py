@@ -1,4 +1,4 @@
-"""The command line: ``loaderx demo`` and ``loaderx --version``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(broken, file=sys.stderr)
         return UNUSABLE
     parser = _parser()
-    command = parser.parse_args(argv).command
-    if command is None:
+    options = parser.parse_args(argv)
+    if options.command is None:
         parser.print_help()
         return OK
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
     try:
         with CtrlC() as ctrl_c:
-            return _demo(ctrl_c)
+            return _demo(ctrl_c) if options.command == "demo" else _files(options)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -50,7 +50,33 @@ def _parser() -> argparse.ArgumentParser:
         "epoch, starts again from what was saved, and compares with a run that never stopped. "
         "Takes less than a minute on a CPU and leaves nothing behind.",
     )
+    for name, does in (
+        ("info", "show the format, splits, records and columns of files"),
+        ("verify", "read and check every record of files, and list the bad ones"),
+    ):
+        command = commands.add_parser(name, help=does, description=f"{does.capitalize()}.")
+        command.add_argument("path", help="a file, a folder, or a pattern in quotes")
+        command.add_argument("--format", help="where the files do not tell")
+        command.add_argument("--cache", help="the folder for indexes and copies")
+        if name == "verify":
+            command.add_argument("--most", type=int, default=100, help="bad records to list")
     return parser
+
+
+def _files(options: argparse.Namespace) -> int:
+    from loaderx.commands.info import info
+    from loaderx.commands.verify import verify
+    from loaderx.errors import LoaderxError
+
+    try:
+        if options.command == "info":
+            is_good = info(options.path, options.format, options.cache)
+        else:
+            is_good = verify(options.path, options.format, options.cache, options.most)
+    except LoaderxError as error:
+        print(f"loaderx {options.command}: {error}", file=sys.stderr)
+        return UNUSABLE
+    return OK if is_good else FAILED
 
 
 def _demo(ctrl_c: CtrlC) -> int:

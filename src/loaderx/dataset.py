@@ -30,7 +30,7 @@ from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Policy
 from loaderx.reading.stacking import NO_PADDING, Value
-from loaderx.sources import ArraySource, RangeSource, adapt
+from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages import nodes as stages
@@ -89,7 +89,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if data is None or label is None:
             raise ArgumentTypeError(
                 "Dataset(path, data, label) opens two arrays of a file by their names. Other ways "
-                "to begin: Dataset.from_arrays(...), from_source(...), from_file(path), "
+                "to begin: Dataset.from_arrays(...), from_source(...), open(path), "
                 "from_iterable(function)."
             )
         names = {"data": data, "label": label, **more}
@@ -102,7 +102,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 )
         arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "open")))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -119,16 +119,48 @@ class Dataset(Generic[T], metaclass=DatasetType):
     # Sources ----------------------------------------------------------------------------------
 
     @staticmethod
-    def from_file(
-        path: str | os.PathLike[str], keys: Sequence[str] | None = None
+    def open(
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        format: str | None = None,
+        decode: bool = True,
+        fill: Mapping[str, object] | None = None,
+        cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
-        """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
+        """The records of files: a file, a folder, a pattern, or a list of files.
 
-        Files are mapped into memory, not read whole.
+        The format is found from the marks of a folder, the first bytes of a file, or its suffix.
+        Records are dicts in the names of the files.  ``docs/formats.md`` has a row for each format.
+
+        Args:
+            path: patterns may have ``*`` and ``{000..099}``; what they find is sorted with numbers
+                in their natural order.
+            split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
+            columns: the leaves to read; others are not touched.
+            format: its name, where the files do not tell.
+            decode: False gives the bytes of images and of other encoded values.
+            fill: values to put in place of missing ones, by column.
+            cache: the folder for indexes and copies; by default ``$LOADERX_CACHE`` or
+                ``~/.cache/loaderx``. With False nothing is kept on disk.
         """
-        if isinstance(keys, str):
-            raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
+        from loaderx.sources.opening import open_path  # a dozen formats: slow to import
+
+        found = open_path(
+            path,
+            split=split,
+            columns=columns,
+            format=format,
+            decode=decode,
+            fill=fill,
+            cache=cache,
+        )
+        parts = []
+        for source, start, stop in found:
+            whole = Dataset._of(stages.FromSource(source))
+            parts.append(whole if stop - start == len(source) else whole[start:stop])
+        return parts[0] if len(parts) == 1 else Dataset.concatenate(parts)
 
     @staticmethod
     def from_arrays(*trees: Tree, **leaves: Leaf) -> Dataset[Tree]:
@@ -747,6 +779,21 @@ class Dataset(Generic[T], metaclass=DatasetType):
         for element in self:
             return element
         raise PositionError("the stream is empty: there is no element to look at.")
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes that the numbers of a leaf stand for, where the files know them.
+
+        A leaf whose names differ between joined datasets is left out.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        differ = set()
+        for node in self._node.below():
+            for _, part in node.user_objects:
+                for leaf, names in part.classes.items() if isinstance(part, Source) else ():
+                    if found.setdefault(leaf, names) != names:
+                        differ.add(leaf)
+        return {leaf: names for leaf, names in found.items() if leaf not in differ}
 
     def __repr__(self) -> str:
         return describe_chain(self._node)

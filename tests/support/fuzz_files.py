@@ -85,19 +85,19 @@ def _npy(draw: random.Random, place: Path) -> str:
     def expected() -> dict[str, np.ndarray]:
         return {"x": np.load(path, allow_pickle=False)}
 
-    return _outcome(draw, lambda: Dataset.from_file(path), expected, path, is_whole)
+    return _outcome(draw, lambda: Dataset.open(path), expected, path, is_whole)
 
 
 def _npz(draw: random.Random, place: Path) -> str:
     path = place / "x.npz"
     content, is_whole = _archive(draw)
     if is_whole:
-        content, is_whole = draw.choice([_damaged, _damaged, _damaged_zip])(draw, content)
+        content, is_whole = draw.choice([damaged, damaged, _damaged_zip])(draw, content)
     path.write_bytes(content)
     make, names = draw.choice(
         [
-            (lambda: Dataset.from_file(path), {"x": "x", "y": "y"}),
-            (lambda: Dataset.from_file(path, ["y"]), {"y": "y"}),
+            (lambda: Dataset.open(path), {"x": "x", "y": "y"}),
+            (lambda: Dataset.open(path, columns=["y"]), {"y": "y"}),
             (lambda: Dataset(path, "y", "x"), {"data": "y", "label": "x"}),
         ]
     )
@@ -118,7 +118,7 @@ def _folder(draw: random.Random, place: Path) -> str:
         is_whole = is_whole and as_it_was
     make, names = draw.choice(
         [
-            (lambda: Dataset.from_file(place), {"x": "x", "y": "y"}),
+            (lambda: Dataset.open(place), {"x": "x", "y": "y"}),
             (lambda: Dataset(place, "x", "y.npy"), {"data": "x", "label": "y"}),
         ]
     )
@@ -143,11 +143,11 @@ def _idx(draw: random.Random, place: Path) -> str:
         shape += tuple(draw.choice([1, 1, 0, 2**31]) for _ in range(draw.randint(1, 200)))
     content = bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + data
     if is_whole and draw.random() < 0.5:
-        content, is_whole = _damaged(draw, content)
+        content, is_whole = damaged(draw, content)
     if draw.random() < 0.5:
         content = gzip.compress(content, draw.randint(1, 9))
         if is_whole:
-            content, is_whole = _damaged(draw, content)
+            content, is_whole = damaged(draw, content)
     path.write_bytes(content)
 
     def expected() -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def _tokens(draw: random.Random, place: Path) -> str:
             content, as_it_was = _damaged_npy(draw, array)
             path = place / f"{number}.npy"
         else:
-            content, as_it_was = _damaged(draw, array.tobytes())
+            content, as_it_was = damaged(draw, array.tobytes())
             path = place / f"{number}.bin"
         path.write_bytes(content)
         paths.append(path)
@@ -259,7 +259,7 @@ def _archive(draw: random.Random) -> tuple[bytes, bool]:
 # Damage: each gives the content and whether it is as it was ---------------------------------------
 
 
-def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
+def damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
     raw = bytearray(content)
     how = draw.randrange(9)
     if how <= 1:
@@ -289,7 +289,7 @@ def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, bool]:
 def _damaged_npy(draw: random.Random, array: np.ndarray) -> tuple[bytes, bool]:
     content = _written(array, draw.choice([None, None, (1, 0), (2, 0), (3, 0)]))
     if draw.random() < 0.5:
-        return _damaged(draw, content)
+        return damaged(draw, content)
     version = draw.choice([(1, 0), (2, 0), (3, 0)])
     shape = list(array.shape)
     for _ in range(draw.choice([0, 1, 1, 2])):
@@ -413,12 +413,17 @@ def _all_same(one: dict, other: dict) -> None:
 
 
 def _same(one, other) -> None:
-    one, other = np.asarray(one), np.asarray(other)
+    one, other = _native(one), _native(other)  # `Dataset.open` gives the machine's byte order
     if not one.shape and one.dtype.type is other.dtype.type:  # from scalars, or one from an array
         one = one.astype(other.dtype)
     assert one.dtype == other.dtype, f"{one.dtype} is not {other.dtype}"
     assert one.shape == other.shape, f"{one.shape} is not {other.shape}"
     assert _content(one) == _content(other), f"{one!r} is not {other!r}"
+
+
+def _native(leaf) -> np.ndarray:
+    array = np.asarray(leaf)
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _content(array: np.ndarray) -> bytes:

@@ -12,7 +12,9 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.bulk import INDEXING, BulkReads
+from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.frames import without_frames
+from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows
 from loaderx.sources.mapping import remember
 from loaderx.tree import (
     Array,
@@ -64,12 +66,17 @@ class ArraySource(Source):
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
         self._bulk: BulkReads | None = None  # made when a lazy leaf fails
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     def __len__(self) -> int:
         return self._length
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_layouts": {}}
+        return {**self.__dict__, "_layouts": {}, "_cold": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
 
     @property
     def spec(self) -> Tree | None:
@@ -107,6 +114,8 @@ class ArraySource(Source):
             layout = Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
             self._layouts[count] = layout
         out = lend(layout)
+        if self._cold.is_needed:
+            self._cold.before(indices)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
                 leaf.take(indices, 0, target, "clip")  # the mode "raise" would buffer the output
@@ -124,7 +133,16 @@ class ArraySource(Source):
         """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:
             return self.gather
-        return gatherer_of(self._structure.keys, self._leaves, rows)
+        gather = gatherer_of(self._structure.keys, self._leaves, rows)
+        if not self._cold.is_needed:
+            return gather
+        before = self._cold.before
+
+        def gather_mapped(indices: Indices, lend: Lend) -> Tree:
+            before(indices)
+            return gather(indices, lend)
+
+        return gather_mapped
 
     def _read_lazily(self, indices: Indices, out: list[Array]) -> None:
         for number, target in enumerate(out):
@@ -136,7 +154,7 @@ class ArraySource(Source):
         if isinstance(leaf, np.ndarray):
             return leaf[indices]
         try:
-            return _read_lazy(leaf, indices)
+            return read_lazy(leaf, indices)
         except LoaderxError:
             raise
         except Exception as error:
@@ -231,6 +249,8 @@ def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
     if isinstance(leaf, np.ndarray):
         remember(leaf)
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
+    elif is_h5_dataset(leaf) and (rows := mapped_rows(leaf)) is not None:
+        array = rows
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
@@ -261,7 +281,7 @@ def _is_lazy(leaf: object) -> bool:
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
-def _read_lazy(leaf: LazyArray, indices: Indices) -> Array:
+def read_lazy(leaf: LazyArray, indices: Indices) -> Array:
     """Rows of a lazy array, by slices and ascending indices, which all such libraries read fast."""
     if hasattr(leaf, "whole"):  # a member of a compressed .npz, which is unpacked once
         return np.asarray(leaf.whole().take(indices, 0))

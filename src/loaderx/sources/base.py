@@ -104,9 +104,22 @@ class Source:
         return False
 
     @property
+    def random_access(self) -> bool:
+        """Are records in any order read as fast as in their own?  If not, shuffle needs a window.
+
+        So say those whose records must be decoded in large blocks.
+        """
+        return True
+
+    @property
     def gathers(self) -> bool:
         """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
         return overrides(self, "gather")
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes that the numbers of a leaf stand for, where they are known."""
+        return {}
 
     def label(self) -> str:
         """What the dataset's ``repr`` shows after ``Dataset.``, on one line."""

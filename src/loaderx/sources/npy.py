@@ -7,7 +7,9 @@ than memory, or to bytes outside of the array.
 from __future__ import annotations
 
 import io
+import re
 import struct
+import threading
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +20,13 @@ from loaderx.tree import Array, DType
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
+# What np.save writes for numbers.  NumPy parses headers with `ast`, which fails in Python 3.11 if
+# several threads do it at once; parts of a dataset are opened by the threads that need them.
+_PLAIN = re.compile(
+    rb"\{'descr': '([<>|][biufc]\d{1,2})', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n"
+)
+_PARSING = threading.Lock()
 _MOST_CHARACTERS = 10_000  # of a header, as np.load has it: parsing longer ones is not safe
 
 
@@ -80,11 +89,16 @@ def _parse(file: ByteReader, where: str) -> Header:
         # NumPy has no public reader of this version, which differs from 2.0 in its encoding alone.
         # Escaped, its names are ASCII, and mean the same between their quotes.
         raw = raw.decode("utf-8").encode("ascii", "backslashreplace")
-    shape, fortran, dtype = np.lib.format.read_array_header_2_0(
-        io.BytesIO(_LENGTHS[2, 0].pack(len(raw)) + raw),
-        max_header_size=len(raw),  # checked above
-    )
-    return Header(shape, fortran, dtype, len(magic) + kind.size + length)
+    start = len(magic) + kind.size + length
+    if plain := _PLAIN.fullmatch(raw):
+        shape = tuple(map(int, filter(None, plain[3].replace(b" ", b"").split(b","))))
+        return Header(shape, plain[2] == b"True", np.dtype(plain[1].decode("ascii")), start)
+    with _PARSING:
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(
+            io.BytesIO(_LENGTHS[2, 0].pack(len(raw)) + raw),
+            max_header_size=len(raw),  # checked above
+        )
+    return Header(shape, fortran, dtype, start)
 
 
 def _check(header: Header, where: str) -> None:

@@ -23,6 +23,7 @@ from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.stages.encoding import array_text, stage_text
 from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
@@ -83,6 +84,10 @@ class FromSource(ByIndex, Input):
     def user_objects(self) -> tuple[tuple[str, object], ...]:
         return ((self.stage, self.source),)
 
+    @property
+    def random_access(self) -> bool:
+        return self.source.random_access
+
     def make_record_operator(self, request: Request) -> RecordOperator:
         return ReadSource(self.source, stacked=request.stacked)
 
@@ -126,6 +131,8 @@ class ReadSource(RecordOperator):
                 if self.stacked:
                     return Rows.of_columns(self.source.gather(index, context.lend), len(index))
                 return Rows.of_records(self.source.records(index))
+        except BadRecordError:
+            pass
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(addresses, "reading the source")(None, error) from error
         except Exception:

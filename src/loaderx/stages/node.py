@@ -207,6 +207,11 @@ class Node(Frozen, ABC):
         return self.keeps_places
 
     @property
+    def random_access(self) -> bool:
+        """Are records in any order read as fast as in their own?"""
+        return all(node.random_access for node in self.inputs)
+
+    @property
     def is_random(self) -> bool:
         """Does the stage draw random numbers?"""
         return False

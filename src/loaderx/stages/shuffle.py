@@ -39,6 +39,14 @@ class Shuffled(MovedByIndex):
             )
         if self.input.length is None:
             raise ChainError("shuffle needs a dataset that ends: put it before .repeat().")
+        if not self.batched and not self.input.random_access:
+            raise ChainError(
+                "shuffle of all records needs a source that reads them in any order, and this one "
+                "decodes large blocks. Either leave cache=False out where it is opened (a copy is "
+                "made once, and all of it is shuffled), or shuffle within windows, "
+                ".shuffle(window=10_000), or blocks and then windows, "
+                ".batch(1000).shuffle().unbatch().shuffle(window=10_000)."
+            )
 
     @property
     def stage(self) -> str:

@@ -1,0 +1,132 @@
+"""``loaderx info PATH``: format, splits, records, columns, classes, and what the cache holds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+import numpy as np
+
+from loaderx.commands.opened import Opened
+from loaderx.errors import LoaderxError
+from loaderx.sources import Source
+from loaderx.sources.file_source import FileSource
+from loaderx.tree import ArraySpec, Tree, flatten, spec_of
+
+_MOST_CLASSES = 8
+_MOST_COLUMNS = 60
+_LOOKED_AT = 16  # records, where columns are known only by what is in them
+
+
+def info(path: str, format: str | None = None, cache: str | None = None) -> bool:
+    """Prints what is known of a path; False if a part of it cannot be opened."""
+    opened = Opened(path, format, cache)
+    _row("format", opened.format)
+    is_good = True
+    first: Source | None = None
+    for name, found in opened.splits():
+        if isinstance(found, LoaderxError):
+            is_good = False
+            _row("split" if name else "data", f"{name}  cannot be opened: {found}".strip())
+            continue
+        _row("split" if name else "records", _size(name, found))
+        first = found if first is None else first
+    if first is not None:
+        _columns(first)
+    _cache(opened)
+    return is_good
+
+
+def _size(name: str, source: Source) -> str:
+    shards = source.shard_counts if isinstance(source, FileSource) else None
+    told = f"{len(source):,} records" if name else f"{len(source):,}"
+    if shards is not None and len(shards) > 1:
+        told += f" in {len(shards):,} shards"
+    return f"{name}  {told}" if name else told
+
+
+def _columns(source: Source) -> None:
+    leaves = _specs(source)
+    width = max(map(len, leaves), default=0)
+    for number, (path, spec) in enumerate(leaves.items()):
+        if number == _MOST_COLUMNS:
+            _row("", f"... {len(leaves) - number} more")
+            break
+        classes = source.classes.get(path, ())
+        shown = ", ".join(classes[:_MOST_CLASSES]) + (", ..." * (len(classes) > _MOST_CLASSES))
+        told = f"  {len(classes)} classes: {shown}" if classes else ""
+        _row("columns" if number == 0 else "", f"{path or '(record)':{width}}  {spec}{told}")
+
+
+def _specs(source: Source) -> dict[str, str]:
+    """What each leaf is; axes that differ between the first records are open."""
+    if source.spec is not None:
+        return _by_path(source.spec, source)
+    count = min(_LOOKED_AT, len(source))
+    try:
+        records = source.records(np.arange(count))
+    except Exception as error:
+        return {"": f"the first records cannot be read: {error}"}
+    found: dict[str, str] = {}
+    shapes: dict[str, ArraySpec] = {}
+    for record in records:
+        leaves, structure = flatten(record)
+        for path, leaf in zip(structure.paths(), leaves, strict=True):
+            spec = _spec(leaf)
+            if spec is None:
+                found[path] = type(leaf).__name__
+                continue
+            shapes[path] = _common(shapes.get(path, spec), spec)
+            found[path] = _named(shapes[path], leaf)
+    return found
+
+
+def _spec(leaf: object) -> ArraySpec | None:
+    """None where no array can be made of it: a number of many digits, say."""
+    with contextlib.suppress(LoaderxError):
+        spec: ArraySpec = spec_of(leaf)
+        return spec
+    return None
+
+
+def _common(one: ArraySpec, two: ArraySpec) -> ArraySpec:
+    """Axes that differ are open."""
+    if len(one.shape) != len(two.shape):
+        return two
+    pairs = zip(one.shape, two.shape, strict=True)
+    return ArraySpec(tuple(a if a == b else None for a, b in pairs), two.dtype)
+
+
+def _by_path(spec: Tree, source: Source) -> dict[str, str]:
+    leaves, structure = flatten(spec)
+    first = source.records(np.array([0]))[0]
+    values, _ = flatten(first)
+    paired = zip(structure.paths(), leaves, values, strict=True)
+    return {path: _named(leaf, value) for path, leaf, value in paired}
+
+
+def _named(spec: ArraySpec, value: object) -> str:
+    """A spec as users know it: objects are text or bytes."""
+    if spec.dtype == object and isinstance(value, (str, bytes)):
+        return type(value).__name__
+    return repr(spec)
+
+
+def _cache(opened: Opened) -> None:
+    for kind, places in opened.cache.used.items():
+        total = sum(_folder_bytes(place) for place in places)
+        if places:
+            _row(kind, f"{total / 1e6:,.1f} MB in {opened.cache.folder}")
+
+
+def _folder_bytes(folder: str) -> int:
+    return sum(
+        os.path.getsize(os.path.join(place, name))
+        for place, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _row(title: str, text: str) -> None:
+    sys.stdout.write(f"{title:9}{text}\n")

@@ -1,0 +1,115 @@
+"""Hints to the kernel while rows of mapped files come from disk.
+
+At a page fault the kernel reads ahead: 128 KB or more around the page, of which a shuffled batch
+wants one row.  So while a loader waits for the disk, the kernel is told not to read ahead
+(``MADV_RANDOM``), and which pages a batch needs (``MADV_WILLNEED``), all at once, before they are
+touched.  Once nothing comes from disk any more, hints would cost more than the rows themselves:
+then there are none, and only now and then a look at how much the process has read.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.sources.base import Indices
+from loaderx.sources.mapping import mapped_base
+from loaderx.tree import Array
+
+try:
+    import resource
+except ImportError:  # Windows, where mmap has no madvise either
+    _usage = None
+else:
+    _usage = resource.getrusage
+
+CHECK_EVERY = 32  # batches, while nothing is read from disk
+_RANDOM = getattr(mmap, "MADV_RANDOM", -1)
+_NORMAL = getattr(mmap, "MADV_NORMAL", -1)
+_WILLNEED = getattr(mmap, "MADV_WILLNEED", -1)
+CAN_ADVISE = _usage is not None and -1 not in (_RANDOM, _NORMAL, _WILLNEED)
+
+
+class MappedRows:
+    """Where the rows of an array lie in a mapped file."""
+
+    def __init__(self, mapped: mmap.mmap, offset: int, width: int) -> None:
+        self.mapped, self._offset, self._width = mapped, offset, width
+
+    @staticmethod
+    def of(array: Array) -> MappedRows | None:
+        """None if the array is in memory, or its rows do not follow each other."""
+        base = mapped_base(array)
+        if base is None or not array.flags.c_contiguous or not array.nbytes or not array.ndim:
+            return None
+        start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        inside = base.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a whole page
+        mapped = cast("mmap.mmap", base.base)  # NumPy says that it is an array
+        return MappedRows(mapped, int(start) + inside, array.nbytes // len(array))
+
+    def read_ahead(self, is_on: bool) -> None:
+        """Tells the kernel whether to read more than it is asked for."""
+        self.mapped.madvise(_NORMAL if is_on else _RANDOM)
+
+    def will_need(self, indices: Indices) -> None:
+        """Tells the kernel which rows are read next."""
+        starts = indices * self._width + self._offset
+        pages = starts // mmap.PAGESIZE
+        for first, last in _runs(pages, (starts + self._width - 1) // mmap.PAGESIZE):
+            length = (last - first + 1) * mmap.PAGESIZE
+            self.mapped.madvise(_WILLNEED, first * mmap.PAGESIZE, length)
+
+
+def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of pages, those that touch or overlap as one."""
+    order = np.argsort(first)
+    first, last = first[order], np.maximum.accumulate(last[order])
+    begins = np.flatnonzero(np.concatenate([[True], first[1:] > last[:-1] + 1]))
+    ends = np.concatenate([begins[1:], [len(first)]]) - 1
+    return list(zip(first[begins].tolist(), last[ends].tolist(), strict=True))
+
+
+class ColdReads:
+    """Gives hints for the batches of one source, while they come from disk."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        found = [MappedRows.of(array) for array in arrays] if CAN_ADVISE else []
+        self._rows = [rows for rows in found if rows is not None]
+        self.is_needed = bool(self._rows)
+        self._left = 0  # batches until the next look
+        self._blocks = -1
+        self._is_cold = False
+
+    def before(self, indices: Indices) -> None:
+        """To be called before each batch is gathered."""
+        if self._left:
+            self._left -= 1
+            return
+        blocks = blocks_read()
+        is_cold, self._blocks = blocks != self._blocks, blocks
+        if is_cold and _are_in_sequence(indices):
+            is_cold = False  # the kernel reads ahead what comes next
+        if is_cold != self._is_cold:
+            self._is_cold = is_cold
+            for rows in self._rows:
+                rows.read_ahead(not is_cold)
+        if not is_cold:
+            self._left = CHECK_EVERY
+            return
+        for rows in self._rows:
+            rows.will_need(indices)
+
+
+def blocks_read() -> int:
+    """Blocks that this process has read from disk, by faults and by hints."""
+    assert _usage is not None
+    usage = _usage(resource.RUSAGE_SELF)
+    return int(usage.ru_inblock + usage.ru_majflt)
+
+
+def _are_in_sequence(indices: Indices) -> bool:
+    return len(indices) < 2 or bool((np.diff(indices) == 1).all())

@@ -1,0 +1,200 @@
+"""Columns: one leaf of all records, each kind with its own way to be read in bulk.
+
+A column with a `spec` can be gathered: `take` fills an array, with no Python per number.  The
+others (lists and images of various sizes) are read as a list of `values`.  Columns run through the
+parts of a dataset (`Parts`), which are its files or the pieces of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError
+from loaderx.sources.base import Indices
+from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.parts import Parts
+from loaderx.tree import Array, ArraySpec
+
+OBJECT = ArraySpec((), np.dtype(object))
+"""Text and bytes: Python objects, never cut to a length."""
+
+ArrayOf: TypeAlias = Callable[[int], Array]
+"""The array of a part, by its number; mapped when it is asked for."""
+
+
+class Column:
+    """One leaf of all records."""
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        """Shape and dtype of a value; None if they differ between records."""
+        raise NotImplementedError
+
+    def take(self, indices: Indices, out: Array) -> None:
+        """Writes the values at ``indices`` into the rows of ``out``; only where there is a spec."""
+        values = self.values(indices)
+        for number, value in enumerate(values):
+            out[number] = value
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        """The values at ``indices``: arrays (new, or read-only views), numbers, text or bytes."""
+        raise NotImplementedError
+
+
+class FixedColumn(Column):
+    """Values of one shape and dtype: rows of an array in each part."""
+
+    def __init__(self, parts: Parts, array_of: ArrayOf, spec: ArraySpec) -> None:
+        self._parts, self._array_of, self._spec = parts, array_of, spec
+        self._shape = tuple(axis for axis in spec.shape if axis is not None)  # no axis is open
+
+    @property
+    def spec(self) -> ArraySpec:
+        return self._spec
+
+    def take(self, indices: Indices, out: Array) -> None:
+        for part, places, local in self._parts.split(indices):
+            array = self._array_of(part)
+            if isinstance(places, slice) and array.dtype == out.dtype:
+                array.take(local, 0, out, "clip")  # other modes buffer the output first
+            else:
+                out[places] = array[local]
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        found = np.empty((len(indices), *self._shape), self._spec.dtype)
+        self.take(indices, found)
+        return list(found)
+
+
+class RunColumn(Column):
+    """The base of columns whose values are runs of elements of one array, from offset to offset."""
+
+    def __init__(self, parts: Parts, data_of: ArrayOf, offsets_of: ArrayOf) -> None:
+        self._parts, self._data_of, self._offsets_of = parts, data_of, offsets_of
+
+    def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
+        raise NotImplementedError
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        found: list[object] = [None] * len(indices)
+        for part, places, local in self._parts.split(indices):
+            data, offsets = self._data_of(part), self._offsets_of(part)
+            starts, stops = offsets[local], offsets[local + 1]
+            if (starts < 0).any() or (stops < starts).any() or (stops > len(data)).any():
+                raise BadRecordError("the offsets of a column are damaged: they lie outside it.")
+            values = self._each(data, starts.tolist(), stops.tolist())
+            if isinstance(places, slice):
+                return values
+            for place, value in zip(places.tolist(), values, strict=True):
+                found[place] = value
+        return found
+
+
+class ListColumn(RunColumn):
+    """Lists of numbers: arrays of one axis, of various lengths; read-only views."""
+
+    @property
+    def spec(self) -> None:
+        return None
+
+    def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
+        return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+
+class BytesColumn(RunColumn):
+    """Runs of bytes."""
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        return OBJECT
+
+    def take(self, indices: Indices, out: Array) -> None:
+        out[:] = self.values(indices)
+
+    def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
+        view = data.data
+        return [bytes(view[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+
+
+class TextColumn(BytesColumn):
+    """Text in UTF-8."""
+
+    def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
+        view = data.data
+        return [str(view[start:stop], "utf-8") for start, stop in zip(starts, stops, strict=True)]
+
+
+class DecodedColumn(Column):
+    """Values of another column, each put through a function: images, say."""
+
+    def __init__(self, column: Column, decode: Callable[[object], object]) -> None:
+        self._column, self._decode = column, decode
+
+    @property
+    def spec(self) -> None:
+        return None
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        return list(map(self._decode, self._column.values(indices)))
+
+
+class FilledColumn(Column):
+    """Another column, with a value in place of those that are not there."""
+
+    def __init__(
+        self, column: Column, parts: Parts, valid_of: ArrayOf, value: object, name: str
+    ) -> None:
+        self._column, self._parts, self._valid_of = column, parts, valid_of
+        self._value = value
+        spec = column.spec
+        if spec is not None and spec.dtype != object:
+            try:
+                cast = np.asarray(value).astype(spec.dtype)
+                is_same = bool((cast == value).all()) or spec.dtype.kind in "fcmM"
+                np.broadcast_to(cast, [axis or 0 for axis in spec.shape])
+            except (TypeError, ValueError, OverflowError):
+                is_same = False
+            if not is_same:
+                raise ArgumentError(f"`fill` has {value!r} for the column {name!r} of {spec!r}.")
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        return self._column.spec
+
+    def _missing(self, indices: Indices) -> Indices:
+        """The places of values that are not there."""
+        found = np.zeros(len(indices), np.bool_)
+        for part, places, local in self._parts.split(indices):
+            found[places] = ~self._valid_of(part)[local]
+        return np.flatnonzero(found)
+
+    def take(self, indices: Indices, out: Array) -> None:
+        self._column.take(indices, out)
+        out[self._missing(indices)] = self._value
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        if self._column.spec is not None and self._column.spec.dtype != object:
+            return list(self._taken(indices))
+        values = list(self._column.values(indices))
+        for place in self._missing(indices).tolist():
+            values[place] = self._value
+        return values
+
+    def _taken(self, indices: Indices) -> Array:
+        assert self.spec is not None
+        found = np.empty((len(indices), *(axis or 0 for axis in self.spec.shape)), self.spec.dtype)
+        self.take(indices, found)
+        return found
+
+
+class ListedArrays:
+    """Arrays by the number of their part: in memory, or few enough to be mapped at once."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._arrays = list(arrays)
+
+    def __call__(self, number: int) -> Array:
+        return self._arrays[number]

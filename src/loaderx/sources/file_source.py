@@ -1,0 +1,58 @@
+"""`FileSource`: the base of sources that read a file format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from loaderx.errors import FileError, one_line
+from loaderx.sources.base import Source
+
+
+class Problem(NamedTuple):
+    """A record that cannot be read."""
+
+    record: int
+    where: str  # its file, and its place in it
+    reason: str
+
+
+class BadRecordError(FileError):
+    """One record cannot be read; the others can.
+
+    Any other `LoaderxError` of a read of many records is taken for one of the whole source.  After
+    this one the records are read one by one, and the bad one is a `RecordError`, which `on_error`
+    may skip.
+    """
+
+
+class FileSource(Source):
+    """Records of files: what `Dataset.open` and the command line ask beyond `Source`."""
+
+    @property
+    def thread_safe(self) -> bool:
+        return True
+
+    @property
+    def shard_counts(self) -> Sequence[int] | None:
+        """How many records each shard has; None where there are no shards."""
+        return None
+
+    def where(self, index: int) -> str:
+        """The file of a record and its place in it, for messages."""
+        return f"record {index}"
+
+    def problems(self) -> Iterator[Problem | None]:
+        """Reads and checks every record: for each a problem, or None.
+
+        A format with checksums checks them here, too.
+        """
+        for index in range(len(self)):
+            try:
+                self.records(np.array([index]))
+            except Exception as error:
+                yield Problem(index, self.where(index), one_line(error))
+            else:
+                yield None

@@ -1,0 +1,101 @@
+"""What a file format tells `Dataset.open`: how it is recognised, and how it is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.frozen import Frozen
+from loaderx.sources.base import Source
+from loaderx.sources.ondisk.cache import CacheFolder
+from loaderx.sources.ondisk.file_system import file_system_of
+
+HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
+
+
+class OpenOptions(Frozen):
+    """The options of `Dataset.open` that formats are given."""
+
+    columns: tuple[str, ...] | None
+    decode: bool
+    fill: Mapping[str, object]
+    cache: CacheFolder
+
+    def chosen(self, have: list[str], where: str) -> list[str]:
+        """The columns to read, in the order in which they were asked for; all by default."""
+        return have if self.columns is None else check_columns(self.columns, have, where)
+
+
+def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
+    """The columns that were asked for, all of which must be there."""
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+    for name in columns:
+        if name not in have:
+            known = ", ".join(map(repr, have))
+            raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
+    return list(columns)
+
+
+class Folder:
+    """A folder, listed once for all formats that look at it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What lies in it; the names of folders end with a slash."""
+        return file_system_of(self.path).names(self.path)
+
+    @cached_property
+    def files(self) -> list[str]:
+        return [name for name in self.names if not name.endswith("/")]
+
+    @cached_property
+    def folders(self) -> list[Folder]:
+        """The folders in it."""
+        return [self.folder(name[:-1]) for name in self.names if name.endswith("/")]
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path.rstrip("/"))
+
+    def has(self, name: str) -> bool:
+        return name in self.files
+
+    def join(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def folder(self, name: str) -> Folder:
+        return Folder(self.join(name))
+
+
+OpenFiles: TypeAlias = Callable[[list[str], OpenOptions], Source]
+"""Opens files of one format as one source."""
+
+OpenSplit: TypeAlias = Callable[[], Source]
+
+Splits: TypeAlias = Mapping[str, OpenSplit]
+"""How each split is opened, by name; the name is empty where there are no splits."""
+
+
+class FileFormat(Frozen):
+    """A format whose files can be opened one by one, or many as shards of one dataset."""
+
+    name: str
+    suffixes: tuple[str, ...]  # in lower case, with the dot
+    open: OpenFiles
+    is_head: Callable[[bytes], bool] | None = None  # by the first bytes; None: they do not tell
+    weak_suffixes: tuple[str, ...] = ()  # in a folder with data of other formats it is no data
+
+
+class FolderFormat(Frozen):
+    """A format that is a folder with marks of its own."""
+
+    name: str
+    is_folder: Callable[[Folder], bool]
+    splits: Callable[[Folder, OpenOptions], Splits]

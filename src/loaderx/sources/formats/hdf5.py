@@ -1,0 +1,138 @@
+"""HDF5 files: contiguous datasets are mapped where they lie, others are read with h5py.
+
+A dataset that is neither chunked nor compressed lies in the file in one piece (`h5_datasets`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from loaderx.errors import FileError, MissingPackageError
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.arrays import LazyArray
+from loaderx.sources.base import Source
+from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.h5_datasets import H5Dataset, offset_of
+from loaderx.sources.mapping import Identity, changed, reading
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.tree import Array
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+class H5File(Protocol):
+    """What is used of `h5py.File`."""
+
+    def __getitem__(self, name: str, /) -> H5Dataset: ...
+    def visititems(self, visit: Callable[[str, object], None], /) -> object: ...
+    def __enter__(self) -> H5File: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class LazyDataset:
+    """A dataset that h5py reads; opened again in each process, at its first use."""
+
+    def __init__(self, path: str, name: str, identity: Identity, dataset: H5Dataset) -> None:
+        self._path, self._name, self._identity = path, name, identity
+        self.shape, self.dtype = tuple(dataset.shape), dataset.dtype
+        told: Mapping[str, object] = (
+            dataset.dtype.metadata or {}
+        )  # h5py says there what the objects are
+        self._is_text = told.get("vlen") is str
+        self.is_ragged = "vlen" in told and told["vlen"] not in (str, bytes)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._opened: H5Dataset | None = None
+        self._lock = threading.Lock()
+
+    def __getitem__(self, index: object) -> object:
+        with self._lock:
+            if self._opened is None:
+                change = self._identity.change(Identity.at(self._path))
+                if change and "replaced" not in change:  # another machine may have another inode
+                    raise changed(self._path, change)
+                opened = _h5py_file(self._path)[self._name]
+                self._opened = opened.asstr() if self._is_text else opened
+            return self._opened[index]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_opened": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+
+def _open(files: list[str], options: OpenOptions) -> Source:
+    opened = FileSet(files)
+    shards = [_arrays(opened, number, options) for number in range(len(files))]
+    return source_of_arrays(files, shards, "hdf5")
+
+
+def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Array | LazyArray]:
+    path, identity = files.paths[number], files.identities[number]
+    found: dict[str, Array | LazyArray] = {}
+    with _h5py_file(path) as file, reading(path):
+        names = _dataset_names(file)
+        if not names:
+            raise FileError(f"{path} has no datasets with an axis of records.")
+        for name in options.chosen(names, path):
+            dataset = file[name]
+            _check_kind(dataset, f"{path}, dataset {name!r}")
+            offset = offset_of(dataset)
+            if offset is None:
+                found[name] = LazyDataset(path, name, identity, dataset)
+                continue
+            data = files.data(number)
+            if offset + dataset.nbytes > len(data):
+                raise FileError(f"{path}, dataset {name!r} is cut off.")
+            found[name] = np.ndarray(dataset.shape, dataset.dtype, data, offset)
+    return found
+
+
+def _dataset_names(file: H5File) -> list[str]:
+    """All datasets with an axis of records, those in groups as ``group/name``."""
+    found: list[str] = []
+
+    def visit(name: str, item: object) -> None:
+        if getattr(item, "shape", None):
+            found.append(name)
+
+    file.visititems(visit)
+    return found
+
+
+def _check_kind(dataset: H5Dataset, where: str) -> None:
+    told: Mapping[str, object] = dataset.dtype.metadata or {}
+    is_reference = dataset.dtype.hasobject and "vlen" not in told
+    if is_reference or (dataset.dtype.kind == "V" and dataset.dtype.names is None):
+        raise FileError(
+            f"{where} holds {'references' if is_reference else 'opaque data'}, which loaderx "
+            "cannot interpret. Leave it out: choose others with columns=."
+        )
+
+
+def _h5py_file(path: str) -> H5File:
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path} is an HDF5 file, which needs the package h5py: "
+            "pip install 'loaderx-jax[hdf5]'."
+        ) from error
+    with reading(path):
+        opened: H5File = h5py.File(path, "r")
+        return opened
+
+
+def _is_head(head: bytes) -> bool:
+    # Behind a user block of 512, 1024, ... bytes the mark comes later; then the suffix tells.
+    return head.startswith(MAGIC)
+
+
+HDF5 = FileFormat(name="hdf5", suffixes=(".h5", ".hdf5", ".hdf"), open=_open, is_head=_is_head)

@@ -1,0 +1,62 @@
+"""IDX files (MNIST and its kin): single files, and folders of images and labels with splits."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from loaderx.errors import FileError
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.base import Source
+from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.idx import open_idx
+
+_NAME = re.compile(r"(?:(.+)-)?(images|labels)[-.]idx\d-u?byte(\.gz)?")
+_SPLITS = {"t10k": "test"}
+_LEAVES = {"images": "image", "labels": "label"}
+
+
+def _open(files: list[str], options: OpenOptions) -> Source:
+    """Each file is a leaf, in the name of the file: ``train-images-idx3-ubyte`` is ``image``."""
+    arrays = {}
+    for file in files:
+        match = _NAME.fullmatch(os.path.basename(file))
+        name = _LEAVES[match[2]] if match else os.path.basename(file).split(".")[0]
+        if name in arrays:
+            raise FileError(
+                f"{file}: two IDX files of {name!r}. Each is a leaf of the records: open those of "
+                "one split, or the folder with split=."
+            )
+        arrays[name] = open_idx(file)
+    chosen = options.chosen(list(arrays), files[0])
+    return source_of_arrays([files[0]], [{name: arrays[name] for name in chosen}], "idx")
+
+
+def _matches(folder: Folder) -> dict[str, list[str]]:
+    """The files of each split."""
+    found: dict[str, list[str]] = {}
+    for file in folder.files:
+        if match := _NAME.fullmatch(file):
+            split = match[1] or ""
+            found.setdefault(_SPLITS.get(split, split), []).append(folder.join(file))
+    return found
+
+
+def _is_folder(folder: Folder) -> bool:
+    return bool(_matches(folder))
+
+
+def _splits(folder: Folder, options: OpenOptions) -> Splits:
+    def opener(files: list[str]) -> OpenSplit:
+        return lambda: _open(files, options)
+
+    return {split: opener(sorted(files)) for split, files in sorted(_matches(folder).items())[::-1]}
+
+
+def _is_head(head: bytes) -> bool:
+    is_type = head[2:3] in (b"\x08", b"\x09", b"\x0b", b"\x0c", b"\x0d", b"\x0e")
+    return head[:2] == b"\0\0" and is_type and 1 <= head[3] <= 4 if len(head) > 4 else False
+
+
+IDX = FileFormat(name="idx", suffixes=("-ubyte", ".idx1", ".idx3"), open=_open, is_head=_is_head)
+IDX_FOLDER = FolderFormat(name="idx", is_folder=_is_folder, splits=_splits)

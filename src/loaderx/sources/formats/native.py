@@ -1,0 +1,159 @@
+"""The native layout: folders with a ``loaderx.json``; `native_layout` says what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.base import Source
+from loaderx.sources.column_data import ColumnType, Which, build_column, nulls_found
+from loaderx.sources.columns import ArrayOf, Column, FilledColumn
+from loaderx.sources.format import Folder, FolderFormat, OpenOptions, Splits
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.native_layout import (
+    MARK,
+    Description,
+    file_name,
+    read_description,
+)
+from loaderx.sources.ondisk.npy_columns import NpyArrays
+from loaderx.sources.parts import Parts
+from loaderx.sources.table import ColumnTree, TableSource
+
+_OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
+
+
+def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
+    """The records of a folder in the native layout."""
+    found = read_description(folder)
+    names = options.chosen(list(found.columns), folder)
+    kinds = {name: found.columns[name] for name in names}
+    layout = _Files(folder, found, kinds)
+    parts = Parts([part.records for part in found.parts])
+    columns: ColumnTree = {
+        name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()
+    }
+    classes = {path: one for path, one in found.classes.items() if path.split(".")[0] in kinds}
+    return TableSource(
+        columns,
+        len(parts),
+        label=label,
+        classes=classes,
+        shard_counts=[shard.records for shard in found.shards],
+        shard_names=[shard.name for shard in found.shards],
+    )
+
+
+def _column(
+    layout: _Files, name: str, kind: ColumnType, parts: Parts, options: OpenOptions
+) -> Column | ColumnTree:
+    arrays = _ColumnFiles(layout, name)
+    made = build_column(kind, parts, arrays, decode=options.decode)
+    return _without_nulls(made, kind, (name,), parts, arrays, options.fill)
+
+
+def _without_nulls(
+    made: Column | ColumnTree,
+    kind: ColumnType,
+    path: tuple[str, ...],
+    parts: Parts,
+    arrays: _ColumnFiles,
+    fill: Mapping[str, object],
+) -> Column | ColumnTree:
+    """Fills the nulls of a column, or refuses them."""
+    if not isinstance(made, Column):
+        return {
+            name: _without_nulls(one, kind.fields[name], (*path, name), parts, arrays, fill)
+            for name, one in made.items()
+        }
+    name = ".".join(path)
+    if not kind.nulls:
+        return made
+    if name not in fill:
+        raise nulls_found(f"{arrays.folder}: column {name!r}", name, kind.nulls)
+    return FilledColumn(made, parts, arrays(path[1:], "valid"), fill[name], name)
+
+
+class _Files:
+    """The files of the columns that are read, checked against the sizes in the description."""
+
+    def __init__(self, folder: str, found: Description, kinds: dict[str, ColumnType]) -> None:
+        self.folder, self.found, self.kinds = folder, found, kinds
+        wanted = [file for name, kind in kinds.items() for file in files_of((name,), kind)]
+        self._numbers = {file: number for number, file in enumerate(wanted)}
+        self._stride = len(wanted)
+        sizes, paths = [], []
+        for part in found.parts:
+            for file in wanted:
+                if file not in part.files:
+                    raise FileError(f"{folder}: {MARK} has no {file} in {part.name}.")
+                paths.append(os.path.join(folder, part.name, file))
+                sizes.append(part.files[file])
+        self.files = FileSet(paths)
+        for path, size, have in zip(paths, sizes, self.files.sizes, strict=True):
+            if size != have:
+                raise FileError(
+                    f"{path} has {have} bytes, and {MARK} says {size}: it was changed, cut off or "
+                    "not copied whole."
+                )
+
+    def numbers(self, file: str) -> range:
+        """The numbers of a file in all parts."""
+        return range(self._numbers[file], len(self.files), self._stride)
+
+
+class _ColumnFiles:
+    """The arrays of a column and of its fields."""
+
+    def __init__(self, layout: _Files, name: str) -> None:
+        self._layout, self._name = layout, name
+
+    @property
+    def folder(self) -> str:
+        return self._layout.folder
+
+    def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
+        layout = self._layout
+        kind, is_item = layout.kinds[self._name], False
+        for name in path:
+            is_item = is_item or kind.kind == "list"
+            kind = kind.fields[name]
+        records = [part.records for part in layout.found.parts]
+        dtype, shape = kind.dtype or np.dtype(np.uint8), kind.shape
+        rows: list[int] | None = records if kind.kind == "fixed" else None
+        if which != "values":
+            dtype, shape = (_OFFSETS if which == "offsets" else _VALID), ()
+            rows = [one + (which == "offsets") for one in records]
+        numbers = layout.numbers(file_name((self._name, *path), which))
+        found = NpyArrays(layout.files, numbers, dtype, shape, None if is_item else rows)
+        found(0)  # checks the header of the first part; those of others are checked when read
+        return found
+
+
+def files_of(path: tuple[str, ...], kind: ColumnType) -> list[str]:
+    """The names of the files of a column."""
+    found = []
+    if kind.kind not in ("list", "struct"):
+        found.append(file_name(path, "values"))
+    if kind.kind not in ("fixed", "struct"):
+        found.append(file_name(path, "offsets"))
+    if kind.nulls is not None:
+        found.append(file_name(path, "valid"))
+    for name, field in kind.fields.items():
+        found += files_of((*path, name), field)
+    return found
+
+
+def _splits(folder: Folder, options: OpenOptions) -> Splits:
+    def opener() -> Source:
+        return open_native(folder.path, options)
+
+    return {"": opener}
+
+
+NATIVE_FOLDER = FolderFormat(
+    name="loaderx", is_folder=lambda folder: folder.has(MARK), splits=_splits
+)

@@ -1,0 +1,38 @@
+"""NumPy files: ``.npy``, ``.npz``, folders of ``.npy``, and several ``.npz`` as shards of one."""
+
+from __future__ import annotations
+
+from loaderx.errors import FileError
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.base import Source
+from loaderx.sources.files import open_arrays
+from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, Splits
+from loaderx.sources.npy import MAGIC
+from loaderx.sources.ondisk.paths import is_data
+
+
+def _open(files: list[str], options: OpenOptions) -> Source:
+    if len(files) > 1 and any(not file.endswith(".npz") for file in files):
+        raise FileError(
+            f"{files[0]} and {len(files) - 1} more: several .npy files may be columns or shards. "
+            "For columns put them into one folder and open that; for shards open each, and join "
+            "them with Dataset.concatenate."
+        )
+    return source_of_arrays(files, [open_arrays(file, options.columns) for file in files], "npz")
+
+
+def _is_head(head: bytes) -> bool:
+    return head.startswith((MAGIC, b"PK\x03\x04"))
+
+
+def _is_folder(folder: Folder) -> bool:
+    data = [name for name in folder.files if is_data(name)]
+    return bool(data) and all(name.endswith(".npy") for name in data)
+
+
+def _splits(folder: Folder, options: OpenOptions) -> Splits:
+    return {"": lambda: _open([folder.path], options)}
+
+
+NPY = FileFormat(name="npy", suffixes=(".npy", ".npz"), open=_open, is_head=_is_head)
+NPY_FOLDER = FolderFormat(name="npy", is_folder=_is_folder, splits=_splits)

@@ -1,0 +1,92 @@
+"""safetensors files: a header in JSON, then the tensors byte for byte, which are mapped."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+
+from loaderx.errors import FileError, MissingPackageError
+from loaderx.sources.array_files import source_of_arrays
+from loaderx.sources.base import Source
+from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.mapping import check_shape, reading
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.tree import Array
+
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
+}  # fmt: skip
+_OF_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+_MOST_HEADER = 100_000_000  # bytes, as the format has it
+
+
+def _open(files: list[str], options: OpenOptions) -> Source:
+    opened = FileSet(files)
+    shards = [_arrays(opened, number, options) for number in range(len(files))]
+    return source_of_arrays(files, shards, "safetensors")
+
+
+def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Array]:
+    path, data = files.paths[number], files.data(number)
+    with reading(path):
+        header, start = _header(data, path)
+    names = options.chosen([name for name in header if name != "__metadata__"], path)
+    if not names:
+        raise FileError(f"{path} has no tensors.")
+    return {name: _tensor(data, start, header[name], f"{path}, tensor {name!r}") for name in names}
+
+
+def _header(data: Array, path: str) -> tuple[dict[str, object], int]:
+    (length,) = struct.unpack_from("<Q", data[:8].tobytes())
+    if length > min(_MOST_HEADER, len(data) - 8):
+        raise FileError(f"{path} is damaged or cut off: its header would have {length} bytes.")
+    header = json.loads(data[8 : 8 + length].tobytes())
+    if not isinstance(header, dict):
+        raise FileError(f"{path} is no safetensors file: its header is no table of tensors.")
+    return header, 8 + length
+
+
+def _tensor(data: Array, start: int, told: object, where: str) -> Array:
+    with reading(where):
+        if not isinstance(told, dict):
+            raise FileError(f"{where} is damaged: its header has {told!r}.")
+        dtype = _dtype(told["dtype"], where)
+        shape = tuple(told["shape"])
+        first, last = told["data_offsets"]
+        check_shape(shape, dtype, where)
+        needed = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
+        is_inside = isinstance(first, int) and isinstance(last, int) and 0 <= first <= last
+        if not is_inside or start + last > len(data) or last - first != needed:
+            raise FileError(
+                f"{where} is damaged or cut off: bytes {first} to {last} do not hold {needed} "
+                "bytes of this file."
+            )
+        return np.ndarray(shape, dtype, data, start + first)
+
+
+def _dtype(name: object, where: str) -> np.dtype[np.generic]:
+    if name in _DTYPES:
+        return np.dtype(_DTYPES[str(name)])
+    if name not in _OF_ML_DTYPES:
+        raise FileError(f"{where} has the type {name!r}, which NumPy does not have.")
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{where} has the type {name}, which needs the package ml_dtypes: "
+            "pip install ml_dtypes (jax brings it)."
+        ) from error
+    found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, _OF_ML_DTYPES[str(name)]))
+    return found
+
+
+def _is_head(head: bytes) -> bool:
+    return len(head) > 9 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _MOST_HEADER
+
+
+SAFETENSORS = FileFormat(
+    name="safetensors", suffixes=(".safetensors",), open=_open, is_head=_is_head
+)

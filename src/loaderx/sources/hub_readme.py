@@ -1,0 +1,183 @@
+"""The splits that the ``README.md`` of a dataset from Hugging Face's hub names.
+
+::
+
+    ---
+    configs:
+    - config_name: default
+      data_files:
+      - split: train
+        path: data/train-*
+    ---
+
+Only ``configs`` is read of that header, by a parser of the few forms that it takes.  What it cannot
+read, or what no file matches, is left out; names of files then tell the splits.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from loaderx.sources.format import Folder
+from loaderx.sources.mapping import open_regular
+from loaderx.sources.ondisk.paths import is_data, natural_order
+from loaderx.sources.ondisk.unpack import unpacked_name
+
+Yaml: TypeAlias = "str | list[Yaml] | dict[str, Yaml]"
+
+_NAME = "README.md"
+_MOST_BYTES = 1 << 22
+_HEADER = re.compile(r"\A(?:\ufeff)?---[ \t]*\n(.*?)^---[ \t]*$", re.S | re.M)
+_SPLIT = re.compile(r"[\w.-]+")
+_DEFAULT = "default"
+
+
+def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
+    """The files of each split, as the README says; empty if it says nothing.
+
+    Where there are several configurations, the splits of those that are not the default one are
+    called ``config.split``.
+    """
+    if not folder.has(_NAME):
+        return {}
+    configs = list(_configs(folder.join(_NAME)))
+    defaults = [one for one in configs if one.get("default") == "true" or len(configs) == 1]
+    defaults = defaults or [one for one in configs if one.get("config_name") == _DEFAULT]
+    found: dict[str, list[str]] = {}
+    for config in configs:
+        name = config.get("config_name")
+        prefix = "" if config in defaults[:1] or not isinstance(name, str) else f"{name}."
+        for split, patterns in _data_files(config.get("data_files")):
+            files = _matching(folder.path, patterns, suffixes)
+            if files and _SPLIT.fullmatch(prefix + split):
+                found.setdefault(prefix + split, []).extend(files)
+    return found
+
+
+def _configs(path: str) -> Iterator[dict[str, Yaml]]:
+    with open_regular(path) as file:
+        text = file.read(_MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+    header = _HEADER.match(text)
+    try:
+        told = _parse(_block(header[1].splitlines(), "configs")) if header else []
+    except (ValueError, IndexError, RecursionError):
+        return
+    for one in told if isinstance(told, list) else ():
+        if isinstance(one, dict):
+            yield one
+
+
+def _data_files(told: Yaml | None) -> Iterator[tuple[str, list[str]]]:
+    """Splits and their patterns, in any of the forms that the hub takes."""
+    if isinstance(told, dict):
+        for split, patterns in told.items():
+            yield split, _texts(patterns)
+    elif isinstance(told, list) and any(isinstance(one, dict) for one in told):
+        for one in told:
+            named = one.get("split", "train") if isinstance(one, dict) else None
+            if isinstance(one, dict) and isinstance(named, str):
+                yield named, _texts(one.get("path", []))
+    elif told:
+        yield "train", _texts(told)
+
+
+def _texts(told: Yaml) -> list[str]:
+    several = told if isinstance(told, list) else [told]
+    return [one for one in several if isinstance(one, str)]
+
+
+def _matching(folder: str, patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
+    found = set()
+    for pattern in patterns:
+        if "://" in pattern or os.path.isabs(pattern) or ".." in pattern.split("/"):
+            continue  # files that are elsewhere
+        base = glob.escape(folder)
+        for file in glob.glob(os.path.join(base, pattern), recursive=True):
+            name = os.path.basename(file)
+            if is_data(name) and unpacked_name(name).lower().endswith(suffixes):
+                found.add(os.path.abspath(file))
+    return sorted(found, key=natural_order)
+
+
+# A little YAML ----------------------------------------------------------------------------------
+
+
+def _block(lines: list[str], key: str) -> list[str]:
+    """The lines below a key of the outermost level."""
+    start = next((at for at, line in enumerate(lines) if line.rstrip() == f"{key}:"), None)
+    if start is None:
+        return []
+    found = []
+    for line in lines[start + 1 :]:
+        if line.strip() and not line.startswith((" ", "-", "#")):
+            break
+        if line.strip() and not line.lstrip().startswith("#"):
+            found.append(line.rstrip())
+    return found
+
+
+def _parse(lines: list[str]) -> Yaml:
+    """Lists, mappings and texts by their indentation; a `ValueError` for all else."""
+    if not lines:
+        return []
+    indent = _indent(lines[0])
+    if len(lines) == 1 and not re.match(r"\s*(- |-$|[^\"'\[]+:( |$))", lines[0]):
+        return _scalar(lines[0])
+    items = _cut(lines, indent)
+    if lines[0].lstrip().startswith("-"):
+        return [_parse([_without_dash(first), *rest]) for first, *rest in items]
+    found: dict[str, Yaml] = {}
+    for first, *rest in items:
+        key, colon, value = first.partition(":")
+        if not colon or (value.strip() and rest):
+            raise ValueError(first)
+        found[str(_scalar(key))] = _scalar(value) if value.strip() else _parse(rest)
+    return found
+
+
+def _cut(lines: list[str], indent: int) -> list[list[str]]:
+    """The lines of each item: those with this indentation begin one.
+
+    The list below a key may have the indentation of the key.
+    """
+    items: list[list[str]] = []
+    is_list = lines[0].lstrip().startswith("-")
+    for line in lines:
+        is_dash = line.lstrip().startswith("-")
+        if _indent(line) < indent:
+            raise ValueError(line)
+        if _indent(line) == indent and (is_list or not is_dash):
+            items.append([line])
+        else:
+            items[-1].append(line)
+    return items
+
+
+def _without_dash(line: str) -> str:
+    at = line.index("-")
+    return line[:at] + " " + line[at + 1 :]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _scalar(text: str) -> Yaml:
+    text = text.strip()
+    if text.startswith("["):
+        if not text.endswith("]"):
+            raise ValueError(text)
+        return [_scalar(one) for one in text[1:-1].split(",") if one.strip()]
+    if text[:1] in ("'", '"'):
+        if len(text) < 2 or text[-1] != text[0]:
+            raise ValueError(text)
+        return text[1:-1]
+    if text[:1] in ("{", "&", "*", "|", ">", "!", "%", "@", "`"):
+        if text.startswith("*"):
+            return text  # no alias here, but a pattern that was not quoted
+        raise ValueError(text)
+    return text.partition(" #")[0].strip()

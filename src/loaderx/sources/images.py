@@ -1,0 +1,167 @@
+"""Encoded images as arrays, for all file formats: uint8[height, width, channels].
+
+Pillow (the extra ``images``) reads every format that it knows.  JPEGs go through simplejpeg where
+it is installed, which is faster and gives the same pixels.  The rules:
+
+- gray images have one channel, colour images three, and an alpha channel is kept: 1 to 4 channels;
+- palettes become RGB, or RGBA if one of their colours is transparent; CMYK and others become RGB;
+- of 16-bit numbers the upper eight bits are kept; images of 32-bit numbers or floats are refused;
+- of an animation, the first image;
+- pixels stay where they lie in the file: images are not turned, whatever EXIF says;
+- a JPEG that is cut off is an error, where libjpeg would fill the rest with gray.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
+from loaderx.sources.file_source import BadRecordError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+IMAGE_SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif",
+    ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".avifs", ".jp2", ".j2k", ".jpx", ".tga",
+    ".ico", ".icns", ".pcx", ".sgi", ".xbm", ".xpm", ".psd", ".dds", ".qoi",
+)  # fmt: skip
+"""The endings of image files, in lower case."""
+
+_JPEG = b"\xff\xd8\xff"
+_POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")  # Pillow would run Ghostscript on it
+_MOST_PIXELS = 89_478_485  # from here on Pillow warns: a small file may unpack to any size
+_MOST_SAID = 200  # characters of a decoder's complaint
+_PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes are the pixels
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = False) -> Pixels:
+    """The pixels of an encoded image; the array is new, or read-only.
+
+    Args:
+        data: the bytes of a file that Pillow knows, whatever its name was.
+        channels: 1, 3 or 4 converts to gray, RGB or RGBA; None leaves what the file has.
+        fast_dct: decodes JPEGs as TensorFlow does, with small errors that make its pixels equal.
+            This needs simplejpeg; without it pixels are exact.
+
+    Raises:
+        BadRecordError: it is no image, or a damaged one.
+    """
+    if channels is not None and channels not in _MODES:
+        raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
+    if data[:3] == _JPEG:
+        pixels = _decode_jpeg(data, channels, fast_dct)
+        if pixels is not None:
+            return pixels
+    if data.startswith(_POSTSCRIPT):
+        raise BadRecordError("it is PostScript, a program, and no image.")
+    pillow = pillow_module()
+    try:
+        with pillow.open(io.BytesIO(data)) as image:
+            return _pixels(image, channels)
+    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
+        raise
+    except pillow.UnidentifiedImageError as error:
+        raise BadRecordError(_unknown(data)) from error
+    except Exception as error:  # of damaged files Pillow raises almost anything
+        said = f"{error}"[:_MOST_SAID] or type(error).__name__
+        raise BadRecordError(f"the image is damaged or cut off: {said}") from error
+
+
+def _unknown(data: bytes) -> str:
+    if not data:
+        return "the image has no bytes."
+    return f"it is no image that Pillow knows: {len(data)} bytes that begin with {data[:8]!r}."
+
+
+def has_fast_dct() -> bool:
+    """Can JPEGs be decoded as TensorFlow does?"""
+    return simplejpeg_module() is not None
+
+
+# JPEG -------------------------------------------------------------------------------------------
+
+
+def _decode_jpeg(data: bytes, channels: int | None, fast_dct: bool) -> Pixels | None:
+    """By simplejpeg; None: it is not there, or Pillow must decide what becomes of this file."""
+    decoder = simplejpeg_module()
+    if decoder is None or channels == 4:
+        return None
+    try:
+        height, width, space, _ = decoder.decode_jpeg_header(data)
+        if space in ("CMYK", "YCCK") or height * width > _MOST_PIXELS:
+            return None
+        wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
+        return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
+    except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
+        return None
+
+
+# Pillow -----------------------------------------------------------------------------------------
+
+
+def _pixels(image: Image, channels: int | None) -> Pixels:
+    if channels == 1 and image.format in ("JPEG", "MPO"):
+        image.draft("L", None)  # the brightness is stored: no way through RGB and back
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        image = _upper_bits(image)
+    mode = _MODES[channels] if channels is not None else _own_mode(image)
+    if image.mode != mode:
+        if image.mode in ("P", "PA") and mode == "RGB" and image.has_transparency_data:
+            image = image.convert("RGBA")  # else Pillow warns
+        image = image.convert(mode)
+    flat = np.frombuffer(image.tobytes(), np.uint8)
+    return flat.reshape(image.height, image.width, _PLAIN[mode])
+
+
+def _own_mode(image: Image) -> str:
+    """The mode that an image is converted to if nobody asks for one."""
+    mode: str = image.mode
+    if mode in _PLAIN:
+        return mode
+    if mode in ("1", "L;2", "L;4"):
+        return "L"
+    if mode in ("I", "F"):
+        raise BadRecordError(
+            "the image has 32-bit numbers, which do not fit into uint8. Read the bytes with "
+            "decode=False, and decode them in a map."
+        )
+    if mode in ("RGBa", "PA") or (mode == "P" and image.has_transparency_data):
+        return "RGBA"
+    return "LA" if mode == "La" else "RGB"
+
+
+def _upper_bits(image: Image) -> Image:
+    """A gray image of 16-bit numbers as one of 8 bits; Pillow's own conversion cuts them at 255."""
+    numbers = np.asarray(image)
+    return cast("Image", pillow_module().fromarray((numbers >> 8).astype(np.uint8)))
+
+
+@cache
+def pillow_module() -> ModuleType:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError(
+            "decoding images needs Pillow: pip install 'loaderx-jax[images]'. Without it, "
+            "decode=False gives the bytes of the images."
+        ) from error
+    return cast(ModuleType, Image)
+
+
+@cache
+def simplejpeg_module() -> ModuleType | None:
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return cast(ModuleType, simplejpeg)

@@ -1,0 +1,265 @@
+"""The cache folder: what loaderx works out from files once, and finds again.
+
+It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loaderx``.  In it are
+
+- ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
+- ``files/<key>/``: what was unpacked or converted, each a folder of its own.
+
+A key is a hash of the kind, its version, and each file's absolute path, size and time of the last
+write; so what belongs to a file that has changed is never found.  An entry is made in a folder of
+another name, and renamed when it is complete: two processes may make one at once, and one that is
+killed leaves nothing that could be taken for an entry.  A folder that cannot be written to is no
+error: what was worked out is kept in memory, which is said once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentTypeError, FileError, LoaderxError, warn_user
+from loaderx.sources.files import open_npy
+from loaderx.sources.mapping import Identity
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.npy_writer import NpyWriter
+from loaderx.sources.ondisk.progress import Progress, progress
+from loaderx.sources.parts import Parts
+from loaderx.tree import Array
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+CacheArgument: TypeAlias = "bool | str | os.PathLike[str] | CacheFolder | None"
+
+_DESCRIPTION = "index.json"
+_CHECKED_BYTES = 1 << 24  # arrays up to this size are compared with their checksum
+
+
+class FileIndex(NamedTuple):
+    """What is known of a set of files: arrays that run through all of them."""
+
+    arrays: dict[str, Array]
+    parts: dict[str, Parts]  # of each array: how much of it belongs to each file
+    notes: list[Json]  # what else the indexer has to say of each file
+
+
+class IndexedFile(NamedTuple):
+    """What an indexer has found in one file."""
+
+    arrays: dict[str, Array]
+    note: Json = None
+
+
+Indexer: TypeAlias = Callable[[int], IndexedFile]
+"""Makes the index of the file with this number."""
+
+
+class CacheFolder:
+    """A folder for indexes and copies; without one, indexes are kept in memory."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
+        self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
+
+    @property
+    def makes_copies(self) -> bool:
+        """May files be unpacked or converted into it?"""
+        return self.folder is not None
+
+    # Indexes ----------------------------------------------------------------------------------
+
+    def index(self, kind: str, version: int, files: FileSet, indexer: Indexer) -> FileIndex:
+        """The index of files: found here, or made now and kept."""
+        place = self._place("index", key_of(kind, version, files.paths, files.identities))
+        if place is not None:
+            self.used["index"].append(place)
+            with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
+                return _read_index(place, len(files))
+        what = f"indexing {len(files)} file{'s' if len(files) != 1 else ''} ({kind})"
+        with progress(what, sum(files.sizes)) as shown:
+            if place is not None:
+                try:
+                    return self._make_index(place, files, indexer, shown)
+                except OSError as error:  # a full or read-only disk
+                    self._say_once(error)
+            return _index_in_memory(files, indexer, shown)
+
+    def _make_index(
+        self, place: str, files: FileSet, indexer: Indexer, shown: Progress
+    ) -> FileIndex:
+        with making(place) as temporary:
+            _write_index(temporary, files, indexer, shown)
+        return _read_index(place, len(files))
+
+    # Copies -----------------------------------------------------------------------------------
+
+    def copy(
+        self,
+        kind: str,
+        version: int,
+        paths: Sequence[str],
+        make: Callable[[str], None],
+        options: Json = None,
+    ) -> str:
+        """The folder of what was made of files: found here, or made now by ``make(folder)``.
+
+        ``make`` fills an empty folder; what it raises is raised here, and nothing is kept.
+        """
+        files = FileSet(paths)
+        key = key_of(kind, version, files.paths, files.identities, options)
+        place = self._place("files", key)
+        if place is None:
+            raise FileError(
+                f"{paths[0]} must be {kind} first, and there is no cache folder: leave `cache` "
+                "out, or give a folder that can be written to."
+            )
+        self.used["copies"].append(place)
+        if os.path.isfile(os.path.join(place, _DESCRIPTION)):
+            return place
+        try:
+            with making(place, keep=_DESCRIPTION) as temporary:
+                make(temporary)
+                with open(os.path.join(temporary, _DESCRIPTION), "w", encoding="utf-8") as file:
+                    json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
+        except OSError as error:
+            raise FileError(
+                f"{paths[0]} must be {kind} first, and the cache folder {self.folder} cannot be "
+                f"written to: {error}. Give another one with `cache=`, or set LOADERX_CACHE."
+            ) from error
+        return place
+
+    def _place(self, section: str, key: str) -> str | None:
+        return None if self.folder is None else os.path.join(self.folder, section, key)
+
+    def _say_once(self, error: OSError) -> None:
+        if self.folder not in _complained:
+            _complained.add(self.folder)
+            warn_user(
+                f"the cache folder {self.folder} cannot be written to ({error}): indexes of files "
+                "are kept in memory, and are made again in every process. Give a folder with "
+                "`cache=`, or set LOADERX_CACHE."
+            )
+
+
+_complained: set[str | None] = set()
+
+
+def cache_folder(cache: CacheArgument) -> CacheFolder:
+    """The cache folder that the argument ``cache`` of `Dataset.open` stands for."""
+    if isinstance(cache, CacheFolder):
+        return cache
+    if cache is False:
+        return CacheFolder(None)
+    if cache is None or cache is True:
+        given = os.environ.get("LOADERX_CACHE") or os.path.join("~", ".cache", "loaderx")
+    elif isinstance(cache, (str, os.PathLike)):
+        given = os.fspath(cache)
+    else:
+        raise ArgumentTypeError(f"`cache` must be a folder or False, got {cache!r}.")
+    return CacheFolder(os.path.abspath(os.path.expanduser(given)))
+
+
+def key_of(
+    kind: str,
+    version: int,
+    paths: Sequence[str],
+    identities: Sequence[Identity],
+    options: Json = None,
+) -> str:
+    """The name under which what was made of files is found again."""
+    told: list[Json] = [kind, version, options]
+    told += [
+        [path, identity.size, identity.modified_ns]
+        for path, identity in zip(paths, identities, strict=True)
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def making(place: str, keep: str | None = None) -> Iterator[str]:
+    """A new folder, which gets the name ``place`` once all is well; else it is removed.
+
+    Where another process was faster, a folder that has the file ``keep`` is left as it is: it may
+    be in use, and workers open its files by name.
+    """
+    temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    os.makedirs(temporary)
+    try:
+        yield temporary
+        try:
+            os.rename(temporary, place)
+        except OSError:  # another process was faster, or what is there is damaged
+            if keep is None or not os.path.isfile(os.path.join(place, keep)):
+                shutil.rmtree(place, ignore_errors=True)
+                os.rename(temporary, place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+# Indexes on disk --------------------------------------------------------------------------------
+
+
+def _write_index(folder: str, files: FileSet, indexer: Indexer, shown: Progress) -> None:
+    writers: dict[str, NpyWriter] = {}
+    counts: dict[str, list[int]] = {}
+    checksums: dict[str, int] = {}
+    notes: list[Json] = []
+    try:
+        for number, size in enumerate(files.sizes):
+            found = indexer(number)
+            for name, array in found.arrays.items():
+                if name not in writers:
+                    path = os.path.join(folder, f"{name}.npy")
+                    writers[name] = NpyWriter(path, array.dtype, array.shape[1:])
+                    counts[name], checksums[name] = [0] * number, 0
+                writers[name].append(array)
+                checksums[name] = zlib.crc32(np.ascontiguousarray(array).data, checksums[name])
+            for name in writers:
+                counts[name].append(len(found.arrays.get(name, ())))
+            notes.append(found.note)
+            shown.add(size)
+    finally:
+        for writer in writers.values():
+            writer.close()
+    told = {"counts": counts, "checksums": checksums, "notes": notes}
+    with open(os.path.join(folder, _DESCRIPTION), "w", encoding="utf-8") as file:
+        json.dump(told, file)
+
+
+def _read_index(folder: str, files: int) -> FileIndex:
+    with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
+        told = json.load(file)
+    arrays: dict[str, Array] = {}
+    parts: dict[str, Parts] = {}
+    for name, counts in told["counts"].items():
+        array, parts[name] = open_npy(os.path.join(folder, f"{name}.npy")), Parts(counts)
+        if len(counts) != files or len(parts[name]) != len(array):
+            raise FileError(f"the index {folder} is damaged.")
+        is_small = array.nbytes <= _CHECKED_BYTES
+        if is_small and zlib.crc32(array.data) != told["checksums"][name]:
+            raise FileError(f"the index {folder} is damaged.")
+        arrays[name] = array
+    if len(told["notes"]) != files:
+        raise FileError(f"the index {folder} is damaged.")
+    return FileIndex(arrays, parts, told["notes"])
+
+
+def _index_in_memory(files: FileSet, indexer: Indexer, shown: Progress) -> FileIndex:
+    found = []
+    for number, size in enumerate(files.sizes):
+        found.append(indexer(number))
+        shown.add(size)
+    names = dict.fromkeys(name for one in found for name in one.arrays)
+    arrays = {
+        name: np.concatenate([one.arrays[name] for one in found if name in one.arrays])
+        for name in names
+    }
+    parts = {name: Parts([len(one.arrays.get(name, ())) for one in found]) for name in names}
+    return FileIndex(arrays, parts, [one.note for one in found])

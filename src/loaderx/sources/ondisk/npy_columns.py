@@ -1,0 +1,68 @@
+"""Arrays of ``.npy`` files by part: mapped when they are asked for, with few descriptors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.npy import read_header
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.tree import Array
+
+_HEAD = 1 << 16  # bytes that hold any header
+_FEW = 16  # files that a `FileSet` never has to forget
+
+
+class NpyArrays:
+    """The arrays of one file in each part; an `ArrayOf`."""
+
+    def __init__(
+        self,
+        files: FileSet,
+        numbers: Sequence[int],
+        dtype: np.dtype[np.generic],
+        shape: tuple[int, ...],
+        rows: Sequence[int] | None,
+    ) -> None:
+        """``shape`` is that of a row; None for ``rows``: as many as the file has."""
+        self._files, self._numbers = files, list(numbers)
+        self._dtype, self._shape, self._rows = dtype, shape, rows
+        self._kept: dict[int, Array] = {}  # few files: their maps stay anyway
+        self._starts: dict[int, int] = {}
+
+    def __call__(self, part: int) -> Array:
+        found = self._kept.get(part)
+        return self._open(part) if found is None else found
+
+    def _open(self, part: int) -> Array:
+        number = self._numbers[part]
+        data = self._files.data(number)
+        start = self._starts.get(part)
+        if start is None:
+            start = self._starts[part] = self._checked_start(part, data, self._files.paths[number])
+        if 0 in self._shape:  # no bytes, of which no number of rows follows
+            return np.empty((self._rows[part] if self._rows else 0, *self._shape), self._dtype)
+        array = data[start:].view(self._dtype).reshape(-1, *self._shape)
+        if len(self._files) <= _FEW:
+            self._kept[part] = array
+        return array
+
+    def _checked_start(self, part: int, data: Array, path: str) -> int:
+        """Where the rows begin, in a file that is what it should be."""
+        header = read_header(io.BytesIO(data[:_HEAD].tobytes()), len(data), path)
+        rows = header.shape[0] if self._rows is None and header.shape else None
+        rows = self._rows[part] if self._rows is not None else rows
+        if header.dtype != self._dtype or header.shape != (rows, *self._shape) or header.fortran:
+            raise FileError(
+                f"{path} has {header.dtype}{list(header.shape)}, and loaderx.json says "
+                f"{self._dtype}{[rows, *self._shape]}: it was changed or is damaged."
+            )
+        if header.start + header.nbytes != len(data):
+            raise FileError(f"{path} has bytes behind its array: it was changed or is damaged.")
+        return header.start
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": {}}

@@ -1,0 +1,78 @@
+"""Writes an ``.npy`` file piece by piece: its length is known only at the end."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+from loaderx.tree import Array
+
+_HEADER_BYTES = 128  # room for any shape of ours; NumPy reads a header of any length
+_PREFIX = b"\x93NUMPY\x01\x00"
+
+
+class NpyWriter:
+    """Appends rows of one dtype and shape; the header is written when it is closed."""
+
+    def __init__(self, path: str, dtype: np.dtype[np.generic], shape: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.shape = path, dtype, shape
+        self.rows = 0
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+        self._file.write(bytes(_HEADER_BYTES))
+
+    def append(self, rows: Array) -> None:
+        """Adds rows; their bytes are written as they lie in memory."""
+        rows = np.ascontiguousarray(rows, self.dtype)
+        assert rows.shape[1:] == self.shape, (rows.shape, self.shape)
+        if rows.size:
+            self._opened().write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
+        self.rows += len(rows)
+
+    def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
+        """Adds rows that are bytes already."""
+        self._opened().write(data)
+        self.rows += rows
+
+    def pause(self) -> None:
+        """Gives the descriptor back until the next rows come."""
+        self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file.closed:
+            self._file = open(self.path, "r+b")  # noqa: SIM115 (closed by `close`)
+            self._file.seek(0, os.SEEK_END)
+        return self._file
+
+    def close(self) -> None:
+        """Writes the header, and waits until all of it is on disk."""
+        shape = (self.rows, *self.shape)
+        text = f"{{'descr': {self.dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+        room = _HEADER_BYTES - len(_PREFIX) - 2
+        header = text.ljust(room - 1).encode("latin1") + b"\n"
+        assert len(header) == room, text
+        self._opened().seek(0)
+        self._file.write(_PREFIX + room.to_bytes(2, "little") + header)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Closes the file as it is, which is no array then."""
+        self._file.close()
+
+    def __enter__(self) -> NpyWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()

@@ -1,0 +1,132 @@
+"""What a user writes for files, as a list of files or one folder.
+
+A path may be a file, a folder, a pattern (``*``, ``?``, ``[...]``), have braces (``{000..099}``,
+``{train,test}``), or be a list of these.  What a pattern finds is sorted with numbers in their
+natural order, ``part-2`` before ``part-10``; a list keeps its order.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
+from loaderx.sources.ondisk.file_system import file_system_of
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
+_DIGITS = re.compile(r"(\d+)")
+_MOST_FILES = 1_000_000
+
+
+class Found(NamedTuple):
+    """One folder, or files."""
+
+    folder: str | None
+    files: list[str]
+
+
+def natural_order(path: str) -> list[tuple[int, str]]:
+    """A sorting key: runs of digits count as numbers.
+
+    >>> sorted(["part-10", "part-2"], key=natural_order)
+    ['part-2', 'part-10']
+    """
+    # Every second piece is a run of digits, so pieces of one kind are compared with their like.
+    return [
+        (int(piece) if place % 2 else 0, piece) for place, piece in enumerate(_DIGITS.split(path))
+    ]
+
+
+def find(path: PathLike | Sequence[PathLike]) -> Found:
+    """The folder or the files that a path stands for."""
+    if isinstance(path, (str, os.PathLike)):
+        patterns = [_text(path)]
+    elif isinstance(path, (list, tuple)):
+        patterns = [_text(one) for one in path]
+        if not patterns:
+            raise ArgumentError("`path` is an empty list: there is nothing to open.")
+    else:
+        raise ArgumentTypeError(
+            f"`path` must be a path or a list of paths, got a {type(path).__name__}. For objects "
+            "in memory write Dataset.from_source(...) or Dataset.from_arrays(...)."
+        )
+    found = [one for pattern in patterns for one in _matching(pattern)]
+    folders = [one for one in found if file_system_of(one).is_folder(one)]
+    if not folders:
+        return Found(None, found)
+    if len(found) > 1:
+        raise FileError(
+            f"{folders[0]} is a folder: give one folder, or files. For several folders open each, "
+            "and join them with Dataset.concatenate."
+        )
+    return Found(found[0], [])
+
+
+def _text(path: PathLike) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"`path` must be text, got {text!r}.")
+    if not text:
+        raise ArgumentError("`path` is empty.")
+    return text
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """The files of a pattern as absolute paths.  A name that exists is no pattern."""
+    file_system_of(pattern)  # refuses URLs
+    plain = os.path.abspath(os.path.expanduser(pattern))
+    if os.path.exists(plain):
+        yield plain
+        return
+    for one in expand_braces(plain):
+        if os.path.exists(one):
+            yield one
+        elif glob.has_magic(one):
+            matches = sorted(glob.glob(one, recursive=True), key=natural_order)
+            files = [match for match in matches if not os.path.isdir(match)] or matches
+            if not files:
+                raise FileError(f"no file matches {one}.")
+            yield from files
+        else:
+            raise FileError(f"there is no file or folder {one}.")
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """All texts of a pattern with braces.
+
+    >>> expand_braces("a-{08..10}.tar")
+    ['a-08.tar', 'a-09.tar', 'a-10.tar']
+    >>> expand_braces("{train,test}.npz")
+    ['train.npz', 'test.npz']
+    """
+    pieces = _BRACES.split(pattern)
+    choices = [[piece] if place % 2 == 0 else _choices(piece) for place, piece in enumerate(pieces)]
+    count = 1
+    for choice in choices:
+        count *= len(choice)
+    if count > _MOST_FILES:
+        raise ArgumentError(f"{pattern} stands for {count} files, more than {_MOST_FILES}.")
+    return ["".join(picked) for picked in itertools.product(*choices)]
+
+
+def _choices(inside: str) -> list[str]:
+    numbers = _NUMBERS.fullmatch(inside)
+    if numbers is None:
+        return inside.split(",") if "," in inside else ["{" + inside + "}"]
+    first, last = numbers.groups()
+    if int(last) - int(first) >= _MOST_FILES:
+        raise ArgumentError(f"{{{inside}}} stands for more than {_MOST_FILES} files.")
+    width = len(first) if first.startswith("0") else 0
+    return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
+
+
+def is_data(name: str) -> bool:
+    """Is it the name of data, rather than of a mark or a hidden file (``_SUCCESS``, ``.crc``)?"""
+    return not name.startswith((".", "_"))

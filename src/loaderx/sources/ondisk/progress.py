@@ -1,0 +1,62 @@
+"""Progress of work that may take long, shown after the first second: tqdm, or else one line."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from time import monotonic
+from typing import Protocol
+
+QUIET_SECONDS = 1.0
+
+
+class _Bar(Protocol):
+    def update(self, n: int) -> object: ...
+    def close(self) -> None: ...
+
+
+class Progress:
+    """Counts; says so on standard error once it takes more than a second."""
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._begun, self._done = monotonic(), 0
+        self._bar: _Bar | None = None
+        self._has_spoken = False
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif not self._has_spoken and monotonic() - self._begun > QUIET_SECONDS:
+            self._has_spoken = True
+            self._bar = _tqdm(self._what, self._total, self._done, self._unit)
+            if self._bar is None:
+                size = f"{self._total / 1e6:,.0f} MB" if self._unit == "B" else f"{self._total:,}"
+                sys.stderr.write(f"loaderx: {self._what} ({size}) ...\n")
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int, unit: str = "B") -> Iterator[Progress]:
+    """Progress of ``what``, such as "indexing 3 files", in bytes or another unit."""
+    shown = Progress(what, total, unit)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+def _tqdm(what: str, total: int, done: int, unit: str) -> _Bar | None:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    bar: _Bar = tqdm(
+        desc=f"loaderx: {what}", total=total, initial=done, unit=unit, unit_scale=True, leave=False
+    )
+    return bar

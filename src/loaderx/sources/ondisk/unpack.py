@@ -1,0 +1,93 @@
+"""Compressed files, unpacked once into the cache folder: what is compressed cannot be indexed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from contextlib import AbstractContextManager
+from typing import BinaryIO, cast
+
+from loaderx.errors import MissingPackageError
+from loaderx.sources.mapping import open_regular, reading
+from loaderx.sources.ondisk.cache import CacheFolder
+from loaderx.sources.ondisk.progress import progress
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
+_PIECE = 1 << 20
+_SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
+
+
+def packing_of(head: bytes) -> bytes | None:
+    """The magic bytes of the compression that a file begins with; None: it is not compressed."""
+    return next((magic for magic in (GZIP, ZSTD) if head.startswith(magic)), None)
+
+
+def unpacked_name(path: str) -> str:
+    """The name of a file without the suffix of its compression.
+
+    >>> unpacked_name("a.jsonl.gz"), unpacked_name("b.tgz")
+    ('a.jsonl', 'b.tar')
+    """
+    name = os.path.basename(path)
+    stem, suffix = os.path.splitext(name)
+    return stem + _SUFFIXES[suffix.lower()] if suffix.lower() in _SUFFIXES else name
+
+
+def plain_name(path: str) -> str:
+    """The name that tells a file's format: without compression, and without a shard's number.
+
+    >>> plain_name("a.jsonl.gz"), plain_name("mnist-train.tfrecord-00000-of-00010")
+    ('a.jsonl', 'mnist-train.tfrecord')
+    """
+    return _SHARD.sub("", unpacked_name(path))
+
+
+def unpacked(path: str, magic: bytes, cache: CacheFolder) -> str:
+    """The path of the unpacked file, which is made now if it is not in the cache."""
+    name = unpacked_name(path)
+
+    def make(folder: str) -> None:
+        opener = _gzip if magic == GZIP else _zstd
+        size = os.path.getsize(path)
+        with (
+            progress(f"unpacking {os.path.basename(path)}", size) as shown,
+            open_regular(path) as packed,
+            reading(path),
+            opener(packed) as stream,
+            open(os.path.join(folder, name), "wb") as out,
+        ):
+            before = 0
+            while piece := stream.read(_PIECE):
+                out.write(piece)
+                shown.add(packed.tell() - before)
+                before = packed.tell()
+
+    return os.path.join(cache.copy("unpacked", 1, [path], make), name)
+
+
+def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    try:
+        from isal import igzip
+    except ImportError:
+        return cast("AbstractContextManager[BinaryIO]", gzip.GzipFile(fileobj=file))
+    return cast("AbstractContextManager[BinaryIO]", igzip.IGzipFile(fileobj=file))
+
+
+def _zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        pass
+    else:
+        return cast("AbstractContextManager[BinaryIO]", zstd.ZstdFile(file))
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingPackageError(
+            "a file compressed with zstd needs the package zstandard: "
+            "pip install 'loaderx-jax[zstd]'."
+        ) from error
+    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return cast("AbstractContextManager[BinaryIO]", reader)

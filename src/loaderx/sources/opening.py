@@ -1,0 +1,291 @@
+"""How `Dataset.open` finds out what a path leads to, and opens it.
+
+A folder is known by its marks (files that only one format has), a file by its first bytes, and by
+its suffix where these do not tell.  A folder without marks is opened by the files in it, if they
+are all of one format; splits are then told by their names.  What several formats claim is an error
+that lists them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool
+from loaderx.sources.base import Source
+from loaderx.sources.file_source import FileSource
+from loaderx.sources.format import (
+    HEAD_BYTES,
+    FileFormat,
+    Folder,
+    FolderFormat,
+    OpenOptions,
+    OpenSplit,
+    Splits,
+)
+from loaderx.sources.formats.array_record import ARRAY_RECORD
+from loaderx.sources.formats.arrow import ARROW
+from loaderx.sources.formats.csv import CSV
+from loaderx.sources.formats.hdf5 import HDF5
+from loaderx.sources.formats.huggingface import HUGGING_FACE
+from loaderx.sources.formats.idx import IDX, IDX_FOLDER
+from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
+from loaderx.sources.formats.jsonl import JSONL
+from loaderx.sources.formats.mds import MDS
+from loaderx.sources.formats.megatron import MEGATRON
+from loaderx.sources.formats.native import NATIVE_FOLDER
+from loaderx.sources.formats.npy import NPY, NPY_FOLDER
+from loaderx.sources.formats.parquet import PARQUET
+from loaderx.sources.formats.safetensors import SAFETENSORS
+from loaderx.sources.formats.text import TEXT
+from loaderx.sources.formats.tfds import TFDS
+from loaderx.sources.formats.tfrecord import TFRECORD
+from loaderx.sources.formats.webdataset import WEBDATASET
+from loaderx.sources.formats.zarr import ZARR
+from loaderx.sources.hub_readme import readme_splits
+from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
+from loaderx.sources.ondisk.file_system import file_system_of
+from loaderx.sources.ondisk.paths import PathLike, find
+from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
+from loaderx.sources.split_names import canonical_split, split_files
+from loaderx.sources.splits import SplitSize, names_in, resolve_split
+
+FILE_FORMATS: tuple[FileFormat, ...] = (
+    ARRAY_RECORD,
+    ARROW,
+    CSV,
+    HDF5,
+    IDX,
+    IMAGE_FILES,
+    JSONL,
+    MEGATRON,
+    NPY,
+    PARQUET,
+    SAFETENSORS,
+    TEXT,
+    TFRECORD,
+    WEBDATASET,
+)
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    HUGGING_FACE,
+    IDX_FOLDER,
+    IMAGE_FOLDER,
+    MDS,
+    NATIVE_FOLDER,
+    NPY_FOLDER,
+    TFDS,
+    ZARR,
+)
+
+
+class Opened(NamedTuple):
+    """A source, and which of its records were asked for."""
+
+    source: Source
+    start: int
+    stop: int
+
+
+class Recognised(NamedTuple):
+    """What a path leads to: the format, and how each split is opened."""
+
+    format: str
+    splits: Splits
+
+
+def open_path(
+    path: PathLike | Sequence[PathLike],
+    *,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    format: str | None = None,
+    decode: bool = True,
+    fill: Mapping[str, object] | None = None,
+    cache: CacheArgument = None,
+) -> list[Opened]:
+    """The sources of a path, one after the other."""
+    options = _options(columns, decode, fill, cache)
+    return _select(recognise(path, options, format), split, path)
+
+
+def _options(
+    columns: Sequence[str] | None,
+    decode: bool,
+    fill: Mapping[str, object] | None,
+    cache: CacheArgument,
+) -> OpenOptions:
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+    if fill is not None and not isinstance(fill, Mapping):
+        raise ArgumentTypeError(
+            f"`fill` must be a dict of values by column, such as {{'age': 0}}, got {fill!r}."
+        )
+    return OpenOptions(
+        columns=None if columns is None else tuple(columns),
+        decode=check_bool("decode", decode),
+        fill=dict(fill or {}),
+        cache=cache_folder(cache),
+    )
+
+
+def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
+    splits = found.splits
+    names = [name for name in splits if name]
+    if not splits:
+        raise FileError(f"{path} has no data: no split of it has a file.")
+    if split is None:
+        if len(splits) > 1:
+            raise ArgumentError(
+                f"{path} has the splits {_listed(names)}: choose one, split={names[0]!r}, or join "
+                f"them, split={'+'.join(names[:2])!r}."
+            )
+        source = next(iter(splits.values()))()
+        return [Opened(source, 0, len(source))]
+    # A folder that is called "val" has the split "validation", and may be asked for by either name.
+    asked = {name: name if name in splits else canonical_split(name) for name in names_in(split)}
+    for name, known in asked.items():
+        if known not in splits:
+            have = f"it has {_listed(names)}" if names else "it has no splits"
+            also = "" if names else "; a range alone, such as '[:80%]', is possible"
+            raise ArgumentError(f"{path} has no split {name!r}: {have}{also}.")
+    sources = {name: splits[known]() for name, known in asked.items()}
+    sizes = {name: SplitSize(len(one), _shard_counts(one)) for name, one in sources.items()}
+    return [Opened(sources[name], start, stop) for name, start, stop in resolve_split(split, sizes)]
+
+
+def _shard_counts(source: Source) -> Sequence[int] | None:
+    return source.shard_counts if isinstance(source, FileSource) else None
+
+
+# What is it? ------------------------------------------------------------------------------------
+
+
+def recognise(
+    path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None = None
+) -> Recognised:
+    """The format and the splits of a path."""
+    found = find(path)
+    if found.folder is None:
+        files, kind = _files_and_format(found.files, options, format)
+        return Recognised(kind.name, {"": lambda: kind.open(files, options)})
+    folder = Folder(found.folder)
+    marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
+    if format is not None:
+        marked = [one for one in FOLDER_FORMATS if one.name == format]
+    if len(marked) > 1:
+        raise FileError(
+            f"{folder.path} may be {_listed(one.name for one in marked)}: say which with format=."
+        )
+    if marked:
+        return Recognised(marked[0].name, marked[0].splits(folder, options))
+    return _folder_of_files(folder, options, format)
+
+
+def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
+    """A folder that is known by the files in it."""
+    weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
+    suffixes = _known_suffixes()
+    strong = tuple(suffix for suffix in suffixes if suffix not in weak)
+    # Beside data of other formats, .json and .txt are descriptions and licences.
+    grouped = readme_splits(folder, suffixes)
+    if not grouped and format is None:
+        grouped = split_files(folder, strong)
+    grouped = grouped or split_files(folder, suffixes)
+    every = [file for files in grouped.values() for file in files]
+    if not every:
+        raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")
+    kinds = {_suffix_format(file).name for file in every} if format is None else {format}
+    if len(kinds) > 1:
+        raise FileError(
+            f"{folder.path} has files of several formats, {_listed(sorted(kinds))}: say which with "
+            "format=, or open a pattern such as folder/*.parquet."
+        )
+    if format is not None:
+        wanted = _named(format)
+        grouped = {
+            name: kept
+            for name, files in grouped.items()
+            if (kept := [one for one in files if _suffix_format(one) is wanted])
+        }
+    (name,) = kinds
+    kind = _named(name)
+
+    def opener(files: list[str]) -> OpenSplit:
+        return lambda: kind.open([_unpacked(file, options) for file in files], options)
+
+    return Recognised(name, {split: opener(files) for split, files in grouped.items()})
+
+
+def _files_and_format(
+    files: list[str], options: OpenOptions, format: str | None
+) -> tuple[list[str], FileFormat]:
+    plain = [_unpacked(file, options) for file in files]
+    if format is not None:
+        return plain, _named(format)
+    kinds = [_format_of(plain[0], files[0])]
+    suffixes = {os.path.splitext(file)[1].lower(): file for file in plain}
+    for file in suffixes.values():  # shards have one suffix: one file of each is looked at
+        kind = _format_of(file, file)
+        if kind is not kinds[0]:
+            raise FileError(
+                f"{files[0]} is {kinds[0].name} and {file} is {kind.name}: open files of one "
+                "format at a time, and join the datasets with Dataset.concatenate."
+            )
+    return plain, kinds[0]
+
+
+def _unpacked(file: str, options: OpenOptions) -> str:
+    magic = packing_of(_head(file))
+    return file if magic is None else unpacked(file, magic, options.cache)
+
+
+def _format_of(file: str, asked: str) -> FileFormat:
+    head, name = _head(file), plain_name(file).lower()
+    by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
+    by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
+    # First bytes are told only of formats that have some; a suffix chooses between several of them.
+    candidates = by_head or by_suffix
+    both = [one for one in by_head if one in by_suffix]
+    candidates = both or candidates
+    if len(candidates) > 1:
+        raise FileError(
+            f"{asked} may be {_listed(one.name for one in candidates)}: say which with format=."
+        )
+    if not candidates:
+        raise FileError(f"{asked} has a format that loaderx does not know. {_looked_for()}")
+    return candidates[0]
+
+
+def _head(file: str) -> bytes:
+    with file_system_of(file).open(file) as opened:
+        return opened.read(HEAD_BYTES)
+
+
+def _suffix_format(file: str) -> FileFormat:
+    name = plain_name(file).lower()
+    return next(one for one in FILE_FORMATS if name.endswith(one.suffixes))
+
+
+def _known_suffixes() -> tuple[str, ...]:
+    return tuple(suffix for one in FILE_FORMATS for suffix in one.suffixes)
+
+
+def _named(format: str) -> FileFormat:
+    for one in FILE_FORMATS:
+        if one.name == format:
+            return one
+    names = {one.name for one in FILE_FORMATS} | {one.name for one in FOLDER_FORMATS}
+    raise ArgumentError(f"`format` must be one of {_listed(sorted(names))}, got {format!r}.")
+
+
+def _looked_for() -> str:
+    folders = f" and folders of {_listed(one.name for one in FOLDER_FORMATS)}"
+    return (
+        f"It opens files that end with {', '.join(_known_suffixes())} (also .gz and .zst)"
+        f"{folders if FOLDER_FORMATS else ''}. If the name says nothing, say which with format=."
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,280 @@
+"""The files of a Parquet dataset: what their footers say, and their row groups as columns.
+
+Only footers are read when a dataset is opened.  They tell the number of records, the types, and
+mostly the number of nulls; so what does not fit is refused before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.arrow_columns import Fill, arrow_data
+from loaderx.sources.arrow_types import Features, column_types, import_pyarrow
+from loaderx.sources.column_data import ColumnData, ColumnType, joined, nulls_found
+from loaderx.sources.hive import hive_columns
+from loaderx.sources.mapping import reading
+from loaderx.sources.merged_types import merged_types
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.parts import Parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_KEPT_FOOTERS = 64  # of files that were read last: a footer with many row groups is slow to parse
+_STEP_BYTES = 1 << 22  # of columns that are decoded at once; more is slower, not faster
+_STEP_ROWS = 1 << 16
+
+
+class RowGroup(NamedTuple):
+    """A run of records that is decoded together."""
+
+    file: int
+    number: int  # within its file
+    rows: int
+
+
+class ParquetFiles:
+    """Files with the same columns; their footers have been read and compared."""
+
+    def __init__(self, files: FileSet, columns: Sequence[str] | None, fill: Fill) -> None:
+        import_pyarrow("a Parquet file")
+        self._files, self._fill = files, fill
+        self._first = ""  # the file that the others are compared with
+        self._footers = _Footers(files)
+        self._read_footers(columns)
+
+    # What the footers say ---------------------------------------------------------------------
+
+    def _read_footers(self, columns: Sequence[str] | None) -> None:
+        groups: list[int] = []  # the row groups of each file
+        rows: list[int] = []  # the records of each row group
+        self.counts: list[int] = []
+        self.nbytes = 0  # of the columns before compression
+        self.kinds: dict[str, ColumnType] = {}
+        self.classes: dict[str, tuple[str, ...]] = {}
+        first: pa.Schema | None = None
+        for number, path in enumerate(self._files.paths):
+            footer = self._footers.of(number)
+            if not footer.num_rows:  # whatever its columns are
+                self.counts.append(0)
+                groups.append(0)
+                continue
+            with reading(path):
+                schema = footer.schema.to_arrow_schema()
+                if first is None:
+                    first, features = schema, Features.of(schema.metadata)
+                    self._begin(schema, features, columns, path)
+                elif not schema.equals(first):
+                    self._compare(schema, features, path, is_strict=columns is None)
+                found = self._add(footer, path)
+            groups.append(len(found))
+            rows += found
+        self._groups, self.group_rows = Parts(groups), np.array(rows, np.int64)
+        if not sum(self.counts):
+            others = f" and {len(self.counts) - 1} more" if len(self.counts) > 1 else ""
+            raise FileError(f"{self._files.paths[0]}{others}: there are no records.")
+
+    def _begin(
+        self, schema: pa.Schema, features: Features, columns: Sequence[str] | None, path: str
+    ) -> None:
+        self._first = path
+        hive = hive_columns(self._files.paths)
+        self._hive = {name: one for name, one in hive.items() if name not in schema.names}
+        have = [*schema.names, *self._hive]
+        for name in have:
+            if have.count(name) > 1:
+                raise FileError(f"{path} has two columns of the name {name!r}.")
+        for name in columns or ():
+            if name not in have:
+                known = ", ".join(map(repr, have))
+                raise FileError(f"{path} has no column {name!r}; it has {known}.")
+        self.names = list(have if columns is None else columns)
+        self._all_names = list(schema.names)
+        self._read = [name for name in self.names if name not in self._hive]
+        self._hive = {name: self._hive[name] for name in self.names if name in self._hive}
+        kinds = _types(schema, features, self._read, path)
+        for name, one in self._hive.items():
+            kinds[name] = one.kind(self._fill)
+        self.kinds = {name: kinds[name] for name in self.names}
+        classes = features.classes()
+        self.classes = {at: one for at, one in classes.items() if at.split(".")[0] in self.kinds}
+
+    def _compare(
+        self, schema: pa.Schema, features: Features, path: str, *, is_strict: bool
+    ) -> None:
+        """Shards may have their columns in another order, and narrower numbers; nothing else."""
+        first = self._first
+        for name in self._read:
+            if name not in schema.names:
+                raise FileError(
+                    f"{path} has no column {name!r}, which {first} has: the shards of a dataset "
+                    "have the same columns. Choose some with columns=[...]."
+                )
+        for name in schema.names if is_strict else ():
+            if name not in self._all_names:
+                raise FileError(
+                    f"{path} has a column {name!r}, which {first} has not: the shards of a dataset "
+                    "have the same columns. Choose some with columns=[...]."
+                )
+        found = _types(schema, features, self._read, path)
+        for name, kind in found.items():
+            merged = merged_types(self.kinds[name], kind)
+            if merged is None:
+                raise FileError(
+                    f"column {name!r} is {self.kinds[name]} in {first}, and {kind} in {path}: "
+                    "shards have one type. Write them again, or leave the column out with "
+                    "columns=[...]."
+                )
+            self.kinds[name] = merged
+
+    def _add(self, footer: pq.FileMetaData, path: str) -> list[int]:
+        """Looks at all row groups of a file, and gives the numbers of their records."""
+        leaves = self._leaves(footer)
+        nulls = dict.fromkeys(leaves.values(), 0)
+        rows: list[int] = []
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            rows.append(int(group.num_rows))
+            for place, name in leaves.items():
+                chunk = group.column(place)
+                self.nbytes += max(0, chunk.total_uncompressed_size)
+                stats = chunk.statistics if name is not None else None
+                if stats is not None and stats.has_null_count:
+                    nulls[name] += stats.null_count
+        if sum(rows) != footer.num_rows or min(rows) < 0:
+            raise FileError(f"{path} is damaged: its row groups have {sum(rows)} records in all.")
+        self.counts.append(sum(rows))
+        for name, count in nulls.items():
+            if name is not None and count:
+                raise nulls_found(f"{path}: column {name!r}", name, count)
+        return rows
+
+    def _leaves(self, footer: pq.FileMetaData) -> dict[int, str | None]:
+        """The columns of the footer that are read, and whose null counts tell: None if not.
+
+        The counts of lists do not: an empty list counts there, too.
+        """
+        told = dict(_null_paths(self.kinds))
+        found: dict[int, str | None] = {}
+        for place in range(footer.num_columns):
+            leaf = footer.schema.column(place)
+            if leaf.path.split(".")[0] in self.kinds or leaf.path in self.kinds:
+                name = told.get(leaf.path) if not leaf.max_repetition_level else None
+                found[place] = None if name in self._fill else name
+        return found
+
+    # Data -------------------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[dict[str, ColumnData]]:
+        """All records in order, some at a time."""
+        row = max(1, self.nbytes // max(1, sum(self.counts)))
+        most = max(1, min(_STEP_ROWS, _STEP_BYTES // row))
+        for number, path in enumerate(self._files.paths):
+            if not self.counts[number]:
+                continue
+            rows = 0
+            with reading(path):
+                file = self._footers.open(number)
+                for batch in file.iter_batches(most, columns=self._read):
+                    rows += len(batch)
+                    yield self._columns(number, batch, self.names)
+            self._check_count(path, rows, self.counts[number])
+
+    def column(self, number: int, name: str) -> ColumnData:
+        """One column of a row group."""
+        group = RowGroup(*self._groups.locate(number), int(self.group_rows[number]))
+        if name in self._hive:
+            return self._hive[name].data(group.file, group.rows, self._fill)
+        path = self._files.paths[group.file]
+        with reading(path):
+            file = self._footers.open(group.file)
+            table = file.read_row_group(group.number, columns=[name])
+            self._check_count(path, table.num_rows, group.rows)
+            pieces = [
+                self._columns(group.file, batch, [name])[name] for batch in table.to_batches()
+            ]
+            if not pieces:
+                raise FileError(f"{path} has no records in row group {group.number}.")
+            return joined(self.kinds[name], pieces)
+
+    def _columns(self, file: int, batch: pa.RecordBatch, names: list[str]) -> dict[str, ColumnData]:
+        found, rows = {}, len(batch)
+        for name in names:
+            if name in self._hive:
+                found[name] = self._hive[name].data(file, rows, self._fill)
+            else:
+                array, where = batch.column(name), self._files.paths[file]
+                found[name] = arrow_data(array, self.kinds[name], name, self._fill, where)
+        return found
+
+    def _check_count(self, path: str, rows: int, told: int) -> None:
+        if rows != told:
+            raise FileError(f"{path} is damaged: its footer says {told} records, {rows} came.")
+
+
+class _Footers:
+    """The footers of files that were read last."""
+
+    def __init__(self, files: FileSet) -> None:
+        self._files = files
+        self._begin()
+
+    def _begin(self) -> None:
+        self._kept: dict[int, pq.FileMetaData] = {}
+        self._lock = threading.Lock()
+
+    def of(self, number: int) -> pq.FileMetaData:
+        with self._lock:
+            footer = self._kept.get(number)
+        if footer is None:
+            path = self._files.paths[number]
+            with reading(path):
+                footer = self.open(number, known=False).metadata
+            with self._lock:
+                while len(self._kept) >= _KEPT_FOOTERS:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[number] = footer
+        return footer
+
+    def open(self, number: int, *, known: bool = True) -> pq.ParquetFile:
+        """A reader of its own for each call: several threads read at once."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        metadata = self.of(number) if known else None
+        data = pa.BufferReader(pa.py_buffer(self._files.data(number)))
+        return pq.ParquetFile(data, metadata=metadata, page_checksum_verification=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_files": self._files}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+
+def _types(
+    schema: pa.Schema, features: Features, names: list[str], path: str
+) -> dict[str, ColumnType]:
+    try:
+        return column_types(schema, features, names)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _null_paths(kinds: Mapping[str, ColumnType], inside: str = "") -> Iterator[tuple[str, str]]:
+    """The paths in a footer whose nulls are nulls of a leaf, and the names of those leaves."""
+    for name, kind in kinds.items():
+        path = f"{inside}.{name}" if inside else name
+        if kind.kind == "struct":
+            yield from _null_paths(kind.fields, path)
+        else:
+            yield path, path
+            if kind.kind in ("image", "bytes"):
+                yield f"{path}.bytes", path  # of the struct in which Hugging Face has it

@@ -1,0 +1,110 @@
+"""`TableSource`: records that are rows of named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, one_line
+from loaderx.memory import Layout, Lend
+from loaderx.sources.arrays import describe_spec
+from loaderx.sources.base import Indices
+from loaderx.sources.columns import Column
+from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.parts import Parts
+from loaderx.tree import Structure, Tree, flatten
+
+ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
+"""Columns by name; columns of structs are dicts of columns."""
+
+
+class TableSource(FileSource):
+    """Rows of columns: a record is a dict in the names of the file."""
+
+    def __init__(
+        self,
+        columns: ColumnTree,
+        length: int,
+        *,
+        label: str,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+        shard_counts: Sequence[int] | None = None,
+        shard_names: Sequence[str] | None = None,
+    ) -> None:
+        leaves, self._structure = flatten(columns)
+        if not leaves:
+            raise ArgumentError("there are no columns to read.")
+        self._columns: list[Column] = leaves
+        self._length, self._label = length, label
+        self._classes, self._shard_counts = dict(classes or {}), shard_counts
+        self._shard_names = shard_names
+        specs = [column.spec for column in self._columns]
+        self._gathers = all(spec is not None for spec in specs)
+        self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return self._classes
+
+    @property
+    def spec(self) -> Tree | None:
+        return self._structure.build(self._specs) if self._gathers else None
+
+    @property
+    def gathers(self) -> bool:
+        return self._gathers
+
+    @property
+    def shard_counts(self) -> Sequence[int] | None:
+        return self._shard_counts
+
+    def where(self, index: int) -> str:
+        if self._shard_names is None or self._shard_counts is None:
+            return super().where(index)
+        shard, number = Parts(self._shard_counts).locate(index)
+        return f"{self._shard_names[shard]}, record {number}"
+
+    def label(self) -> str:
+        if self._gathers:
+            return f"open({self._label}: {describe_spec(self.spec)})"
+        return f"open({self._label}: {', '.join(self._structure.paths())})"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        count = len(indices)
+        shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
+        out = lend(Layout.of(*shapes))
+        for column, target in zip(self._columns, out, strict=True):
+            column.take(indices, target)
+        return self._structure.build(out)
+
+    def records(self, indices: Indices) -> list[Tree]:
+        try:
+            columns = [column.values(indices) for column in self._columns]
+        except (BadRecordError, UnicodeDecodeError) as error:
+            if len(indices) == 1:  # many are read again one by one
+                where = self.where(int(indices[0]))
+                raise BadRecordError(f"{where}: {_told(error)}") from error
+            raise
+        return records_of(self._structure, columns)
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, BadRecordError) else one_line(error)
+
+
+def records_of(structure: Structure, columns: Sequence[Sequence[object]]) -> list[Tree]:
+    """The records whose leaves are the values of these columns."""
+    if structure.is_flat_dict:
+        # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
+        first, *others = structure.keys
+        records: list[Tree] = [{first: value} for value in columns[0]]
+        for key, column in zip(others, columns[1:], strict=True):
+            for record, value in zip(records, column, strict=True):
+                record[key] = value
+        return records
+    return [structure.build(row) for row in zip(*columns, strict=True)]

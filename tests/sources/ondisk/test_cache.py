@@ -1,0 +1,205 @@
+"""The cache folder: made once, found again, made again when stale or damaged, never in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from loaderx import LoaderxWarning
+from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
+from loaderx.sources.ondisk.file_set import FileSet
+
+
+@pytest.fixture
+def paths(tmp_path):
+    made = []
+    for number, text in enumerate((b"a\nbb\n", b"", b"ccc\n")):
+        made.append(str(tmp_path / f"{number}.txt"))
+        (tmp_path / f"{number}.txt").write_bytes(text)
+    return made
+
+
+class Lines:
+    """Indexes the ends of lines, and counts how often it is asked."""
+
+    def __init__(self, files):
+        self.files, self.asked = files, 0
+
+    def __call__(self, number):
+        self.asked += 1
+        ends = np.flatnonzero(self.files.data(number) == 10)
+        return IndexedFile({"ends": ends, "twice": ends * 2}, {"lines": len(ends)})
+
+
+def check(index):
+    assert index.arrays["ends"].tolist() == [1, 4, 3]
+    assert index.arrays["twice"].tolist() == [2, 8, 6]
+    assert index.parts["ends"].counts.tolist() == [2, 0, 1]
+    assert [note["lines"] for note in index.notes] == [2, 0, 1]
+
+
+def made(folder, paths, kind="lines", version=1):
+    files = FileSet(paths)
+    indexer = Lines(files)
+    check(CacheFolder(folder).index(kind, version, files, indexer))
+    return indexer.asked
+
+
+def test_an_index_is_made_once(tmp_path, paths):
+    folder = str(tmp_path / "cache")
+    assert [made(folder, paths) for _ in range(3)] == [3, 0, 0]
+    assert made(folder, paths, kind="others") == 3
+    assert made(folder, paths, version=2) == 3
+    assert made(None, paths) == made(None, paths) == 3
+
+
+def test_a_changed_file_is_indexed_again(tmp_path, paths):
+    folder = str(tmp_path / "cache")
+    assert made(folder, paths) == 3
+    os.utime(paths[0], ns=(1, 1))
+    assert made(folder, paths) == 3
+    assert made(folder, paths) == 0
+
+
+def entry(folder):
+    (one,) = os.listdir(os.path.join(folder, "index"))
+    return os.path.join(folder, "index", one)
+
+
+def damage_nothing(place):
+    return 0
+
+
+def remove_array(place):
+    os.remove(os.path.join(place, "ends.npy"))
+    return 3
+
+
+def cut_array(place):
+    with open(os.path.join(place, "ends.npy"), "r+b") as file:
+        file.truncate(140)
+    return 3
+
+
+def flip_array(place):
+    with open(os.path.join(place, "ends.npy"), "r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(b"\x07")
+    return 3
+
+
+def cut_description(place):
+    with open(os.path.join(place, "index.json"), "r+b") as file:
+        file.truncate(20)
+    return 3
+
+
+def lie_in_description(place):
+    path = os.path.join(place, "index.json")
+    with open(path) as file:
+        told = json.load(file)
+    told["counts"]["ends"] = [3, 0, 1]
+    with open(path, "w") as file:
+        json.dump(told, file)
+    return 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_nothing, remove_array, cut_array, flip_array, cut_description, lie_in_description],
+)
+def test_a_damaged_index_is_made_again(tmp_path, paths, damage):
+    folder = str(tmp_path / "cache")
+    assert made(folder, paths) == 3
+    expected = damage(entry(folder))
+    assert made(folder, paths) == expected
+    assert made(folder, paths) == 0
+
+
+def test_an_indexer_that_fails_leaves_nothing(tmp_path, paths):
+    folder = tmp_path / "cache"
+
+    def fails(number):
+        raise FileError("no good")
+
+    with pytest.raises(FileError, match="no good"):
+        CacheFolder(str(folder)).index("lines", 1, FileSet(paths), fails)
+    assert list((folder / "index").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, paths):
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "cache")
+    with pytest.warns(LoaderxWarning, match="cannot be written to .* kept in memory"):
+        assert made(folder, paths) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert made(folder, paths) == 3
+    with pytest.raises(FileError, match="the cache folder .* cannot be written to"):
+        CacheFolder(folder).copy("converted", 1, paths, lambda place: None)
+
+
+BUILD = """
+import sys
+from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
+from loaderx.sources.ondisk.file_set import FileSet
+import numpy as np
+files = FileSet(sys.argv[2:])
+print("ready", flush=True)
+sys.stdin.readline()
+index = CacheFolder(sys.argv[1]).index("lines", 1, files, lambda n: IndexedFile(
+    {"ends": np.flatnonzero(files.data(n) == 10)}))
+print(index.arrays["ends"].tolist(), flush=True)
+"""
+
+
+def test_processes_may_make_an_index_at_once(tmp_path, paths):
+    command = [sys.executable, "-c", BUILD, str(tmp_path / "cache"), *paths]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for one in running:
+        assert one.stdout.readline() == "ready\n"
+    for one in running:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    for one in running:
+        answer, _ = one.communicate()
+        assert answer == "[1, 4, 3]\n"
+    assert len(os.listdir(tmp_path / "cache" / "index")) == 1
+
+
+def test_copies(tmp_path, paths):
+    cache = CacheFolder(str(tmp_path / "cache"))
+    calls = []
+
+    def make(folder):
+        calls.append(folder)
+        with open(os.path.join(folder, "x"), "w") as file:
+            file.write("made")
+
+    places = {cache.copy("converted", 1, paths, make, {"columns": ["a"]}) for _ in range(2)}
+    assert len(calls) == len(places) == 1
+    assert cache.copy("converted", 1, paths, make, {"columns": ["b"]}) not in places
+    with pytest.raises(FileError, match="must be converted first, and there is no cache folder"):
+        CacheFolder(None).copy("converted", 1, paths, make)
+
+
+def test_the_argument(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path / "a"))
+    assert cache_folder(None).folder == str(tmp_path / "a")
+    assert cache_folder(tmp_path / "b").folder == str(tmp_path / "b")
+    assert cache_folder(False).folder is None
+    monkeypatch.delenv("LOADERX_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder(None).folder == str(tmp_path / ".cache" / "loaderx")
+    with pytest.raises(ArgumentTypeError, match="`cache` must be a folder or False, got 3"):
+        cache_folder(3)

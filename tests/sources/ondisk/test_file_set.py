@@ -1,0 +1,95 @@
+"""Files by number: mapped when needed, few at a time, and known again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+
+import numpy as np
+import pytest
+
+from loaderx.errors import FileError
+from loaderx.sources.ondisk.byte_ranges import ByteRanges, gather_rows
+from loaderx.sources.ondisk.file_set import FileSet
+
+
+@pytest.fixture
+def paths(tmp_path):
+    made = [str(tmp_path / f"{n}.bin") for n in range(40)]
+    for number, path in enumerate(made):
+        with open(path, "wb") as file:
+            file.write(bytes(range(number)))
+    return made
+
+
+def test_data_of_many_files_with_few_descriptors(paths):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, open_now + 30), hard))
+    try:
+        files = FileSet(paths)
+        for _ in range(2):
+            for number in range(40):
+                assert files.data(number).tolist() == list(range(number))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_arrays_stay_when_their_map_is_forgotten(paths):
+    files = FileSet(paths)
+    kept = [files.data(number) for number in range(40)]
+    assert all(array.tolist() == list(range(n)) for n, array in enumerate(kept))
+    assert not kept[3].flags.writeable
+
+
+def test_a_file_that_has_changed(paths):
+    files = FileSet(paths)
+    with open(paths[5], "ab") as file:
+        file.write(b"more")
+    with pytest.raises(FileError, match=r"5.bin has grown from 5 to 9 bytes since the dataset"):
+        files.data(5)
+    os.remove(paths[6])
+    with pytest.raises(FileError, match=r"there is no file .*6.bin"):
+        files.data(6)
+
+
+def test_pickles_hold_paths_and_sizes(paths):
+    files = FileSet(paths)
+    assert pickle.loads(pickle.dumps(files)).data(7).tolist() == list(range(7))
+    with open(paths[5], "ab") as file:
+        file.write(b"more")
+    with pytest.raises(FileError, match=r"5.bin has 9 bytes, and had 5"):
+        pickle.loads(pickle.dumps(files))
+
+
+def test_byte_ranges(paths):
+    files = FileSet(paths[4:7])
+    ranges = ByteRanges(files, [2, 0, 2], np.array([0, 1, 2, 5]), np.array([1, 4, 5, 6]))
+    assert len(ranges) == 4
+    expected = [b"\0", b"\1\2\3", b"\2\3\4", b"\5"]
+    for order in ([0, 1, 2, 3], [3, 0, 3, 1, 2], [2], []):
+        found = ranges.read(np.array(order, np.int64))
+        assert found == [expected[i] for i in order]
+    assert ranges.name(2) == f"{paths[6]}, record 0"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 5)])
+def test_a_damaged_index_of_ranges(paths, start, stop):
+    ranges = ByteRanges(FileSet(paths[4:5]), [1], np.array([start]), np.array([stop]))
+    with pytest.raises(FileError, match=r"4.bin: the index has record 0 outside the file"):
+        ranges.read(np.array([0]))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2), (), (0,), (9000,)])
+@pytest.mark.parametrize("dtype", ["u1", "<i4", ">f8"])
+def test_rows_at_any_address(shape, dtype):
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, 100_000).astype(np.uint8)
+    out = np.empty((5, *shape), dtype)
+    width = out[0].nbytes
+    addresses = rng.integers(0, len(data) - width + 1, 5)
+    addresses[0], addresses[1] = 0, len(data) - width
+    gather_rows(data, addresses, out)
+    for number, address in enumerate(addresses):
+        assert out[number : number + 1].tobytes() == data[address : address + width].tobytes()

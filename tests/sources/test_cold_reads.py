@@ -1,0 +1,113 @@
+"""Hints for mapped files: given only while rows come from disk, and never seen in the data."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+
+from loaderx import DataLoader, Dataset
+from loaderx.sources import cold_reads
+from loaderx.sources.cold_reads import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows
+
+pytestmark = pytest.mark.skipif(
+    not CAN_ADVISE, reason="this system takes no hints for mapped files"
+)
+
+PAGE = mmap.PAGESIZE
+
+
+class Disk:
+    """A disk that says when it was read from."""
+
+    def __init__(self, monkeypatch):
+        self.blocks = 0
+        monkeypatch.setattr(cold_reads, "blocks_read", lambda: self.blocks)
+
+
+class Hints:
+    """What the kernel is told."""
+
+    def __init__(self, monkeypatch):
+        self.given = []
+        monkeypatch.setattr(
+            MappedRows, "will_need", lambda rows, indices: self.given.append(indices.tolist())
+        )
+        monkeypatch.setattr(MappedRows, "read_ahead", lambda rows, is_on: self.given.append(is_on))
+
+    def of(self, cold, indices):
+        self.given = []
+        cold.before(np.array(indices))
+        return self.given
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(5000.0).reshape(1000, 5))
+    return np.load(tmp_path / "x.npy", mmap_mode="r")
+
+
+def test_hints_follow_the_disk(mapped, monkeypatch):
+    disk, hints = Disk(monkeypatch), Hints(monkeypatch)
+    cold = ColdReads([mapped])
+    assert hints.of(cold, [5, 2]) == [False, [5, 2]]  # at first nothing is known
+    disk.blocks += 8
+    assert hints.of(cold, [7, 1]) == [[7, 1]]
+    assert hints.of(cold, [9, 3]) == [True]  # nothing has come from disk since
+    for _ in range(CHECK_EVERY):
+        disk.blocks += 1
+        assert hints.of(cold, [9, 3]) == []
+    assert hints.of(cold, [9, 3]) == [False, [9, 3]]
+    disk.blocks += 1
+    assert hints.of(cold, [4, 5, 6]) == [True]  # in sequence: the kernel reads ahead
+
+
+def test_what_is_in_memory_needs_no_hints(mapped):
+    assert ColdReads([mapped]).is_needed
+    assert not ColdReads(
+        [np.arange(5), mapped[::2], np.asfortranarray(mapped), mapped[:0]]
+    ).is_needed
+
+
+@pytest.mark.parametrize("first", [0, 1, 700])
+def test_pages_of_rows(tmp_path, monkeypatch, first):
+    np.save(tmp_path / "x.npy", np.zeros((3000, 700), np.uint8))
+    whole = np.load(tmp_path / "x.npy", mmap_mode="r")
+    rows = MappedRows.of(whole[first:])
+    told = []
+
+    class Mapped:
+        def madvise(self, option, start=0, length=0):
+            told.append((start, length))
+
+    monkeypatch.setattr(rows, "mapped", Mapped())
+    indices = np.array([1200, 3, 4, 3, 2000])
+    rows.will_need(indices)
+    covered = {
+        page for start, length in told for page in range(start // PAGE, (start + length) // PAGE)
+    }
+    needed = set()
+    for row in indices.tolist():
+        begin = whole.offset + (first + row) * 700
+        needed |= set(range(begin // PAGE, (begin + 699) // PAGE + 1))
+    assert covered == needed
+    assert all(start % PAGE == 0 for start, _ in told)
+    assert len(told) == len(set(told)) <= 3
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+def test_the_data_is_the_same(tmp_path, monkeypatch, engine):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (3000, 50), np.uint8)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(3000))
+    counter = iter(range(1 << 30))
+    monkeypatch.setattr(cold_reads, "blocks_read", lambda: next(counter))  # always cold
+    dataset = Dataset.open(tmp_path / "x.npz").shuffle(1).batch(64)
+    expected = list(Dataset.from_arrays(x=x, y=np.arange(3000)).shuffle(1).batch(64))
+    with DataLoader(
+        dataset, engine=engine, num_workers=None if engine == "inline" else 1
+    ) as loader:
+        for ours, theirs in zip(loader, expected, strict=True):
+            assert np.array_equal(ours["x"], theirs["x"])
+            assert np.array_equal(ours["y"], theirs["y"])

@@ -1,0 +1,124 @@
+"""The splits in the README of a dataset from the hub."""
+
+from __future__ import annotations
+
+import pytest
+
+from loaderx.sources.format import Folder
+from loaderx.sources.hub_readme import readme_splits
+
+FILES = (
+    "data/train-00000-of-00002.parquet",
+    "data/train-00001-of-00002.parquet",
+    "data/test-00000-of-00001.parquet",
+    "en/a-10.parquet",
+    "en/a-2.parquet",
+    "de/b.parquet",
+    "extra.jsonl",
+    ".cache/huggingface/data/train-9.parquet",
+)
+
+USUAL = """---
+license: mit
+dataset_info:
+  features:
+  - name: text
+    dtype: string
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/train-*
+  - split: test
+    path: data/test-*
+task_categories:
+- text-generation
+---
+# A dataset
+configs:
+- nothing
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for file in FILES:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    return tmp_path
+
+
+def found(folder, text):
+    (folder / "README.md").write_text(text)
+    splits = readme_splits(Folder(str(folder)), (".parquet",))
+    start = len(str(folder)) + 1
+    return {name: [file[start:] for file in files] for name, files in splits.items()}
+
+
+def test_the_usual_header(folder):
+    expected = {"train": list(FILES[:2]), "test": [FILES[2]]}
+    assert found(folder, USUAL) == expected
+    assert found(folder, USUAL.replace("\n", "\r\n")) == expected
+    indented = USUAL.replace("\n- config", "\n  - config").replace("\n  d", "\n    d")
+    indented = indented.replace("\n  - split", "\n    - split").replace(
+        "\n    path", "\n      path"
+    )
+    assert found(folder, indented) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ('data_files: "en/*.parquet"', {"train": ["en/a-2.parquet", "en/a-10.parquet"]}),
+        ("data_files: en/*", {"train": ["en/a-2.parquet", "en/a-10.parquet"]}),
+        ("data_files: '**/b.parquet' # all", {}),  # what follows a quote is not read
+        ("data_files:\n  - en/a-2.parquet\n  - de/b.parquet", {"train": ["de/b.parquet", "en/a-2.parquet"]}),
+        ("data_files: [en/a-2.parquet, 'de/b.parquet']", {"train": ["de/b.parquet", "en/a-2.parquet"]}),
+        ("data_files:\n    train: en/*\n    dev: de/*", {"train": ["en/a-2.parquet", "en/a-10.parquet"], "dev": ["de/b.parquet"]}),
+        ("data_files:\n  - split: x\n    path:\n    - en/a-2.parquet\n    - de/*", {"x": ["de/b.parquet", "en/a-2.parquet"]}),
+        ("data_files:\n  - path: de/*\n    split: x", {"x": ["de/b.parquet"]}),
+        ("data_files:\n  - split: gone\n    path: gone/*\n  - split: x\n    path: de/*", {"x": ["de/b.parquet"]}),
+        ("data_files: ../*", {}),
+        ("data_files: /etc/*", {}),
+        ("data_files: https://example.org/a.parquet", {}),
+        ("data_files: extra.jsonl", {}),
+        ("data_files: {a: b}", {}),
+        ("data_dir: en", {}),
+        ("data_files:\n  - split: bad/name\n    path: de/*", {}),
+    ],
+)  # fmt: skip
+def test_other_forms(folder, told, expected):
+    assert found(folder, f"---\nconfigs:\n- config_name: all\n  {told}\n---\n") == expected
+
+
+def test_several_configurations(folder):
+    text = "---\nconfigs:\n- config_name: en\n  data_files: en/*\n- config_name: de\n{}  data_files: de/*\n---\n"
+    english = ["en/a-2.parquet", "en/a-10.parquet"]
+    assert found(folder, text.format("")) == {"en.train": english, "de.train": ["de/b.parquet"]}
+    told = found(folder, text.format("  default: true\n"))
+    assert told == {"en.train": english, "train": ["de/b.parquet"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# configs:",
+        "---\nconfigs:\n",
+        "---\nconfigs:\n---\n",
+        "---\nconfigs: 3\n---\n",
+        "---\nconfigs:\n  a: b\n---\n",
+        "---\nconfigs:\n- config_name\n---\n",
+        "---\nconfigs:\n- - - -\n---\n",
+        "---\nconfigs:\n- a: 'b\n---\n",
+        "---\nconfigs:\n    - a: b\n  - c: d\n---\n",
+        "---\nconfigs:\n" + "".join(" " * n + "- a:\n" for n in range(2000)) + "---\n",
+        "---\n\x00\xff---\n",
+    ],
+)
+def test_what_says_nothing(folder, text):
+    assert found(folder, text) == {}
+
+
+def test_without_a_readme(folder):
+    assert readme_splits(Folder(str(folder)), (".parquet",)) == {}

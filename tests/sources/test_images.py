@@ -1,0 +1,290 @@
+"""Encoded images as arrays."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from loaderx import ArgumentError, FileError, MissingPackageError
+from loaderx.sources import images
+from loaderx.sources.images import decode_image, has_fast_dct
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
+
+COLOUR = np.random.default_rng(0).integers(0, 256, (11, 7, 3), np.uint8)
+SMOOTH = np.add.outer(np.arange(40), np.arange(56))[..., None].repeat(3, 2).astype(np.uint8)
+SMOOTH[..., 1] = 255 - SMOOTH[..., 1]
+GRAY = COLOUR[..., 0]
+
+
+def encoded(array, kind="PNG", mode=None, **options):
+    image = array if isinstance(array, Image.Image) else Image.fromarray(array)
+    out = io.BytesIO()
+    (image.convert(mode) if mode else image).save(out, kind, **options)
+    return out.getvalue()
+
+
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def jpeg_decoder(request, monkeypatch):
+    """Every test of JPEGs runs with both decoders."""
+    if request.param == "simplejpeg":
+        pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+        return
+    monkeypatch.setattr(images, "simplejpeg_module", lambda: None)
+
+
+# What comes out ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM", "TGA"])
+def test_formats_without_loss(kind):
+    found = decode_image(encoded(COLOUR, kind))
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, COLOUR)
+
+
+def test_gray_has_one_channel():
+    np.testing.assert_array_equal(decode_image(encoded(GRAY)), GRAY[..., None])
+
+
+def test_one_bit_images_are_black_and_white():
+    bits = GRAY > 127
+    found = decode_image(encoded(Image.fromarray(bits)))
+    np.testing.assert_array_equal(found, np.where(bits, 255, 0)[..., None])
+
+
+def test_alpha_is_kept():
+    rgba = np.dstack([COLOUR, GRAY])
+    np.testing.assert_array_equal(decode_image(encoded(rgba)), rgba)
+    gray_alpha = np.dstack([GRAY, COLOUR[..., 1]])
+    found = decode_image(encoded(Image.fromarray(rgba).convert("LA")))
+    assert found.shape == gray_alpha.shape
+
+
+def test_a_palette_becomes_its_colours():
+    image = Image.fromarray(COLOUR).quantize(16)
+    np.testing.assert_array_equal(decode_image(encoded(image)), np.asarray(image.convert("RGB")))
+    np.testing.assert_array_equal(
+        decode_image(encoded(image, "GIF")), np.asarray(image.convert("RGB"))
+    )
+
+
+def test_a_palette_with_a_transparent_colour_has_alpha():
+    image = Image.fromarray(COLOUR).quantize(16)
+    data = encoded(image, transparency=3)
+    found = decode_image(data)
+    assert found.shape == (11, 7, 4)
+    np.testing.assert_array_equal(found[..., 3] == 0, np.asarray(image) == 3)
+    assert decode_image(data, channels=3).shape == (11, 7, 3)
+    several = encoded(image, transparency=bytes(range(16)))  # with RGB asked for, Pillow warns
+    assert decode_image(several, channels=3).shape == (11, 7, 3)
+
+
+def test_of_16_bits_the_upper_8_are_kept():
+    numbers = np.arange(0, 65536, 1000, np.uint16).reshape(6, 11)
+    found = decode_image(encoded(Image.fromarray(numbers)))
+    np.testing.assert_array_equal(found[..., 0], numbers >> 8)
+    found = decode_image(encoded(Image.fromarray(numbers), "TIFF"))
+    np.testing.assert_array_equal(found[..., 0], numbers >> 8)
+
+
+def test_16_bit_colours_keep_the_upper_8():
+    numbers = np.arange(0, 65536, 1000, np.uint16)[:60].reshape(4, 5, 3)
+    found = decode_image(png_of_16_bits(numbers))
+    np.testing.assert_array_equal(found, numbers >> 8)
+
+
+def png_of_16_bits(numbers):
+    """Pillow reads these, but does not write them."""
+    height, width, _ = numbers.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in numbers)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_numbers_of_32_bits_are_refused(dtype):
+    data = encoded(Image.fromarray(GRAY.astype(dtype)), "TIFF")
+    with pytest.raises(FileError, match="32-bit numbers.*decode=False"):
+        decode_image(data)
+
+
+def test_the_first_image_of_an_animation():
+    frames = [Image.fromarray(COLOUR).quantize(64), Image.fromarray(255 - COLOUR).quantize(64)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(decode_image(data)[..., :3], np.asarray(frames[0].convert("RGB")))
+
+
+def test_channels_on_demand():
+    assert decode_image(encoded(GRAY), channels=3).shape == (11, 7, 3)
+    assert decode_image(encoded(COLOUR), channels=1).shape == (11, 7, 1)
+    assert decode_image(encoded(COLOUR), channels=4).shape == (11, 7, 4)
+    with pytest.raises(ArgumentError, match="`channels` must be None, 1, 3 or 4, got 2"):
+        decode_image(encoded(COLOUR), channels=2)
+
+
+# JPEG -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+def test_jpeg(options):
+    data = encoded(SMOOTH, "JPEG", quality=90, **options)
+    expected = np.asarray(Image.open(io.BytesIO(data)))
+    np.testing.assert_array_equal(decode_image(data), expected)
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_gray_jpeg():
+    data = encoded(SMOOTH[..., 0], "JPEG")
+    expected = np.asarray(Image.open(io.BytesIO(data)))
+    np.testing.assert_array_equal(decode_image(data), expected[..., None])
+    np.testing.assert_array_equal(decode_image(data, channels=3), expected[..., None].repeat(3, 2))
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_cmyk_jpeg_becomes_rgb():
+    data = encoded(SMOOTH, "JPEG", mode="CMYK")
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(decode_image(data), expected)
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_jpeg_channels():
+    data = encoded(SMOOTH, "JPEG")
+    with Image.open(io.BytesIO(data)) as image:
+        image.draft("L", None)
+        gray = np.asarray(image)
+    np.testing.assert_array_equal(decode_image(data, channels=1), gray[..., None])
+    rgba = decode_image(data, channels=4)
+    np.testing.assert_array_equal(rgba[..., :3], decode_image(data))
+    assert (rgba[..., 3] == 255).all()
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_exif_turns_nothing():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees
+    turned, plain = encoded(SMOOTH, "JPEG", exif=exif), encoded(SMOOTH, "JPEG")
+    np.testing.assert_array_equal(decode_image(turned), decode_image(plain))
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_a_jpeg_named_otherwise():
+    """The bytes decide, not the name: there is none here."""
+    assert decode_image(encoded(SMOOTH, "JPEG")).shape == SMOOTH.shape
+    assert decode_image(encoded(SMOOTH, "PNG")).shape == SMOOTH.shape
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("kept", [0.99, 0.9, 0.5, 0.1, 0.01])
+def test_a_jpeg_that_is_cut_off_is_an_error(kept):
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    data = encoded(noise, "JPEG")
+    with pytest.raises(FileError, match="damaged or cut off"):
+        decode_image(data[: int(len(data) * kept)])
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_bytes_after_a_jpeg_do_no_harm():
+    data = encoded(SMOOTH, "JPEG")
+    np.testing.assert_array_equal(decode_image(data + b"\0" * 50), decode_image(data))
+
+
+def test_damaged_jpegs_are_read_or_refused_by_both_decoders_alike(monkeypatch):
+    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+    rng = np.random.default_rng(2)
+    whole = encoded(SMOOTH, "JPEG")
+    damaged = []
+    for _ in range(200):
+        data = bytearray(whole)
+        data[rng.integers(3, len(data))] ^= 1 << rng.integers(8)
+        damaged.append(bytes(data))
+    first = [decoded_or_refused(data) for data in damaged]
+    monkeypatch.setattr(images, "simplejpeg_module", lambda: None)
+    for one, data in zip(first, damaged):
+        other = decoded_or_refused(data)
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_array_equal(one, other)
+
+
+def decoded_or_refused(data):
+    try:
+        return decode_image(data)
+    except FileError:
+        return None
+
+
+def test_fast_dct_differs_by_little():
+    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+    assert has_fast_dct()
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    data = encoded(noise, "JPEG", quality=90)
+    exact = decode_image(data).astype(int)
+    fast = decode_image(data, fast_dct=True).astype(int)
+    assert 0 < abs(exact - fast).max() <= 16
+
+
+# What is refused --------------------------------------------------------------------------------
+
+
+def test_what_is_no_image():
+    with pytest.raises(FileError, match=r"no image that Pillow knows: 5 bytes .*b'hello'"):
+        decode_image(b"hello")
+    with pytest.raises(FileError, match="has no bytes"):
+        decode_image(b"")
+
+
+def test_postscript_is_not_run():
+    with pytest.raises(FileError, match="PostScript, a program"):
+        decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+
+
+@pytest.mark.filterwarnings("ignore")  # of Pillow, about tags of TIFF files
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_damage_is_a_file_error(kind):
+    """Whatever Pillow raises; some damage goes unnoticed."""
+    whole = encoded(COLOUR, kind)
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        data = bytearray(whole)
+        for at in rng.integers(0, len(data), 3):
+            data[at] ^= 1 << rng.integers(8)
+        if rng.random() < 0.5:
+            del data[rng.integers(len(data)) :]
+        decoded_or_refused(bytes(data))
+
+
+def test_a_cut_off_png_is_an_error():
+    data = encoded(COLOUR)
+    with pytest.raises(FileError, match="damaged or cut off"):
+        decode_image(data[: len(data) // 2])
+
+
+def test_without_pillow(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **options):
+        if name.partition(".")[0] in ("PIL", "simplejpeg"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    images.pillow_module.cache_clear()
+    images.simplejpeg_module.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", without)
+    try:
+        with pytest.raises(MissingPackageError, match=r"pip install 'loaderx-jax\[images\]'"):
+            decode_image(b"\xff\xd8\xff\xe0")
+    finally:
+        images.pillow_module.cache_clear()
+        images.simplejpeg_module.cache_clear()

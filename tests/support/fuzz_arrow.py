@@ -1,0 +1,112 @@
+"""Damaged Arrow files and Hugging Face folders.  A target of `fuzz.py`.
+
+What loaderx reads of a damaged file must be what pyarrow reads of it, where pyarrow finds it valid.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc
+
+from fuzz_files import damaged
+from fuzz_parquet import _check_refusal
+from loaderx import Dataset, LoaderxError
+
+COMPRESSIONS = (None, None, None, "lz4", "zstd")
+
+
+def check(seed: int) -> str:
+    """Runs a case in the current directory, and leaves nothing in it."""
+    draw = random.Random(seed)
+    place = Path(f"case{seed}")
+    place.mkdir()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return draw.choice((_file, _file, _file, _folder))(draw, place)
+    finally:
+        shutil.rmtree(place)
+
+
+def _file(draw: random.Random, place: Path) -> str:
+    path = place / "x.arrow"
+    content, is_whole = damaged(draw, _valid(draw.randrange(60)))
+    path.write_bytes(content)
+    try:
+        records = list(Dataset.open(path, cache=draw.choice([place / "cache", False])))
+    except LoaderxError as error:
+        _check_refusal(error, path, is_whole)
+        return "refused"
+    expected = _by_pyarrow(content)
+    if expected is None:
+        return "data"
+    assert len(records) == len(expected)
+    for record, wanted in zip(records, expected):
+        assert list(record) == list(wanted)
+        for name, value in record.items():
+            np.testing.assert_equal(value, wanted[name])
+    return "data"
+
+
+def _by_pyarrow(content: bytes) -> list[dict] | None:
+    """What pyarrow reads; None where it finds that it is not valid."""
+    try:
+        opened = ipc.open_file if content.startswith(b"ARROW1") else ipc.open_stream
+        table = opened(pa.BufferReader(content)).read_all()
+        table.validate(full=True)
+        return table.to_pylist()
+    except Exception:
+        return None
+
+
+def _folder(draw: random.Random, place: Path) -> str:
+    content = _valid(draw.randrange(60))
+    state = json.dumps({"_data_files": [{"filename": "x.arrow"}], "_split": None}).encode()
+    info = json.dumps({"features": {"number": {"dtype": "int64", "_type": "Value"}}}).encode()
+    files = {"x.arrow": content, "state.json": state, "dataset_info.json": info}
+    name = draw.choice(list(files))
+    files[name], is_whole = damaged(draw, files[name])
+    for one, data in files.items():
+        (place / one).write_bytes(data)
+    try:
+        list(Dataset.open(place, format="huggingface", cache=place / "cache"))
+    except LoaderxError as error:
+        _check_refusal(error, place, is_whole)
+        return "refused"
+    return "data"
+
+
+@lru_cache(maxsize=60)
+def _valid(number: int) -> bytes:
+    draw = random.Random(number)
+    rows = draw.randint(1, 12)
+    columns = {
+        "number": pa.array([draw.randrange(100) for _ in range(rows)], pa.int64()),
+        "text": pa.array([draw.choice(["", "abc", "é" * 9]) for _ in range(rows)]),
+        "flag": pa.array([draw.random() < 0.5 for _ in range(rows)]),
+        "list": pa.array(
+            [list(range(draw.randrange(4))) for _ in range(rows)], pa.list_(pa.int16())
+        ),
+        "fixed": pa.array([[1.5, 2.5]] * rows, pa.list_(pa.float32(), 2)),
+        "words": pa.array([["a", "bc"][: draw.randrange(3)] for _ in range(rows)]),
+        "struct": pa.array([{"a": 1, "b": b"xy"}] * rows),
+        "kind": pa.array([draw.choice("xyz") for _ in range(rows)]).dictionary_encode(),
+    }
+    names = draw.sample(list(columns), draw.randint(1, len(columns)))
+    if draw.random() < 0.7 and "kind" in names and len(names) > 1:
+        names.remove("kind")
+    table = pa.table({name: columns[name] for name in names})
+    sink = pa.BufferOutputStream()
+    options = ipc.IpcWriteOptions(compression=draw.choice(COMPRESSIONS))
+    new = draw.choice([ipc.new_file, ipc.new_stream])
+    with new(sink, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=draw.choice([1, 5, 100]))
+    return sink.getvalue().to_pybytes()
