@@ -127,7 +127,10 @@ class _Worker:
         step, count = taken.numbers
         start = protocol.slot_start(taken.slot)
         places = protocol.unpack_places(os.pread(self._slots, count * PLACE_BYTES, start))
-        parts = [read_rows(self._slots, place) for place in places]
+        try:
+            parts = [read_rows(self._slots, place) for place in places]
+        except Exception:  # no memory for a copy of them, say: what is wrong is told by the whole
+            return self._work((step,), self._writer.lend)
         assert isinstance(self._work, RowsWork)
         return self._work.join_rows((step,), parts, self._writer.lend)
 
