@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args(arguments)
 
-    train, test = Dataset.from_file(DIGITS).split(0.8, 0.2, seed=0)
+    train, test = Dataset.open(DIGITS).split(0.8, 0.2, seed=0)
     keyed = train.shuffle(seed=0).random_keys(seed=1)
     weights = new_weights(0)
     moments = OPTIMIZER.init(weights)

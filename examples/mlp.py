@@ -34,7 +34,7 @@ CLASSES = 10
 def read(folder: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
     """Records {"image", "label"} to train on, and others to test on."""
     if folder is None:
-        train, test = Dataset.from_file(DIGITS).split(0.8, 0.2, seed=0)
+        train, test = Dataset.open(DIGITS).split(0.8, 0.2, seed=0)
         return train, test
     return tuple(
         Dataset.from_arrays(

@@ -36,7 +36,7 @@ PATIENCE_S = 240
 
 def training_data() -> Dataset[Any]:
     """Endless batches of digits; 64 is the global batch."""
-    return Dataset.from_file(DIGITS).shuffle(seed=0).batch(BATCH, drop_remainder=True).repeat()
+    return Dataset.open(DIGITS).shuffle(seed=0).batch(BATCH, drop_remainder=True).repeat()
 
 
 # In each process ----------------------------------------------------------------------------------

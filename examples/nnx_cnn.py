@@ -68,7 +68,7 @@ def valid_step(model: CNN, batch: Any) -> tuple[Any, Any]:
 def read(folder: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
     """Records to train on, and others to validate with."""
     if folder is None:
-        records = Dataset.from_file(DIGITS)
+        records = Dataset.open(DIGITS)
     else:
         records = Dataset.from_arrays(
             image=lx.sources.open_idx(folder / "train-images-idx3-ubyte"),

@@ -36,7 +36,7 @@ def test_the_whole_demo():
 
 
 def test_the_digits_are_real():
-    dataset = Dataset.from_file(DIGITS)
+    dataset = Dataset.open(DIGITS)
     assert len(dataset) == 1797
     assert repr(dataset.element_spec) == "{'image': uint8[8,8], 'label': int32[]}"
     assert np.bincount([int(r["label"]) for r in dataset]).min() > 170

@@ -40,6 +40,7 @@ from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.limits import check_window
 from loaderx.stages.mix import mix_weights
 from loaderx.stages.node import Node
 from loaderx.stages.pack import check_packing
@@ -48,7 +49,6 @@ from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, 
 from loaderx.stages.units import check_lanes
 from loaderx.stages.window_map import map_windows
 from loaderx.stages.window_stage import WindowStage
-from loaderx.stages.windows import check_window
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if data is None or label is None:
             raise ArgumentTypeError(
                 "Dataset(path, data, label) opens two arrays of a file by their names. Other ways "
-                "to begin: Dataset.from_arrays(...), from_source(...), from_file(path), "
+                "to begin: Dataset.from_arrays(...), from_source(...), open(path), "
                 "from_iterable(function)."
             )
         names = {"data": data, "label": label, **more}
@@ -102,7 +102,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 )
         arrays = _open_arrays(path, list(dict.fromkeys(names.values())))
         tree = {leaf: arrays[name.removesuffix(".npy")] for leaf, name in names.items()}
-        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "from_file")))
+        object.__setattr__(self, "_node", stages.FromSource(ArraySource(tree, "open")))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Dataset is frozen; cannot set {name!r}.")
@@ -117,18 +117,6 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of, (self._node,)
 
     # Sources ----------------------------------------------------------------------------------
-
-    @staticmethod
-    def from_file(
-        path: str | os.PathLike[str], keys: Sequence[str] | None = None
-    ) -> Dataset[dict[str, Leaf]]:
-        """Arrays of an ``.npz``, an ``.npy``, or a folder of ``.npy``, under the file's own names.
-
-        Files are mapped into memory, not read whole.
-        """
-        if isinstance(keys, str):
-            raise ArgumentTypeError(f"`keys` must be a list of names, got the string {keys!r}.")
-        return Dataset._of(stages.FromSource(ArraySource(_open_arrays(path, keys), "from_file")))
 
     @staticmethod
     def open(
@@ -801,7 +789,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         found: dict[str, tuple[str, ...]] = {}
         differ = set()
         for node in self._node.below():
-            for _, part in node.user_objects():
+            for _, part in node.user_objects:
                 for leaf, names in part.classes.items() if isinstance(part, Source) else ():
                     if found.setdefault(leaf, names) != names:
                         differ.add(leaf)

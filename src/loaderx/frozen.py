@@ -21,7 +21,8 @@ class Frozen:
     def __init_subclass__(cls) -> None:
         own = cls.__annotations__
         named = [name for name, kind in own.items() if not str(kind).startswith("ClassVar")]
-        cls._fields = (*cls._fields, *(name for name in named if name not in cls._fields))
+        inherited = [name for base in cls.__mro__[:0:-1] for name in getattr(base, "_fields", ())]
+        cls._fields = tuple(dict.fromkeys([*inherited, *named]))
 
     def __init__(self, *values: object, **named: object) -> None:
         fields = self._fields

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 _RUN = "Options of running go to DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
 _MAP = 'Write .map(f), such as .map(lambda r: {"x": r["pixels"]}).'
-_KEEP = "Save results once, with np.savez, and open them with Dataset.from_file(path)."
+_KEEP = "Save results once, with np.savez, and open them with Dataset.open(path)."
 _TABLE = "Read it with pandas, polars or pyarrow: Dataset.from_arrays(pd.read_csv(path))."
 _NUMPY = "Elements are NumPy arrays; DataLoader(ds, sharding=device) makes them jax.Arrays."
 _MIX = "Write Dataset.mix([a, b], weights=[3, 1])."

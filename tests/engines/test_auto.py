@@ -338,7 +338,7 @@ def test_data_in_memory_makes_them_dear_and_files_do_not(tmp_path):
         return auto_price.estimate(work_of(dataset.batch(2))).share_s
 
     assert share_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
-    assert share_s(Dataset.from_file(tmp_path / "x.npy")) < 1e-5
+    assert share_s(Dataset.open(tmp_path / "x.npy")) < 1e-5
 
 
 def test_a_worker_says_what_it_took_to_start():

@@ -368,7 +368,11 @@ def test_ctrl_c_ends_a_waiting_loader():
         ({"num_workers": -1}, ArgumentError, "`num_workers` must be at least 0, got -1"),
         ({"num_workers": 1.5}, ArgumentTypeError, "`num_workers` must be an integer"),
         ({"prefetch": -2}, ArgumentError, "`prefetch` must be at least 0"),
-        ({"engine": Inline(), "num_workers": 2}, ArgumentError, "to the engine object instead"),
+        (
+            {"engine": Inline(), "num_workers": 2},
+            ArgumentError,
+            "cannot be used with an engine object",
+        ),
     ],
 )
 def test_bad_engine_arguments(arguments, error, message):

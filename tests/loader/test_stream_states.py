@@ -169,7 +169,7 @@ def test_a_state_of_more_passes():
     stream = Dataset.range(10).filter(everything)
     state = state_of(stream.repeat().batch(5), 9)
     fewer = iter(DataLoader(stream.repeat(2).batch(5)))
-    with pytest.raises(StateError, match=r"in epoch 4 \(counted from 0\), and .repeat\(2\) has 2"):
+    with pytest.raises(StateError, match=r"4 \(counted from 0\), but .repeat\(2\) has only 2"):
         fewer.set_state(state)
     enough = iter(DataLoader(stream.repeat(5).batch(5)))
     enough.set_state(state)

@@ -190,17 +190,17 @@ def source_tokens_of_two_files(folder):
 
 @chain
 def source_file(folder):
-    return Dataset.from_file(folder / "plain.npz").shuffle(1).batch(3)
+    return Dataset.open(folder / "plain.npz").shuffle(1).batch(3)
 
 
 @chain
 def source_file_keys(folder):
-    return Dataset.from_file(folder / "packed.npz", keys=["z", "x"]).batch(3)
+    return Dataset.open(folder / "packed.npz", columns=["z", "x"]).batch(3)
 
 
 @chain
 def source_folder(folder):
-    return Dataset.from_file(folder / "columns").batch(4, drop_remainder=True)
+    return Dataset.open(folder / "columns").batch(4, drop_remainder=True)
 
 
 @chain

@@ -21,7 +21,7 @@ ROWS = 40_000  # of one number: more than what is sent by value
 
 def numbers(path):
     np.save(path, np.arange(ROWS))
-    return Dataset.from_file(path).batch(10_000)
+    return Dataset.open(path).batch(10_000)
 
 
 def tokens(path):
@@ -119,7 +119,7 @@ def test_what_is_not_changed_is_mapped_again(path):
 def test_a_small_file_that_is_shortened(tmp_path):
     """Small arrays are sent by value; looking at what is gone would end this process."""
     np.save(tmp_path / "x.npy", np.arange(1000))
-    dataset = Dataset.from_file(tmp_path / "x.npy").batch(10)
+    dataset = Dataset.open(tmp_path / "x.npy").batch(10)
     os.truncate(tmp_path / "x.npy", 0)
     with pytest.raises(FileError, match="has shrunk from 8128 to 0 bytes"):
         in_a_worker(dataset)
@@ -150,7 +150,7 @@ def compressed(path, rows):
     x = np.zeros((rows, 1000), np.uint8)
     x[:, 0] = np.arange(rows) % 251
     np.savez_compressed(path, x=x)
-    return x, Dataset.from_file(path).batch(1000)
+    return x, Dataset.open(path).batch(1000)
 
 
 def test_a_compressed_array_is_unpacked_once_for_all_workers(tmp_path):
@@ -178,7 +178,7 @@ def test_a_pickle_of_a_compressed_array_finds_another_file(tmp_path):
     for rows in (20, 30):
         np.savez_compressed(tmp_path / "x.npz", x=np.zeros((rows, 4)))
         if rows == 20:
-            shipped = pickle.dumps(Dataset.from_file(tmp_path / "x.npz"))
+            shipped = pickle.dumps(Dataset.open(tmp_path / "x.npz"))
             assert pickle.loads(shipped)[3]["x"].tolist() == [0.0] * 4
     with pytest.raises(LoaderxError, match=r"x\.npz has .* since the dataset was made"):
         pickle.loads(shipped)[3]

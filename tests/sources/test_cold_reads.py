@@ -23,7 +23,7 @@ class Disk:
 
     def __init__(self, monkeypatch):
         self.blocks = 0
-        monkeypatch.setattr(cold_reads, "_blocks_read", lambda: self.blocks)
+        monkeypatch.setattr(cold_reads, "blocks_read", lambda: self.blocks)
 
 
 class Hints:
@@ -81,7 +81,7 @@ def test_pages_of_rows(tmp_path, monkeypatch, first):
         def madvise(self, option, start=0, length=0):
             told.append((start, length))
 
-    monkeypatch.setattr(rows, "_mapped", Mapped())
+    monkeypatch.setattr(rows, "mapped", Mapped())
     indices = np.array([1200, 3, 4, 3, 2000])
     rows.will_need(indices)
     covered = {
@@ -102,7 +102,7 @@ def test_the_data_is_the_same(tmp_path, monkeypatch, engine):
     x = rng.integers(0, 256, (3000, 50), np.uint8)
     np.savez(tmp_path / "x.npz", x=x, y=np.arange(3000))
     counter = iter(range(1 << 30))
-    monkeypatch.setattr(cold_reads, "_blocks_read", lambda: next(counter))  # always cold
+    monkeypatch.setattr(cold_reads, "blocks_read", lambda: next(counter))  # always cold
     dataset = Dataset.open(tmp_path / "x.npz").shuffle(1).batch(64)
     expected = list(Dataset.from_arrays(x=x, y=np.arange(3000)).shuffle(1).batch(64))
     with DataLoader(

@@ -34,7 +34,7 @@ def header(shape, descr="'<f8'", *, version=(1, 0), fortran="False", data=b""):
 def refused(path, content, message, keys=None):
     path.write_bytes(content)
     with pytest.raises(FileError, match=message) as caught:
-        Dataset.from_file(path, keys)
+        Dataset.open(path, columns=keys)
     assert path.name in str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_names_of_fields_in_any_script(order, tmp_path):
     with pytest.warns(UserWarning, match="format 3.0"):
         np.save(tmp_path / "x.npy", x)
     assert (tmp_path / "x.npy").read_bytes()[6] == 3
-    dataset = Dataset.from_file(tmp_path / "x.npy")
+    dataset = Dataset.open(tmp_path / "x.npy")
     assert dataset.element_spec["x"].dtype == x.dtype
     assert np.array_equal(dataset.batch(4)[0]["x"], x)
 
@@ -58,7 +58,7 @@ def test_names_of_fields_in_any_script(order, tmp_path):
 def test_version_2(tmp_path):
     with (tmp_path / "x.npy").open("wb") as file:
         np.lib.format.write_array(file, X, version=(2, 0))
-    assert np.array_equal(Dataset.from_file(tmp_path / "x.npy").batch(6)[0]["x"], X)
+    assert np.array_equal(Dataset.open(tmp_path / "x.npy").batch(6)[0]["x"], X)
 
 
 @pytest.mark.parametrize("version", [(0, 0), (1, 1), (4, 0), (255, 255)])
@@ -129,7 +129,7 @@ def test_an_npy_whose_data_look_like_a_zip_archive(tmp_path):
         archive.writestr("y.npy", npy(np.zeros(3)))
     x = np.frombuffer(out.getvalue(), np.uint8)
     np.save(tmp_path / "x.npy", x)
-    assert np.array_equal(Dataset.from_file(tmp_path / "x.npy").batch(len(x))[0]["x"], x)
+    assert np.array_equal(Dataset.open(tmp_path / "x.npy").batch(len(x))[0]["x"], x)
 
 
 # .npz ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def method(request):
 
 def test_every_way_to_pack(method, tmp_path):
     (tmp_path / "x.npz").write_bytes(npz([("x.npy", npy(X)), ("y.npy", npy(X.T.copy().T))], method))
-    dataset = Dataset.from_file(tmp_path / "x.npz")
+    dataset = Dataset.open(tmp_path / "x.npz")
     batch = dataset.batch(6)[0]
     assert np.array_equal(batch["x"], X)
     assert np.array_equal(batch["y"], X)
@@ -161,7 +161,7 @@ def test_every_way_to_pack(method, tmp_path):
 
 def test_a_warning_of_the_size_is_a_warning_also_where_it_is_an_error(tmp_path):
     (tmp_path / "x.npz").write_bytes(promising(10**10, zipfile.ZIP_BZIP2))
-    for opened in (Dataset.from_file, lambda path: Dataset(path, "x", "y")):
+    for opened in (Dataset.open, lambda path: Dataset(path, "x", "y")):
         with pytest.raises(LoaderxWarning, match=r"x\.npz is compressed"):  # not a FileError
             opened(tmp_path / "x.npz")
 
@@ -205,7 +205,7 @@ def test_members_that_end_early_take_no_memory(method, tmp_path):
     """How much these may hold is not known before they are unpacked."""
     (tmp_path / "x.npz").write_bytes(promising(10**10, method))
     with pytest.warns(LoaderxWarning) as caught:
-        dataset = Dataset.from_file(tmp_path / "x.npz", ["x"])
+        dataset = Dataset.open(tmp_path / "x.npz", columns=["x"])
     (warning,) = caught
     assert warning.filename == __file__
     assert str(warning.message) == (
@@ -224,7 +224,7 @@ def test_members_are_unpacked_as_far_as_the_array_goes(method, tmp_path):
     (tmp_path / "x.npz").write_bytes(npz([("x.npy", content)], method))
     tracemalloc.start()
     try:
-        assert Dataset.from_file(tmp_path / "x.npz")[2]["x"] == 2.0
+        assert Dataset.open(tmp_path / "x.npz")[2]["x"] == 2.0
         assert tracemalloc.get_traced_memory()[1] < 10**7  # LZMA takes 8 MB
     finally:
         tracemalloc.stop()
@@ -235,7 +235,7 @@ def test_a_window_larger_than_the_array_is_not_made(tmp_path):
     place = content.index(b"x.npy") + 5 + 5  # behind the name, the version and two lengths
     content[place : place + 4] = b"\xff" * 4
     (tmp_path / "x.npz").write_bytes(content)
-    dataset = Dataset.from_file(tmp_path / "x.npz")
+    dataset = Dataset.open(tmp_path / "x.npz")
     assert np.array_equal(dataset.batch(6)[0]["x"], X)
 
 
@@ -269,7 +269,7 @@ def test_compressed_data_that_are_damaged(method, tmp_path):
     content[2000:2100] = bytes(100)
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(LoaderxError, match=r"x\.npz, array 'x' is damaged or cut off"):
-        Dataset.from_file(tmp_path / "x.npz").batch(100)[0]
+        Dataset.open(tmp_path / "x.npz").batch(100)[0]
 
 
 # Files that are none ------------------------------------------------------------------------------
@@ -278,12 +278,12 @@ def test_compressed_data_that_are_damaged(method, tmp_path):
 @pytest.mark.parametrize(
     "opened",
     [
-        Dataset.from_file,
+        Dataset.open,
         lambda path: Dataset(path, "x", "y"),
         lx.sources.open_idx,
         lambda path: Tokens(path, 4),
     ],
-    ids=["from_file", "Dataset", "open_idx", "Tokens"],
+    ids=["open", "Dataset", "open_idx", "Tokens"],
 )
 def test_what_is_no_regular_file(opened, tmp_path):
     os.mkfifo(tmp_path / "x.npy")
@@ -298,10 +298,10 @@ def test_a_folder_with_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "y.npy")
     (tmp_path / "z.npy").mkdir()
     with pytest.raises(FileError, match=r"y\.npy is a named pipe"):
-        Dataset.from_file(tmp_path)
+        Dataset.open(tmp_path)
     with pytest.raises(FileError, match=r"z\.npy is a folder"):
-        Dataset.from_file(tmp_path, ["x", "z"])
-    assert len(Dataset.from_file(tmp_path, ["x"])) == 6
+        Dataset.open(tmp_path, columns=["x", "z"])
+    assert len(Dataset.open(tmp_path, columns=["x"])) == 6
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
@@ -311,7 +311,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr(os, "open", deny)
     with pytest.raises(FileError, match=r"x\.npy cannot be opened: .*Permission denied"):
-        Dataset.from_file(tmp_path / "x.npy")
+        Dataset.open(tmp_path / "x.npy")
 
 
 # IDX ----------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_the_names_of_the_package():
 
 def test_records_without_numbers(method, tmp_path):
     (tmp_path / "x.npz").write_bytes(npz([("x.npy", npy(np.zeros((6, 0), "i2")))], method))
-    dataset = Dataset.from_file(tmp_path / "x.npz")
+    dataset = Dataset.open(tmp_path / "x.npz")
     assert dataset.batch(4)[0]["x"].shape == (4, 0)
     (tmp_path / "x.gz").write_bytes(gzip.compress(idx(6, 0, kind=13)))
     assert lx.sources.open_idx(tmp_path / "x.gz").shape == (6, 0)

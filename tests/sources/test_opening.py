@@ -55,6 +55,12 @@ def test_a_folder_with_splits_by_name(tmp_path):
         Dataset.open(tmp_path, split="dev")
 
 
+def test_a_split_by_another_of_its_names(tmp_path):
+    np.savez(tmp_path / "validation.npz", x=np.arange(2))
+    np.savez(tmp_path / "train.npz", x=np.arange(4))
+    assert len(Dataset.open(tmp_path, split="val[:1]+training")) == 5
+
+
 def test_compressed_files_are_unpacked_once(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(4))
     with gzip.open(tmp_path / "x.npy.gz", "wb") as file:

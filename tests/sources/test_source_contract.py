@@ -77,7 +77,7 @@ class TestFileMadeAnew(Rows):
         np.save(self.path, X)
 
     def make_source(self):
-        return Dataset.from_file(self.path)
+        return Dataset.open(self.path)
 
 
 class TestRagged(SourceContract):

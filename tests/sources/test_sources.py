@@ -137,7 +137,7 @@ class TestNpz(RowsContract):
     @pytest.fixture
     def dataset(self, tmp_path):
         np.savez(tmp_path / "a.npz", x=X, y=Y, other=np.zeros(3))
-        return Dataset.from_file(tmp_path / "a.npz", ["x", "y"])
+        return Dataset.open(tmp_path / "a.npz", columns=["x", "y"])
 
     def test_it_is_mapped(self, dataset, tmp_path):
         """So what is written to the file is read at once."""
@@ -155,7 +155,7 @@ class TestCompressedNpz(RowsContract):
     @pytest.fixture
     def dataset(self, tmp_path):
         np.savez_compressed(tmp_path / "a.npz", x=X, y=Y)
-        return Dataset.from_file(tmp_path / "a.npz")
+        return Dataset.open(tmp_path / "a.npz")
 
     def test_it_is_read_once(self, dataset, monkeypatch):
         list(dataset.batch(4))
@@ -168,7 +168,7 @@ class TestFolder(RowsContract):
     def dataset(self, tmp_path):
         np.save(tmp_path / "x.npy", X)
         np.save(tmp_path / "y.npy", Y)
-        return Dataset.from_file(tmp_path)
+        return Dataset.open(tmp_path)
 
 
 class TestHdf5(RowsContract):
@@ -220,7 +220,7 @@ def test_a_dropped_dataset_lets_go_of_its_files(tmp_path):
 
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to look at open files")
-    dataset = Dataset.from_file(tmp_path / "a.npz")
+    dataset = Dataset.open(tmp_path / "a.npz")
     list(dataset.batch(5))
     del dataset
     gc.collect()
@@ -241,7 +241,7 @@ def test_the_published_form(tmp_path):
 
 def test_one_npy(tmp_path):
     np.save(tmp_path / "tokens.npy", Y)
-    assert Dataset.from_file(tmp_path / "tokens.npy")[2] == {"tokens": Y[2]}
+    assert Dataset.open(tmp_path / "tokens.npy")[2] == {"tokens": Y[2]}
 
 
 def test_ranges():
@@ -312,12 +312,12 @@ def test_small_matrices_by_hand():
         (
             lambda: Dataset.from_source("a/img.jpg"),
             ArgumentTypeError,
-            r"got the text 'a/img.jpg'\. For images write Dataset\.from_source\(paths\)\.map",
+            r"got the text 'a/img.jpg'\. For a file write Dataset\.open\(path\)\.$",
         ),
         (
             lambda: DataLoader(Path("data.npz"), batch_size=2),
             ArgumentTypeError,
-            r"needed; got the path 'data.npz'\. Write Dataset\.from_file\(path\)\.$",
+            r"needed; got the path 'data.npz'\. For a file write Dataset\.open\(path\)\.$",
         ),
         (lambda: Dataset.from_arrays(a=X, b=Y[:5]), ArgumentError, '"a" has 23, "b" has 5'),
         (lambda: Dataset.from_arrays(a=X[:0]), ArgumentError, 'empty: leaf "a" has length 0'),
@@ -351,7 +351,11 @@ def test_small_matrices_by_hand():
         (lambda: Dataset.range(1.5), ArgumentTypeError, "`start` must be an integer, got 1.5"),
         (lambda: Dataset("x.npz", X, Y), ArgumentTypeError, r"from_arrays\(data=..., label=...\)"),
         (lambda: Dataset("none.npz", "x", "y"), FileError, "there is no file or folder none.npz"),
-        (lambda: Dataset.from_file(".", "x"), ArgumentTypeError, "a list of names, got the string"),
+        (
+            lambda: Dataset.open(".", columns="x"),
+            ArgumentTypeError,
+            "a list of names, got the text",
+        ),
     ],
 )
 def test_bad_sources(make, error, message):
@@ -362,47 +366,37 @@ def test_bad_sources(make, error, message):
 def test_bad_files(tmp_path):
     np.savez(tmp_path / "a.npz", x=X, y=Y)
     with pytest.raises(FileError, match=r"a.npz has no array 'z'; it has 'x', 'y'"):
-        Dataset.from_file(tmp_path / "a.npz", ["z"])
+        Dataset.open(tmp_path / "a.npz", columns=["z"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match=r"has no .npy files"):
-        Dataset.from_file(tmp_path / "empty")
+    with pytest.raises(FileError, match=r"has no files that loaderx knows"):
+        Dataset.open(tmp_path / "empty")
     (tmp_path / "text.npy").write_text("hello, I am no array at all")
     with pytest.raises(FileError, match=r"text.npy is not a NumPy array file"):
-        Dataset.from_file(tmp_path / "text.npy")
+        Dataset.open(tmp_path / "text.npy")
     (tmp_path / "none.npy").write_bytes(b"")
     with pytest.raises(FileError, match=r"none.npy is not a NumPy array file"):
-        Dataset.from_file(tmp_path / "none.npy")
+        Dataset.open(tmp_path / "none.npy")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
     with pytest.raises(FileError, match=r"cut.npz is not a zip archive"):
-        Dataset.from_file(tmp_path / "cut.npz")
+        Dataset.open(tmp_path / "cut.npz")
     np.save(tmp_path / "long.npy", X)
     whole = (tmp_path / "long.npy").read_bytes()
     (tmp_path / "long.npy").write_bytes(whole[:-10])
     with pytest.raises(FileError, match=f"long.npy is cut off: {len(whole)} bytes are expected"):
-        Dataset.from_file(tmp_path / "long.npy")
+        Dataset.open(tmp_path / "long.npy")
     np.save(tmp_path / "object.npy", np.array([{}, []], object))
     with pytest.raises(FileError, match="loaderx never unpickles a file"):
-        Dataset.from_file(tmp_path / "object.npy")
+        Dataset.open(tmp_path / "object.npy")
     np.savez(tmp_path / "object.npz", o=np.array([{}], object))
     with pytest.raises(FileError, match="never unpickles"):
-        Dataset.from_file(tmp_path / "object.npz")
+        Dataset.open(tmp_path / "object.npz")
 
 
-@pytest.mark.parametrize(
-    ("suffix", "advice"),
-    [
-        ("csv", r"Read it with pandas, .*from_arrays\(pd\.read_csv\(path\)\)\.$"),
-        ("parquet", r"from_arrays\(pd\.read_parquet\(path\)\)\.$"),
-        ("jsonl", r"from_arrays\(pd\.read_json\(path, lines=True\)\)\.$"),
-        ("txt", r"Dataset\.from_source\(open\(path\)\.read\(\)\.splitlines\(\)\)\.$"),
-        ("JPG", r"For images write Dataset\.from_source\(paths\)\.map\(load\), "),
-    ],
-)
-def test_files_of_other_kinds_say_how_to_read_them(suffix, advice, tmp_path):
-    path = tmp_path / f"a.{suffix}"
-    path.write_text("hello")
-    with pytest.raises(FileError, match=rf"a\.{suffix} is not a NumPy array file .*{advice}"):
-        Dataset.from_file(path)
+def test_two_arrays_of_a_file_of_another_kind(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y")
+    with pytest.raises(FileError, match=r"a\.csv is not a NumPy array file .*Dataset\.open"):
+        Dataset(path, "x", "y")
 
 
 def test_a_damaged_compressed_member(tmp_path):
@@ -411,7 +405,7 @@ def test_a_damaged_compressed_member(tmp_path):
     raw = bytearray((tmp_path / "a.npz").read_bytes())
     raw[2000:2100] = bytes(100)
     (tmp_path / "a.npz").write_bytes(raw)
-    dataset = Dataset.from_file(tmp_path / "a.npz")
+    dataset = Dataset.open(tmp_path / "a.npz")
     with pytest.raises(Exception, match="is damaged"):
         list(dataset.batch(100))
 

@@ -72,7 +72,7 @@ def test_engines_and_states():
         (([], [1]), ArgumentTypeError, "`boundaries` must be a list of lengths"),
         ((None, [1]), ArgumentTypeError, "`boundaries` must be a list of lengths"),
         (([4], None), ArgumentTypeError, "`batch_sizes` must be an integer, got None"),
-        (([4, 4], [1, 1]), ArgumentError, r"must rise from each to the next, got \[4, 4\]"),
+        (([4, 4], [1, 1]), ArgumentError, r"must be strictly increasing, got \[4, 4\]"),
         (([0], [1]), ArgumentError, r"`boundaries\[0\]` must be at least 1, got 0"),
         (([4, 8], [1]), ArgumentError, "`batch_sizes` has 1 numbers for 2 boundaries"),
         (([4], [0]), ArgumentError, r"`batch_sizes\[0\]` must be at least 1"),
@@ -94,9 +94,9 @@ def test_bad_records():
         list(Dataset.from_source(texts([1, 9])).bucket([8], 2, leaves="t"))
     with pytest.raises(RecordError, match="`leaves` names 'u'; records have 't', 'id'"):
         list(Dataset.from_source(texts([1])).bucket([8], 2, leaves="u"))
-    with pytest.raises(RecordError, match="record 0 has no leaf with a length to go by"):
+    with pytest.raises(RecordError, match="record 0 has no leaf with a length"):
         list(Dataset.from_source([{"x": 1}]).bucket([8], 2))
-    with pytest.raises(RecordError, match='record 1 has no leaf "t", as others have'):
+    with pytest.raises(RecordError, match='record 1 has no leaf "t", which other records have'):
         list(Dataset.from_source([{"t": [1]}, {"u": [1]}]).bucket([8], 2))
     with pytest.raises(RecordError, match='in record 1 leaf "t" is a single value, with no length'):
         list(Dataset.from_source([{"t": [1]}, {"t": 1}]).bucket([8], 2))

@@ -53,9 +53,9 @@ def test_a_filter_that_lets_nothing_through():
     assert list(never.repeat(3).batch(4)) == []
     assert list(never.batch(4).repeat(3)) == []
     for endless in (never.repeat().batch(4), never.repeat().batch(4, lanes=4)):
-        with pytest.raises(LoaderxError, match=r"not one record came .* in (a|16) whole pass"):
+        with pytest.raises(LoaderxError, match=r"not one record came .* in (a|16) whole epoch"):
             list(DataLoader(endless))
-    with pytest.raises(LoaderxError, match="not one batch came through in a whole pass"):
+    with pytest.raises(LoaderxError, match="not one batch came through in a whole epoch"):
         list(DataLoader(never.batch(4).repeat()))
     with (
         pytest.warns(LoaderxWarning, match=r"let 0 of 10,\d+ records through \(0.00%\)"),

@@ -213,8 +213,8 @@ def test_threads_take_turns():
 
 
 WARNING = (
-    "functions of this dataset draw from the global generator of {}, which is another one in every "
-    "worker process and every run: the same data cannot be had again."
+    "functions of this dataset draw from the global generator of {}, which differs in every worker "
+    "process and every run: the data cannot be reproduced."
 )
 
 

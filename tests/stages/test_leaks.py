@@ -1,4 +1,4 @@
-"""take and skip after shuffle are no split: each epoch takes other records, which is warned of."""
+"""take and skip after shuffle do not split: each epoch takes different records, with a warning."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_mix_that_goes_on_with_what_is_left():
 
 def test_what_a_mix_of_all_needs():
     a = Dataset.range(3)
-    with pytest.raises(ChainError, match="mix: dataset 1 is endless, so that not all can be"):
+    with pytest.raises(ChainError, match="mix: dataset 1 is endless, so they cannot all be"):
         Dataset.mix([a, a.repeat()], stop="all_exhausted")
     with pytest.raises(ChainError, match="dataset 0 is a stream. stop='all_exhausted' needs data"):
         Dataset.mix([a.filter(lambda x: True), a], stop="all_exhausted")

@@ -26,7 +26,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-TARGETS = ("files", "parquet", "states")
+TARGETS = ("files", "images", "lines", "parquet", "states", "tf")
 LIMIT_S = 120.0  # no case needs a second; a busy machine must not look like a hang
 MEMORY_BYTES = 4 << 30  # of address space, of which NumPy and its threads take one
 BLOCK = 500  # cases in one process

@@ -85,7 +85,7 @@ def _npy(draw: random.Random, place: Path) -> str:
     def expected() -> dict[str, np.ndarray]:
         return {"x": np.load(path, allow_pickle=False)}
 
-    return _outcome(draw, lambda: Dataset.from_file(path), expected, path, is_whole)
+    return _outcome(draw, lambda: Dataset.open(path), expected, path, is_whole)
 
 
 def _npz(draw: random.Random, place: Path) -> str:
@@ -96,8 +96,8 @@ def _npz(draw: random.Random, place: Path) -> str:
     path.write_bytes(content)
     make, names = draw.choice(
         [
-            (lambda: Dataset.from_file(path), {"x": "x", "y": "y"}),
-            (lambda: Dataset.from_file(path, ["y"]), {"y": "y"}),
+            (lambda: Dataset.open(path), {"x": "x", "y": "y"}),
+            (lambda: Dataset.open(path, columns=["y"]), {"y": "y"}),
             (lambda: Dataset(path, "y", "x"), {"data": "y", "label": "x"}),
         ]
     )
@@ -118,7 +118,7 @@ def _folder(draw: random.Random, place: Path) -> str:
         is_whole = is_whole and as_it_was
     make, names = draw.choice(
         [
-            (lambda: Dataset.from_file(place), {"x": "x", "y": "y"}),
+            (lambda: Dataset.open(place), {"x": "x", "y": "y"}),
             (lambda: Dataset(place, "x", "y.npy"), {"data": "x", "label": "y"}),
         ]
     )

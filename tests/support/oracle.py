@@ -51,13 +51,13 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             rounds, inside = divmod(p, node.input.length)
             return child_epoch(epoch, rounds, node.repeats), inside
         case stages.Shuffled():
-            stage = fold_int(node.seed(seed), node.random_stages, ORDER)
+            stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
             return epoch, permuted(p, node.length, fold_int(epoch, stage, ORDER))
         case stages.WindowShuffled():
             window, inside = divmod(p, node.window)
             first = window * node.window
             rest = node.window if node.length is None else min(node.window, node.length - first)
-            stage = fold_int(node.seed(seed), node.random_stages, ORDER)
+            stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
             key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
             return epoch, first + permuted(inside, rest, key)
         case stages.Part():
@@ -121,8 +121,12 @@ def _route_to_the_end(node: stages.Mixed, epoch: int, p: int) -> tuple[int, int,
         slot += 1
 
 
+def seed_of(own: int | None, default: int) -> int:
+    return default if own is None else own
+
+
 def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
-    return fold_int(key, fold_int(node.seed(seed), node.random_stages, STAGE), STAGE)
+    return fold_int(key, fold_int(seed_of(node.own_seed, seed), node.random_stages, STAGE), STAGE)
 
 
 def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:

@@ -269,7 +269,11 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
                 for number, made in enumerate(node.function.call(value)):
                     yield place, made, fold_int(key, number, CHILD)
         case stages.WindowShuffled():
-            stage = fold_int(epoch, fold_int(node.seed(seed), node.random_stages, ORDER), ORDER)
+            stage = fold_int(
+                epoch,
+                fold_int(oracle.seed_of(node.own_seed, seed), node.random_stages, ORDER),
+                ORDER,
+            )
             for number, group in _windows(rows, node.window, first):
                 key = fold_int(stage, number, ORDER)
                 for i, (place, _, _) in enumerate(group):
@@ -289,7 +293,7 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
 def _window_mapped(node: stages.WindowMapped, group: list[Placed], seed: int) -> list[Placed]:
     arguments = []
     if node.is_random:
-        stage = fold_int(node.seed(seed), node.random_stages, STAGE)
+        stage = fold_int(oracle.seed_of(node.custom.seed, seed), node.random_stages, STAGE)
         key = np.array([fold_int(group[0][2], stage, STAGE)], np.uint64)
         arguments = list(record_generators(key))
     made: list[tuple[int, Any]] = []

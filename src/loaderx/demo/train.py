@@ -71,7 +71,7 @@ class Outcome:
 
 def split_digits() -> tuple[Dataset[Batch], Dataset[Batch]]:
     """Records to train on, and others to test on."""
-    train, test = Dataset.from_file(DIGITS).split(0.8, 0.2, seed=0)
+    train, test = Dataset.open(DIGITS).split(0.8, 0.2, seed=0)
     return train, test
 
 

@@ -219,7 +219,7 @@ class OrderedRun:
         self._session = session
         self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
         self._pending: deque[Pending] = deque()
-        self._is_closing = False
+        self.is_closing = False
 
     @property
     def is_empty(self) -> bool:
@@ -228,23 +228,16 @@ class OrderedRun:
 
     def next(self) -> Any:
         pending, session = self._pending, self._session
-        if self._is_closing:
+        if self.is_closing:
             raise closed_error()
         while self.position < self.stop and (not pending or len(pending) < session.window):
             pending.append(session.submit((self.position,)))
             self.position += 1
         if not pending:
             raise StopIteration
-        if self._is_closing:  # `interrupt` has not seen the first of them
+        if self.is_closing:  # `interrupt` has not seen the first of them
             raise closed_error()
-        try:
-            element = pending[0].result()
-        except LoaderxError:
-            raise
-        except Exception as error:
-            if self._is_closing or is_cancellation(error):
-                raise closed_error() from None
-            raise
+        element = wait_for(pending[0], self)
         pending.popleft()
         return element
 
@@ -252,13 +245,13 @@ class OrderedRun:
         return not self._pending or self._pending[0].done()
 
     def close(self) -> None:
-        self._is_closing = True
+        self.is_closing = True
         pending = [*self._pending]
         self._pending.clear()
         cancel_all(pending)
 
     def interrupt(self) -> bool:
-        self._is_closing = True
+        self.is_closing = True
         for pending in list(self._pending)[:1]:
             pending.cancel()
         return self._session.window > 0
@@ -296,6 +289,24 @@ def closed_error() -> TryAgainError:
     return TryAgainError(
         "the loader was closed while this batch was waited for. The next `next` goes on with it."
     )
+
+
+class Closable(Protocol):
+    """What waits for results, and may be closed meanwhile by another thread."""
+
+    is_closing: bool
+
+
+def wait_for(pending: Pending, waiting: Closable) -> Any:
+    """The result; a `TryAgainError` if it was cancelled, or fails because of the closing."""
+    try:
+        return pending.result()
+    except LoaderxError:
+        raise
+    except Exception as error:
+        if waiting.is_closing or is_cancellation(error):
+            raise closed_error() from None
+        raise
 
 
 def is_cancellation(error: Exception) -> bool:

@@ -12,7 +12,8 @@ from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.loader.narrowing import NarrowedRun, NarrowedWork
 from loaderx.stages.narrowing import has_wide
-from loaderx.stages.node import Node, RowCount
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import RowCount
 from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import Tree
 

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
@@ -63,6 +63,17 @@ _TRANSFORM = _default(None)
 _DROP_REMAINDER = _default(False)
 
 
+class _HowToRun(TypedDict, total=False):
+    """The arguments of both forms of `DataLoader`, for type checkers."""
+
+    engine: str | Engine
+    num_workers: int | None
+    prefetch: int | None
+    shard: tuple[int, int] | None
+    sharding: Tree
+    device_prefetch: int
+
+
 class DataLoader(Generic[T]):
     """Runs a dataset.  Making one starts nothing; the first ``next`` of an iterator does.
 
@@ -99,13 +110,7 @@ class DataLoader(Generic[T]):
     def __init__(
         self: DataLoader[U],
         dataset: Dataset[U],
-        *,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Tree = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @overload
     def __init__(
@@ -118,12 +123,7 @@ class DataLoader(Generic[T]):
         seed: int = ...,
         transform: Callable[[Tree], Tree] | None = ...,
         drop_remainder: bool = ...,
-        engine: str | Engine = ...,
-        num_workers: int | None = ...,
-        prefetch: int | None = ...,
-        shard: tuple[int, int] | None = ...,
-        sharding: Tree = ...,
-        device_prefetch: int = ...,
+        **how: Unpack[_HowToRun],
     ) -> None: ...
     @advised
     def __init__(
@@ -400,8 +400,8 @@ def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None)
             )
         if num_workers is not None or prefetch is not None:
             raise ArgumentError(
-                "`num_workers` and `prefetch` do not apply to an engine object: pass them to the "
-                f"engine, as in {type(engine).__name__}(...)."
+                "`num_workers` and `prefetch` cannot be used with an engine object: pass them to "
+                "the engine, such as Threads(2, prefetch=4)."
             )
         return engine
     if engine not in _ENGINES:

@@ -12,9 +12,8 @@ from loaderx.engines.base import (
     Timing,
     cancel_all,
     closed_error,
-    is_cancellation,
+    wait_for,
 )
-from loaderx.errors import LoaderxError
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
@@ -69,7 +68,7 @@ class UnitSession:
         self._session = session
         self._has_units = has_units
         self._waiting: Pending | None = None  # what `next` waits for
-        self._is_closing = False
+        self.is_closing = False
         self.measured: list[Measured] = []  # statistics of the units since the last batch
 
     @property
@@ -82,16 +81,10 @@ class UnitSession:
     def wait(self, pending: Pending) -> UnitOutput:
         """The output of a unit."""
         self._waiting = pending
-        if self._is_closing and not pending.done():  # a result that is done does not wait
+        if self.is_closing and not pending.done():  # a result that is done does not wait
             raise closed_error()
         try:
-            element = pending.result()
-        except LoaderxError:
-            raise
-        except Exception as error:
-            if self._is_closing or is_cancellation(error):
-                raise closed_error() from None
-            raise
+            element = wait_for(pending, self)
         finally:
             self._waiting = None
         if type(element) is Measured:
@@ -106,7 +99,7 @@ class UnitSession:
 
     def interrupt(self) -> bool:
         """Wakes the thread that waits for a unit; False if that thread makes the unit itself."""
-        self._is_closing = True
+        self.is_closing = True
         waiting = self._waiting
         if waiting is not None:
             waiting.cancel()

@@ -84,4 +84,4 @@ def are_thread_safe(node: Node) -> tuple[bool, str]:
 def parts_of(node: Node) -> Iterator[tuple[str, object]]:
     """The user's sources and functions in a chain, each with the name of its stage."""
     for below in node.below():
-        yield from below.user_objects()
+        yield from below.user_objects

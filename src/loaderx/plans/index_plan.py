@@ -21,7 +21,7 @@ BLOCK_ROWS = 32_768
 LONG_BLOCK_ROWS = 16_384  # where positions need 64 bits, the same memory
 """Rows resolved at once: 15 to 70 ns each, where a row alone would cost 100 µs or more."""
 
-_KEPT_BLOCKS = 4  # workers may stand on both sides of a border
+_KEPT_BLOCKS = 4  # workers may be on both sides of a block's end
 
 Resolved: TypeAlias = Any
 """The steps of a block, or the addresses of its records: only the operator knows which."""
@@ -86,7 +86,7 @@ class IndexPlan:
         try:
             return self._gather(block.addresses.index[first : first + width], lend)
         except Exception:
-            pass  # the long way knows how to say which record it was
+            pass  # the general way reads again, and names the record that fails
         return self._read(block, inside, step, ReadContext(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Generator[Tree, None, int]:
@@ -165,7 +165,7 @@ class IndexPlan:
 
 
 def _owned(leaf: object) -> object:
-    """Records handed out are the user's own: views of a source are read-only, so they tell."""
+    """A copy of leaves that are views of a source, which are read-only."""
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         return leaf.copy()
     return leaf

@@ -107,12 +107,12 @@ class Reading:
         return batch
 
     def add(self, times: dict[str, float]) -> None:
-        """Takes note of work that was done for this reading."""
+        """Adds the times of work that was done for this reading."""
         for stage, seconds in times.items():
             self.times[stage] = self.times.get(stage, 0.0) + seconds
 
     def look_ahead(self, number: int, lane: range) -> Lookahead:
-        """What asks for the units of a lane ahead of its reader."""
+        """Submits the units of a lane ahead of its reader."""
         plan = self.plan
         made = Lookahead(
             self._maker,
@@ -126,7 +126,7 @@ class Reading:
         return made
 
     def clear(self) -> list[PendingUnit]:
-        """Forgets what was asked for ahead, and gives it back to be cancelled."""
+        """Forgets the units submitted ahead, and returns them to be cancelled."""
         return [pending for lookahead in self._lookaheads for pending in lookahead.clear()]
 
     @property

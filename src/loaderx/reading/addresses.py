@@ -1,6 +1,6 @@
 """Addresses that have been resolved: which records of which sources, and what stages need to know.
 
-Addresses are resolved in blocks of thousands of rows.  What comes out mirrors the operators: each
+Addresses are resolved in blocks of thousands of rows.  The result mirrors the operators: each
 class here belongs to one kind of operator, and can be cut down to the rows of one step.
 """
 
@@ -18,7 +18,7 @@ from loaderx.sources.base import Indices
 Positions = npt.NDArray[np.int64]
 
 Addresses: TypeAlias = Any
-"""What an operator has resolved for itself.  Others only ask for its length, and `cut` it."""
+"""What an operator has resolved.  Other code uses only its length and `cut`."""
 
 
 class SourceAddresses:

@@ -89,7 +89,7 @@ class CutRecords(Lanes):
 
 
 def _owned(leaf: object) -> object:
-    """A record is the user's own, not a row of something larger."""
+    """A copy of the leaf: a record must not keep a whole batch alive."""
     is_array = hasattr(leaf, "flags") and hasattr(leaf, "copy")
     return leaf.copy() if is_array else leaf  # type: ignore[attr-defined]
 

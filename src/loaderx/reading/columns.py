@@ -36,7 +36,7 @@ def records_of(tree: Tree, count: int) -> list[Any] | None:
 
 
 def wrong_rows(tree: Tree, count: int, path: str = "") -> str:
-    """Which column of a tree has not ``count`` rows, in words; empty if all have."""
+    """The column of a tree that does not have ``count`` rows, in words; empty if all do."""
     is_column = isinstance(tree, list) or (isinstance(tree, np.ndarray) and tree.ndim > 0)
     if is_column and len(tree) != count:
         which = f'leaf "{path}"' if path else "what it returned"

@@ -1,4 +1,4 @@
-"""One reading of one element: the buffers it may use, and what it has to tell afterwards."""
+"""The context of reading one element: its buffers, its failures, its counts."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class ReadContext:
         self.meters[meter] = (known[0] + before, known[1] + after)
 
     def add_failure(self, error: RecordError) -> None:
-        """Takes note of a record that `on_error` replaces or leaves out."""
+        """Adds a record that `on_error` replaces or leaves out."""
         reason = error.reason or error.detail
         if len(reason) > MOST_TEXT:
             reason = reason[:MOST_TEXT] + " ..."
         self.failures.append((error.index, error.record, error.stage, reason))
 
     def name_failures(self, first: int, suffix: str) -> None:
-        """Says of the failures from ``first`` on which dataset they belong to."""
+        """Adds the dataset to the names of the failures from ``first`` on."""
         for number in range(first, len(self.failures)):
             index, record, stage, reason = self.failures[number]
             self.failures[number] = (index, record + suffix, stage, reason)
@@ -62,7 +62,7 @@ class ReadContext:
 
 
 class TimedContext(ReadContext):
-    """A context that also says how long each stage took, what it called not counted."""
+    """A context that also measures the time of each stage, without the stages below it."""
 
     __slots__ = ("_inside", "times")
 

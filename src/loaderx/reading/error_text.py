@@ -48,7 +48,7 @@ def error_line(error: BaseException, stage: str, *, is_batch: bool) -> str:
 
 
 def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> str:
-    """How a stage calls its function, if the error comes of not knowing it; else nothing."""
+    """How the stage calls its function, if the error shows that it was written otherwise."""
     kind = stage.partition("(")[0]
     call = "f(element)" if "seed_globals=True" in stage else _CALLS.get(kind)
     if call is None:

@@ -1,4 +1,4 @@
-"""Units asked for ahead of their use.
+"""Units submitted ahead of their use.
 
 The reader of a lane asks for one unit after the other.  `Lookahead` submits the units that will
 come next, so that workers make them meanwhile, and takes their results in order.  What comes next
@@ -29,7 +29,7 @@ class PendingUnit(Protocol):
 
 
 class UnitMaker(Protocol):
-    """Whoever makes units; an engine's session, as a stream sees it."""
+    """Makes units: an engine's session, as a stream sees it."""
 
     @property
     def window(self) -> int:
@@ -85,7 +85,7 @@ class Lookahead:
         self._following = self._after(path, unit)
 
     def _after(self, path: Path, unit: int) -> tuple[Path, int] | None:
-        """What comes after a unit, as far as can be known."""
+        """The unit after this one; None if it is not known."""
         if unit + 1 < len(self._lane):
             return path, unit + 1
         following = next_path(path, self._bounds)
@@ -96,7 +96,7 @@ class Lookahead:
             pending.cancel()
 
     def clear(self) -> list[PendingUnit]:
-        """Forgets what was asked for, and gives it back to be cancelled."""
+        """Forgets the submitted units, and returns them to be cancelled."""
         self._following = None
         pending = [one for _, _, one in self._pending]
         self._pending.clear()

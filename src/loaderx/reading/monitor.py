@@ -1,4 +1,4 @@
-"""What readers have to tell while they read: times, failures, how much stages let through."""
+"""What readers report: times, failures, and how many records stages let through."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW_ROWS = 64
 
 
 class Meter(NamedTuple):
-    """A stage that counts what goes in and what comes out."""
+    """Counts the records into and out of a stage."""
 
     kind: str  # "filter" or "pack"
     stage: str
@@ -40,7 +40,7 @@ class Monitor:
 
     @contextlib.contextmanager
     def muted(self) -> Iterator[None]:
-        """While rows are read again that were read, and noted, before a state was taken."""
+        """Ignores reports while rows are read again that were reported before a state was saved."""
         before, self._is_muted = self._is_muted, True
         try:
             yield
@@ -53,7 +53,7 @@ class Monitor:
         return self.contexts[-1]
 
     def note(self, output: UnitOutput) -> None:
-        """Takes note of what came of a unit, or of a window."""
+        """Counts the output of a unit, or of a window."""
         if self._is_muted:
             return
         if output["failures"] is not None:

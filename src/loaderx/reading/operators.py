@@ -34,7 +34,7 @@ Views: TypeAlias = Callable[[int, int], Tree | None]
 
 
 class Request(Frozen):
-    """What the stages above ask of the operator of a node."""
+    """What the stages above need from the operator of a node."""
 
     seed: int  # of stages that have none
     host: int = 0
@@ -89,7 +89,7 @@ class RecordOperator:
         raise NotImplementedError
 
     def keys(self, addresses: Addresses) -> Keys:
-        """A key per row, the same wherever the row stands."""
+        """A key per row, independent of the position of the row."""
         raise NotImplementedError
 
     def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
@@ -101,11 +101,11 @@ class RecordOperator:
         raise NotImplementedError
 
     def gather_of(self, width: int) -> Gather | None:
-        """The source's own gather, if that is all there is to do for ``width`` records."""
+        """The source's own gather, if ``width`` records need nothing else."""
         return None
 
     def views(self) -> Views | None:
-        """Reads consecutive records as views of the source, if that is all there is to do."""
+        """Reads consecutive records as views of the source, if they need nothing else."""
         return None
 
     def namer(self, addresses: Addresses) -> Callable[[int], str]:
@@ -147,7 +147,7 @@ class Anchor(OverRecords):
     """The place where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
-        super().__init__(child.stage, child)  # in the statistics it is no stage of its own
+        super().__init__(child.stage, child)  # statistics do not count it as a stage
         self.length, self.seed = length, seed
 
     def locate(self, epochs: Keys, positions: Positions) -> AnchoredAddresses:
@@ -164,7 +164,7 @@ class Anchor(OverRecords):
 
     def relocate(self, addresses: AnchoredAddresses, attempt: int) -> AnchoredAddresses:
         if self.length < 2:
-            raise ArgumentError("on_error: there is no other record to take instead.")
+            raise ArgumentError("on_error: there is no other record to use instead.")
         epochs, before = addresses.epochs, addresses.positions
         tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
         drawn = fold(fold(epochs, before, REPLACE), tries, REPLACE)
@@ -217,5 +217,5 @@ class BatchOperator:
         raise NotImplementedError
 
     def plain_gather(self) -> Gather | None:
-        """The source's own gather, if that is all there is to do for a batch."""
+        """The source's own gather, if a batch needs nothing else."""
         return None

@@ -21,7 +21,7 @@ from loaderx.reading.units import UnitOutput, UnitPlan, rows_from
 FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
 
 Note = Callable[[UnitOutput], None]
-"""Is told of every unit that is used."""
+"""Called with the output of every unit that is used."""
 
 
 class Reader:
@@ -44,12 +44,12 @@ class Reader:
         raise NotImplementedError
 
     def epochs_read(self) -> int:
-        """How often an endless reader has gone through its data; 0 if it ends, or is not known."""
+        """Epochs that an endless reader has read; 0 if it ends, or if that is not known."""
         return 0
 
     @property
     def reads_records(self) -> bool:
-        """Does it read records that no unit has counted?"""
+        """Does it read records itself, which no unit counts?"""
         return False
 
     def check_window(self, number: int, window: int, used: int) -> None:
@@ -111,7 +111,7 @@ class UnitReader(Reader):
 
     def _check_end(self) -> None:
         if self.plan.length is None:
-            raise LoaderxError("this endless stream has come further than records can be numbered.")
+            raise LoaderxError("this endless stream has used up the record numbers below 2**62.")
 
     def take(self, n: int) -> Rows:
         assert self.rows is not None
@@ -135,7 +135,7 @@ class UnitReader(Reader):
         return 0 if self.plan.length is not None else self._epochs_in(self.unit)
 
     def _epochs_in(self, units: int) -> int:
-        """The epochs over the data of an endless dataset in which all lanes make so many units."""
+        """Epochs of an endless dataset after which its lanes have made this many units."""
         return units * self.lanes * self.plan.rows // max(1, self.plan.longest)
 
 

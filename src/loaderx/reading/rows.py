@@ -27,7 +27,7 @@ from loaderx.rng import CHILD, Keys, fold
 from loaderx.tree import Array, Structure, Tree, flatten
 
 Record: TypeAlias = Any
-"""A record: whatever the source or a function of the user's gives."""
+"""A record: any value that the source or a user's function returns."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -243,7 +243,7 @@ class Rows:
         return made
 
     def pick_later(self, index: Positions) -> Rows:
-        """The rows that `pick` gives, where they lie: nothing is copied."""
+        """The rows that `pick` gives, without a copy."""
         assert self._records is None
         made = self.cut(0, self.count, copy=True)
         made.count = len(index)
@@ -384,7 +384,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
         columns = zip(*[flatten(part.tree)[0] for part in parts], strict=True)
         tree = first.structure.build([np.concatenate(column) for column in columns])
         made = Rows.of_columns(tree, sum(part.count for part in parts))
-    else:  # columns in another order, or of another dtype: the stage that stacks them will see
+    else:  # other columns or dtypes: the stage that stacks the records will report it
         made = Rows.of_records([record for part in parts for record in part.records()])
     made.keys = joined_keys(parts)
     if first.places is not None:
@@ -457,7 +457,7 @@ def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Rows]], count: 
 
 
 def rows_of(tree: Tree, count: int, fail: Fail) -> Rows:
-    """What a function made of columns; lists of rows, which may differ, become records."""
+    """The rows that a function returned: columns, or lists of rows that differ in shape."""
     problem = rows_problem(tree, count)
     if problem is None:
         return Rows.of_columns(tree, count)

@@ -111,7 +111,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
 
 
 def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
-    """Raises if two dicts differ in what is None in one of them; names are theirs."""
+    """Raises if a value is None in one of two dicts and not in the other."""
     if (one is None) != (first is None):
         raise _missing(path, names[0] if one is None else names[1])
     if isinstance(one, Mapping) and isinstance(first, Mapping):
@@ -223,7 +223,7 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
         except (ValueError, TypeError) as error:
             raise StackError(
                 f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} "
-                f"that is no array ({one_line(error)})."
+                f"that cannot be made an array ({one_line(error)})."
             ) from error
     return arrays
 

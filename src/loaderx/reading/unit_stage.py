@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loaderx.errors import RecordError
+from loaderx.errors import RecordError, StackError
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows, joined
 
@@ -18,11 +18,11 @@ from loaderx.reading.rows import Rows, joined
 class UnitStage:
     """The base: turns the rows of a unit into other rows."""
 
-    wants: bool | None = None  # columns, single records, or whatever comes
+    wants: bool | None = None  # True: columns; False: single records; None: either
     is_one_to_one = False  # does every record stay, in its place?
     is_guard = False  # is it an `on_error`?
-    window: int | None = None  # the records that it works on together
-    takes_views = False  # is it content with views of the source, as what only masks rows is?
+    window: int | None = None  # the records that it works on together: set by its node
+    takes_views = False  # are views of the source enough for it, as for a mask?
     dataset: int | None = None  # the number of the dataset in a mix that the rows belong to
 
     def __init__(self, stage: str) -> None:
@@ -48,6 +48,10 @@ class UnitStage:
 
     def use_views(self, *, is_last: bool) -> None:
         """It is given views of the source; if it is the last stage, they may go further."""
+
+    def failure(self, error: StackError) -> RecordError:
+        """The error of a window, in which no single record is at fault."""
+        return RecordError(f"{self.stage}: {error}", stage=self.stage)
 
     def drops(self, error: RecordError) -> bool:
         """Does this `on_error` leave the record out?"""

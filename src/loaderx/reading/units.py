@@ -1,4 +1,4 @@
-"""Units: what comes out of a fixed run of input positions, by its number alone.
+"""Units: the outputs of fixed runs of input positions, each computed from its number alone.
 
 `UnitPlan` makes the output of a unit; it is sent to workers.  The output is a tree that goes
 through shared memory as batches do: columns where the records could be stacked, else an `Opaque`
@@ -33,7 +33,7 @@ Names = tuple[list[Record], list[str] | None, list[int | None] | None]
 
 
 class Opaque(Generic[T]):
-    """A value that is one leaf of a tree, whatever it is: lists are structure."""
+    """Wraps a list, or any value, to make it one leaf of a tree."""
 
     __slots__ = ("value",)
 
@@ -68,7 +68,7 @@ def rows_from(output: UnitOutput, padding: Padding) -> Rows:
 
 
 class Finish:
-    """The last step of a unit: records stacked as batches will want them, where that can be."""
+    """The last step of a unit: stacks its records as the batch will need them, if it can."""
 
     def __init__(self, *, stacked: bool, padding: Padding, named: bool = False) -> None:
         self.stacked, self.padding = stacked, padding
@@ -76,7 +76,7 @@ class Finish:
 
     @property
     def takes_views(self) -> bool:
-        """Does it take rows where they lie, if all are of one shape?"""
+        """Are views of the source enough, if all rows have one shape?"""
         return self.stacked and not self.padding.lengths
 
     def output(self, rows: Rows, context: ReadContext) -> UnitOutput:
@@ -122,7 +122,7 @@ class Finish:
 
 
 class UnitPlan:
-    """What to do for a unit of a dataset that is read by index."""
+    """Makes the units of a dataset that is read by index."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class UnitPlan:
         self.longest = longest  # records until all have come once, for a dataset that is endless
         self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
-        # Where a mask picks rows from the source, views of it are enough to look at.
+        # A mask only looks at rows: views of the source are enough for it.
         first = self.stages[0] if self.stages else None
         self.views = operator.views() if first is not None and first.takes_views else None
         if first is not None and self.views is not None:

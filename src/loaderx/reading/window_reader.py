@@ -49,7 +49,7 @@ class WindowReader(Reader):
     def _begin(self, path: Path) -> None:
         self.path = path
         self.number, self.used = -1, 0
-        self.left = 0  # rows to be passed over before the next one: a state was restored
+        self.left = 0  # rows to skip, after a state was restored
         self.spare = 0  # rows of the input among which they must be
         self.fresh = False  # was it restored into a mix of other weights?
         self.rows: Rows | None = None
@@ -79,20 +79,20 @@ class WindowReader(Reader):
         return left
 
     def _pass_over(self) -> None:
-        """Passes over rows of the window that was begun when the state was taken."""
+        """Skips the rows of the current window that were used before the state was saved."""
         if found := min(self.left, self._rest()):
             self.take(found)
             self.left -= found
             return
-        # Without a window row by row: what comes after the rows that were used is new, and is read
-        # as it would have been.
+        # Without a window, row by row: the rows after the used ones must be read as if nothing
+        # had been skipped.
         want = self.window or 1
         if self.spare <= 0 or not self._refill(want):
             if not self.fresh:
                 raise StateError(
-                    f"the state has used {self.left} rows more than window {self.number} of its "
-                    "lane has, or than there are: the state is damaged, or the data or the "
-                    "functions have changed."
+                    f"the state has used more rows than window {self.number} of its lane has (by "
+                    f"{self.left}): the state is damaged, or the data or the functions have "
+                    "changed."
                 )
             self.left = 0  # with other weights the window holds other rows
         self.spare -= want
@@ -122,7 +122,7 @@ class WindowReader(Reader):
         return True
 
     def _give_up_if_empty(self) -> None:
-        """Gives an endless input up of which nothing comes through."""
+        """Gives up on an endless input that yields nothing."""
         now = self.below.epochs_read()
         if self.last_epoch is None or (self.rows is not None and self.rows.count):
             self.last_epoch = now

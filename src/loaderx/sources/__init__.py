@@ -6,6 +6,7 @@ your own.  `adapt` makes one from any object that a user has.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from loaderx.memory import Lend
@@ -16,19 +17,31 @@ from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
+    from loaderx.sources.formats.csv import Csv
+    from loaderx.sources.formats.image_folder import ImageFolder
+    from loaderx.sources.formats.jsonl import Jsonl
+    from loaderx.sources.formats.tf.example import parse_example
+    from loaderx.sources.formats.tfrecord import TFRecord
+    from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
 
 __all__ = [
     "ArraySource",
+    "Csv",
     "ForWorkers",
+    "ImageFolder",
     "Indices",
+    "Jsonl",
     "Lend",
     "ObjectSource",
     "RangeSource",
     "Source",
+    "TFRecord",
     "Tokens",
+    "WebDataset",
     "adapt",
     "open_idx",
+    "parse_example",
 ]
 
 
@@ -36,9 +49,18 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> object:
-    if name == "open_idx":  # gzip and pathlib are slow to import
-        from loaderx.sources.idx import open_idx
+_LATE = {  # gzip, json, csv and the like are slow to import
+    "Csv": "loaderx.sources.formats.csv",
+    "ImageFolder": "loaderx.sources.formats.image_folder",
+    "Jsonl": "loaderx.sources.formats.jsonl",
+    "TFRecord": "loaderx.sources.formats.tfrecord",
+    "WebDataset": "loaderx.sources.formats.webdataset",
+    "open_idx": "loaderx.sources.idx",
+    "parse_example": "loaderx.sources.formats.tf.example",
+}
 
-        return open_idx
+
+def __getattr__(name: str) -> object:
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module 'loaderx.sources' has no attribute {name!r}")

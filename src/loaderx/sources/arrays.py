@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -133,33 +133,16 @@ class ArraySource(Source):
         """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:
             return self.gather
-        layout = Layout.of(*[((rows, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
-        keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
-
-        if self._cold.is_needed:
-            return self._cold_gatherer(layout)
-
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
-            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, 0, target, "clip")
-            return dict(zip(keys, out))  # noqa: B905 (a hot loop)
-
-        return gather
-
-    def _cold_gatherer(self, layout: Layout) -> Gather:
-        """`gatherer` for mapped files."""
-        keys, takes = self._structure.keys, [leaf.take for leaf in self._leaves]
+        gather = gatherer_of(self._structure.keys, self._leaves, rows)
+        if not self._cold.is_needed:
+            return gather
         before = self._cold.before
 
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
+        def gather_mapped(indices: Indices, lend: Lend) -> Tree:
             before(indices)
-            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, 0, target, "clip")
-            return dict(zip(keys, out))  # noqa: B905 (a hot loop)
+            return gather(indices, lend)
 
-        return gather
+        return gather_mapped
 
     def _read_lazily(self, indices: Indices, out: list[Array]) -> None:
         for number, target in enumerate(out):
@@ -198,6 +181,20 @@ class ArraySource(Source):
                     record[key] = leaf
             return records
         return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def gatherer_of(names: Sequence[Hashable], columns: Sequence[Array], rows: int) -> Gather:
+    """`gather` of ``rows`` rows of these columns, with everything looked up beforehand."""
+    layout = Layout.of(*[((rows, *column.shape[1:]), column.dtype) for column in columns])
+    takes = [column.take for column in columns]
+
+    def gather(indices: Indices, lend: Lend) -> Tree:
+        out = lend(layout)
+        for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+            take(indices, 0, target, "clip")
+        return dict(zip(names, out))  # noqa: B905 (a hot loop)
+
+    return gather
 
 
 def _unequal(paths: list[str], lengths: list[int], tree: Tree) -> str:

@@ -49,7 +49,7 @@ def check_readable(obj: object) -> None:
         )
     if isinstance(obj, (str, bytes)):
         raise ArgumentTypeError(
-            f"a source is needed; got the text {obj!r}. For a file write Dataset.from_file(path)."
+            f"a source is needed; got the text {obj!r}. For a file write Dataset.open(path)."
         )
     if isinstance(obj, Mapping):
         raise ArgumentTypeError(

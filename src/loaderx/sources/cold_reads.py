@@ -38,7 +38,7 @@ class MappedRows:
     """Where the rows of an array lie in a mapped file."""
 
     def __init__(self, mapped: mmap.mmap, offset: int, width: int) -> None:
-        self._mapped, self._offset, self._width = mapped, offset, width
+        self.mapped, self._offset, self._width = mapped, offset, width
 
     @staticmethod
     def of(array: Array) -> MappedRows | None:
@@ -53,7 +53,7 @@ class MappedRows:
 
     def read_ahead(self, is_on: bool) -> None:
         """Tells the kernel whether to read more than it is asked for."""
-        self._mapped.madvise(_NORMAL if is_on else _RANDOM)
+        self.mapped.madvise(_NORMAL if is_on else _RANDOM)
 
     def will_need(self, indices: Indices) -> None:
         """Tells the kernel which rows are read next."""
@@ -61,7 +61,7 @@ class MappedRows:
         pages = starts // mmap.PAGESIZE
         for first, last in _runs(pages, (starts + self._width - 1) // mmap.PAGESIZE):
             length = (last - first + 1) * mmap.PAGESIZE
-            self._mapped.madvise(_WILLNEED, first * mmap.PAGESIZE, length)
+            self.mapped.madvise(_WILLNEED, first * mmap.PAGESIZE, length)
 
 
 def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -89,7 +89,7 @@ class ColdReads:
         if self._left:
             self._left -= 1
             return
-        blocks = _blocks_read()
+        blocks = blocks_read()
         is_cold, self._blocks = blocks != self._blocks, blocks
         if is_cold and _are_in_sequence(indices):
             is_cold = False  # the kernel reads ahead what comes next
@@ -104,7 +104,7 @@ class ColdReads:
             rows.will_need(indices)
 
 
-def _blocks_read() -> int:
+def blocks_read() -> int:
     """Blocks that this process has read from disk, by faults and by hints."""
     assert _usage is not None
     usage = _usage(resource.RUSAGE_SELF)

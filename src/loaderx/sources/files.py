@@ -18,7 +18,6 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from loaderx.errors import FileError, warn_user
-from loaderx.sources.advice import of_file
 from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.mapping import (
     LARGE_UNPACKED,
@@ -62,8 +61,11 @@ def open_arrays(
             raise FileError(
                 f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
             )
-        if not is_npy and place.suffix != ".npy" and (advice := of_file(place)):
-            raise FileError(f"{place} is not a NumPy array file (.npy, .npz). {advice}")
+        if not is_npy and place.suffix != ".npy":
+            raise FileError(
+                f"{place} is not a NumPy array file (.npy, .npz). Other formats are opened by "
+                "Dataset.open(path)."
+            )
         return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
-from loaderx.errors import ArgumentError
+from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
 from loaderx.sources.ondisk.cache import CacheFolder
@@ -26,13 +26,18 @@ class OpenOptions(Frozen):
 
     def chosen(self, have: list[str], where: str) -> list[str]:
         """The columns to read, in the order in which they were asked for; all by default."""
-        if self.columns is None:
-            return have
-        for name in self.columns:
-            if name not in have:
-                known = ", ".join(map(repr, have))
-                raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
-        return list(self.columns)
+        return have if self.columns is None else check_columns(self.columns, have, where)
+
+
+def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
+    """The columns that were asked for, all of which must be there."""
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+    for name in columns:
+        if name not in have:
+            known = ", ".join(map(repr, have))
+            raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
+    return list(columns)
 
 
 class Folder:
@@ -85,6 +90,7 @@ class FileFormat(Frozen):
     suffixes: tuple[str, ...]  # in lower case, with the dot
     open: OpenFiles
     is_head: Callable[[bytes], bool] | None = None  # by the first bytes; None: they do not tell
+    weak_suffixes: tuple[str, ...] = ()  # in a folder with data of other formats it is no data
 
 
 class FolderFormat(Frozen):

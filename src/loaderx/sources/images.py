@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, FileError, LoaderxError, MissingPackageError
+from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
+from loaderx.sources.file_source import BadRecordError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -53,7 +54,7 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
             This needs simplejpeg; without it pixels are exact.
 
     Raises:
-        FileError: it is no image, or a damaged one.
+        BadRecordError: it is no image, or a damaged one.
     """
     if channels is not None and channels not in _MODES:
         raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
@@ -62,7 +63,7 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
         if pixels is not None:
             return pixels
     if data.startswith(_POSTSCRIPT):
-        raise FileError("it is PostScript, a program, and no image.")
+        raise BadRecordError("it is PostScript, a program, and no image.")
     pillow = pillow_module()
     try:
         with pillow.open(io.BytesIO(data)) as image:
@@ -70,10 +71,10 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
     except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
         raise
     except pillow.UnidentifiedImageError as error:
-        raise FileError(_unknown(data)) from error
+        raise BadRecordError(_unknown(data)) from error
     except Exception as error:  # of damaged files Pillow raises almost anything
         said = f"{error}"[:_MOST_SAID] or type(error).__name__
-        raise FileError(f"the image is damaged or cut off: {said}") from error
+        raise BadRecordError(f"the image is damaged or cut off: {said}") from error
 
 
 def _unknown(data: bytes) -> str:
@@ -130,7 +131,7 @@ def _own_mode(image: Image) -> str:
     if mode in ("1", "L;2", "L;4"):
         return "L"
     if mode in ("I", "F"):
-        raise FileError(
+        raise BadRecordError(
             "the image has 32-bit numbers, which do not fit into uint8. Read the bytes with "
             "decode=False, and decode them in a map."
         )

@@ -25,6 +25,8 @@ from loaderx.sources.checks import (
     gather_takes_lend,
     is_source,
 )
+from loaderx.sources.file_objects import source_of_files
+from loaderx.sources.file_source import FileSource
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
 from loaderx.sources.ranges import RangeSource
@@ -207,7 +209,7 @@ def _owned(leaf: Leaf) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-_READ_AS_THEY_ARE = (ArraySource, ObjectSource, RangeSource, Tokens)
+_READ_AS_THEY_ARE = (ArraySource, FileSource, ObjectSource, RangeSource, Tokens)
 
 
 def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
@@ -218,6 +220,8 @@ def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
         return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
+    if found := source_of_files(obj):
+        return found
     if (tensors := _tensors(obj)) is not None:
         return ArraySource(tensors, "from_source")
     if is_frame(obj) or is_column(obj):  # `frame[i]` may be a column, or a row by label

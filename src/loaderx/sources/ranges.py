@@ -9,11 +9,12 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices, Source
 from loaderx.tree import ArraySpec, Tree
 
-_SPEC = ArraySpec((), np.dtype(np.int64))
-
 
 class RangeSource(Source):
     """The numbers of a `range`, as int64."""
+
+    spec = ArraySpec((), np.dtype(np.int64))
+    thread_safe = True
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
         start = check_int("start", start)
@@ -29,23 +30,11 @@ class RangeSource(Source):
     def __len__(self) -> int:
         return len(self._range)
 
-    @property
-    def spec(self) -> Tree:
-        return _SPEC
-
-    @property
-    def thread_safe(self) -> bool:
-        return True
-
-    @property
-    def gathers(self) -> bool:
-        return True
-
     def label(self) -> str:
         return repr(self._range)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        (out,) = lend(Layout.of((indices.shape, _SPEC.dtype)))
+        (out,) = lend(Layout.of((indices.shape, self.spec.dtype)))
         np.multiply(indices, self._range.step, out=out)
         out += self._range.start
         return out

@@ -7,10 +7,11 @@ in which no file says so has no splits.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from loaderx.sources.format import Folder
 from loaderx.sources.ondisk.paths import is_data, natural_order
-from loaderx.sources.ondisk.unpack import unpacked_name
+from loaderx.sources.ondisk.unpack import plain_name
 
 _WORDS = {
     "train": ("train", "training"),
@@ -22,6 +23,30 @@ _WORD = re.compile(r"[A-Za-z]+")
 _DEEPEST = 4  # folders below the one that was given
 
 
+def canonical_split(name: str) -> str:
+    """The split that a name stands for by itself; other names stand for themselves.
+
+    >>> canonical_split("val"), canonical_split("Training"), canonical_split("train2017")
+    ('validation', 'train', 'train2017')
+    """
+    return _SPLIT_OF.get(name.lower(), name)
+
+
+def folder_split(name: str) -> str:
+    """The split that the name of a folder says and nothing else; "" if it says another thing.
+
+    >>> folder_split("val"), folder_split("train2017"), folder_split("test_tubes")
+    ('validation', 'train', '')
+    """
+    return _SPLIT_OF.get(name.lower().rstrip("0123456789").rstrip("-_"), "")
+
+
+def in_order(splits: Iterable[str]) -> list[str]:
+    """Names of splits in the order in which they are listed: train, validation, test, others."""
+    given = list(splits)
+    return [name for name in dict.fromkeys([*_WORDS, *given]) if name in given]
+
+
 def split_files(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
     """The files of a folder with one of these suffixes, by split, in natural order."""
     found: dict[str, list[str]] = {}
@@ -30,15 +55,14 @@ def split_files(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str
         found.setdefault(split_of(name), []).append(folder.join(name))
     if "" in found and len(found) > 1:  # some say it, some do not: then none is taken at its word
         return {"": [folder.join(name) for name in files]}
-    order = [*_WORDS, *found]
-    return {name: found[name] for name in dict.fromkeys(order) if name in found}
+    return {name: found[name] for name in in_order(found)}
 
 
 def _files(folder: Folder, inside: str, suffixes: tuple[str, ...], deepest: int) -> list[str]:
     found = [
         inside + name
         for name in folder.files
-        if is_data(name) and unpacked_name(name).lower().endswith(suffixes)
+        if is_data(name) and plain_name(name).lower().endswith(suffixes)
     ]
     if deepest:
         for below in folder.folders:

@@ -8,7 +8,7 @@ matrix that begins one token later.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
 from loaderx.memory import Layout, Lend
+from loaderx.sources.arrays import Gather, gatherer_of
 from loaderx.sources.base import ForWorkers, Indices, Source
 from loaderx.sources.mapping import map_array, open_regular
 from loaderx.tree import Array, ArraySpec, DType, Tree
@@ -53,6 +54,8 @@ class Tokens(Source, ForWorkers):
     (2, [4, 5, 6, 7], [5, 6, 7, 8])
     >>> os.remove("numbers.bin")
     """
+
+    thread_safe = True
 
     def __init__(
         self,
@@ -127,14 +130,6 @@ class Tokens(Source, ForWorkers):
     def spec(self) -> Tree:
         return {name: ArraySpec((self.length,), self.dtype) for name in self.names}
 
-    @property
-    def thread_safe(self) -> bool:
-        return True
-
-    @property
-    def gathers(self) -> bool:
-        return True
-
     def label(self) -> str:
         files = os.path.basename(self.paths[0])
         if len(self.paths) > 1:
@@ -151,21 +146,12 @@ class Tokens(Source, ForWorkers):
             self._gather_all(indices, out)
         return dict(zip(self.names, out, strict=True))
 
-    def gatherer(self, rows: int) -> Callable[[Indices, Lend], Tree]:
+    def gatherer(self, rows: int) -> Gather:
         """`gather` for batches of one size, with everything looked up beforehand."""
-        matrices = self._matrices[0]
-        if len(self._files) > 1 or any(matrix is None for matrix in matrices):
+        matrices = [matrix for matrix in self._matrices[0] if matrix is not None]
+        if len(self._files) > 1 or not matrices:
             return self.gather
-        layout = Layout.of(*[((rows, self.length), self.dtype)] * len(self.names))
-        names, takes = self.names, [matrix.take for matrix in matrices if matrix is not None]
-
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
-            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, 0, target, "clip")
-            return dict(zip(names, out))  # noqa: B905 (a hot loop)
-
-        return gather
+        return gatherer_of(self.names, matrices, rows)
 
     def _gather_one(self, file: int, rows: Indices, out: list[Array]) -> None:
         for shift, matrix, target in zip(self._shifts, self._matrices[file], out, strict=True):

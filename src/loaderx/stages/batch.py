@@ -29,8 +29,10 @@ from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
 from loaderx.reading.units import Finish
 from loaderx.rng import Keys
 from loaderx.stages.encoding import stage_text
-from loaderx.stages.node import Node, OneInput, RowCount, ShortBatches, UnitCost
+from loaderx.stages.families import ChangesPlaces
+from loaderx.stages.node import Node
 from loaderx.stages.on_error import ReplaceFailures
+from loaderx.stages.row_counts import RowCount, ShortBatches
 from loaderx.stages.stream_stage import StreamCut
 from loaderx.stages.transforms import whole
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -54,7 +56,7 @@ def check_padding(pad_to: Mapping[str, int] | None, value: Value) -> Padding:
     return Padding(lengths, value)
 
 
-class Batched(StreamCut, OneInput):
+class Batched(StreamCut, ChangesPlaces):
     """``size`` records as one batch."""
 
     size: int
@@ -65,11 +67,20 @@ class Batched(StreamCut, OneInput):
     collate: Collate | None = None
     lanes: int = 1
 
+    window = None
+    unit_cost = "records"
+    can_drop = False
+    keeps_order = True
+    is_ordered = False
+    batched = True
+    only_last_is_short = True
+    rows_are_known = True
+
     def __post_init__(self) -> None:
         if self.size % self.lanes:
             raise ArgumentError(
-                f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch, since "
-                "each gives the same number of rows."
+                f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch size, "
+                "since each lane gives the same number of rows."
             )
         if self.lanes > 1 and not self.input.is_stream:
             raise ChainError(
@@ -105,10 +116,6 @@ class Batched(StreamCut, OneInput):
         return self.input.limit // self.size if self.length is None else self.length
 
     @cached_property
-    def batched(self) -> bool:
-        return True
-
-    @cached_property
     def batch_size(self) -> int:
         return self.size
 
@@ -118,14 +125,6 @@ class Batched(StreamCut, OneInput):
         if records is None:
             return self.drop_remainder or not self.input.ends
         return self.drop_remainder or records % self.size == 0
-
-    @cached_property
-    def only_last_is_short(self) -> bool:
-        return True
-
-    @cached_property
-    def rows_are_known(self) -> bool:
-        return True
 
     @cached_property
     def short_batches(self) -> tuple[ShortBatches, ...] | None:
@@ -181,36 +180,12 @@ class Batched(StreamCut, OneInput):
         )
 
     @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "records"
-
-    @property
-    def can_drop(self) -> bool:
-        return False
-
-    @property
-    def keeps_places(self) -> bool:
-        return False
-
-    @property
-    def keeps_order(self) -> bool:
-        return True
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    @property
     def largest_request(self) -> int:
         return self.size
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        if self.collate is not None:
-            yield f"collate_fn of {self.stage}", self.collate
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return () if self.collate is None else ((f"collate_fn of {self.stage}", self.collate),)
 
     def batch_rows_before(self, step: int) -> int:
         rows = step * self.size

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +15,10 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
-    RecordError,
     StackError,
     check_int,
     check_name,
 )
-from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
@@ -30,17 +27,17 @@ from loaderx.reading.rows import Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import Finish
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.node import Node, RowCount
-from loaderx.stages.stream_stage import StreamCut, StreamStage
-from loaderx.stages.windows import check_window
+from loaderx.stages.limits import check_window
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import RowCount
+from loaderx.stages.stream_stage import OptionsStage, StreamCut, WindowOptions
 from loaderx.tree import flatten
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
 
 
-class Bucketing(Frozen):
+class Bucketing(WindowOptions):
     """The arguments of `Dataset.bucket`."""
 
     boundaries: tuple[int, ...]
@@ -65,7 +62,7 @@ def check_bucketing(
         raise ArgumentTypeError(f"`boundaries` must be a list of lengths, got {boundaries!r}.")
     ends = [check_int(f"boundaries[{i}]", n, least=1) for i, n in enumerate(boundaries)]
     if any(b <= a for a, b in itertools.pairwise(ends)):
-        raise ArgumentError(f"`boundaries` must rise from each to the next, got {ends}.")
+        raise ArgumentError(f"`boundaries` must be strictly increasing, got {ends}.")
     if isinstance(batch_sizes, Iterable):
         listed = list(batch_sizes)
     else:
@@ -95,18 +92,14 @@ def check_bucketing(
     )
 
 
-class Bucketed(StreamCut, StreamStage):
+class Bucketed(StreamCut, OptionsStage):
     """The records of each window, as finished batches."""
 
     options: Bucketing
 
-    @cached_property
-    def batched(self) -> bool:
-        return True
-
-    @cached_property
-    def batch_size(self) -> int | None:
-        return None
+    batched = True
+    batch_size = None
+    cuts_stream = True
 
     @property
     def stage(self) -> str:
@@ -114,19 +107,9 @@ class Bucketed(StreamCut, StreamStage):
         shapes = zip(options.batch_sizes, options.boundaries, strict=True)
         return f"bucket({', '.join(f'{size}x{boundary}' for size, boundary in shapes)})"
 
-    def fingerprint(self, seed: int) -> str:
-        return stage_text("bucket", {}, self.options, self, without=("options",))
-
-    @property
-    def window(self) -> int | None:
-        return self.options.window
-
     @property
     def fill_depends_on_order(self) -> bool:
         return self.options.drop_remainder
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
 
     def batch_stages(self) -> Iterator[Node]:
         yield self
@@ -140,15 +123,11 @@ class Bucketed(StreamCut, StreamStage):
     # As the stage that cuts a stream ----------------------------------------------------------
 
     @property
-    def cuts_stream(self) -> bool:
-        return True
-
-    @property
     def unit_records(self) -> Node:
         return self
 
     def cut_in_units(self, build: StreamBuild) -> tuple[UnitStage, ...]:
-        return (self.unit_stage(build),)
+        return (self.make_unit_stage(build),)
 
     def finish(self) -> Finish:
         return Finish(stacked=False, padding=NO_PADDING)
@@ -170,7 +149,7 @@ class Bucket(UnitStage):
 
     def __init__(self, stage: str, options: Bucketing) -> None:
         super().__init__(stage)
-        self.options, self.window = options, options.window
+        self.options = options
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         from loaderx.stages.bucket_rows import bucket  # most chains have no buckets
@@ -182,7 +161,7 @@ class Bucket(UnitStage):
             try:
                 batches = bucket(window.records(), self.options, window.name, context.lend)
             except StackError as error:
-                raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+                raise self.failure(error) from error
             for batch in batches:
                 numbers = np.array(batch.rows) + start
                 firsts.append(int(numbers[0]))

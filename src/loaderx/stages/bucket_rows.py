@@ -58,7 +58,7 @@ def ragged_leaves(record: Any, options: Bucketing, name: Name) -> list[str]:
     if options.leaves is None:
         found = [path for path, leaf in zip(paths, leaves, strict=True) if as_array(leaf).ndim > 0]
         if not found:
-            raise StackError(f"{name(0)} has no leaf with a length to go by.")
+            raise StackError(f"{name(0)} has no leaf with a length.")
         return found
     for path in options.leaves:
         if path not in paths:
@@ -73,7 +73,7 @@ def _bucket_of(record: Any, paths: list[str], options: Bucketing, name: Name, nu
     length = 0
     for path in paths:
         if path not in found:
-            raise StackError(f'{name(number)} has no leaf "{path}", as others have.')
+            raise StackError(f'{name(number)} has no leaf "{path}", which other records have.')
         leaf = as_array(found[path])
         if not leaf.ndim:
             raise StackError(f'in {name(number)} leaf "{path}" is a single value, with no length.')

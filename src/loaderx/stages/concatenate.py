@@ -13,12 +13,15 @@ from loaderx.order.epochs import LIMIT
 from loaderx.reading.rows import Positions
 from loaderx.rng import Keys
 from loaderx.stages.encoding import stage_text
-from loaderx.stages.join import JoinedByIndex, Merged, Router
-from loaderx.stages.node import checked_length
+from loaderx.stages.families import ByIndex
+from loaderx.stages.join import Merged, Router
+from loaderx.stages.limits import checked_length
 
 
-class Concatenated(Merged, JoinedByIndex):
+class Concatenated(ByIndex, Merged):
     """All elements of each component in turn."""
+
+    kind = "concatenate"
 
     def __post_init__(self) -> None:
         self._check_components()
@@ -30,12 +33,8 @@ class Concatenated(Merged, JoinedByIndex):
         for number, node in enumerate(self.components[:-1]):
             if node.length is None:
                 raise ChainError(
-                    f"concatenate: dataset {number} is endless, nothing can follow it."
+                    f"concatenate: dataset {number} is endless, so nothing can follow it."
                 )
-
-    @property
-    def kind(self) -> str:
-        return "concatenate"
 
     @cached_property
     def length(self) -> int | None:

@@ -2,7 +2,7 @@
 
 A stage reads ``kind(name=value, ...)``.  Only options that differ from their defaults are named, so
 that an option which is added later changes no text of today.  That makes the defaults part of the
-format: whoever changes one must raise the version of states.
+format: changing one requires a new version of states.
 
 Values that mean the same have one text: names of a dict are sorted, and ``0``, ``0.0`` and
 ``np.float32(0)`` are ``0``.  NumPy's ``repr`` is never asked, since it differs between versions.
@@ -137,7 +137,7 @@ def encode(value: Any) -> str:
     try:
         return _number(operator.index(value) if hasattr(value, "__index__") else float(value))
     except (TypeError, ValueError, OverflowError):
-        # An object of which nothing is known but its type: its `repr` may contain an address.
+        # Of any other object only the type is written: its `repr` may contain an address.
         return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
@@ -153,7 +153,7 @@ def _number(value: complex | SupportsFloat) -> str:
             return f"complex({_number(value.real)}, {_number(value.imag)})"
         value = value.real
     if not isinstance(value, int):
-        value = float(value)  # a subclass may have a `repr` of its own
+        value = float(value)  # a subclass may have its own `repr`
         is_minus_zero = value == 0 and math.copysign(1, value) < 0
         if not value.is_integer() or is_minus_zero:
             return float.__repr__(value)  # the shortest text that reads as the same number
@@ -179,7 +179,7 @@ def array_text(shape: Iterable[int | None], dtype: np.dtype[Any]) -> str:
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
-    """The one name of a dtype that may have several."""
+    """One name for each dtype, also where NumPy has several."""
     if dtype.fields is not None:
         parts = {name: [dtype_text(part[0]), part[1]] for name, part in dtype.fields.items()}
         return f"V{dtype.itemsize}{encode(parts)}"

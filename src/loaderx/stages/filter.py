@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,8 @@ class Filtered(StreamStage):
     function: Function
     stacked: bool = False
 
+    window = None
+
     @cached_property
     def spec(self) -> Tree | None:
         return self.input.spec
@@ -43,15 +44,12 @@ class Filtered(StreamStage):
         )
 
     @property
-    def window(self) -> int | None:
-        return None
-
-    @property
     def unit_cost(self) -> UnitCost:
         return "mask" if self.stacked else "records"
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.function
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.function),)
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("filter", self.stage)
@@ -67,14 +65,14 @@ class Filter(UnitStage):
         super().__init__(stage)
         self.function, self.wants, self.meter = function, stacked, meter
         self.takes_views = stacked
-        self.copies = False  # is it given views of the source, which must not go further?
-        self.passes_views = False  # may it say which rows of them it keeps, and copy nothing?
+        self.copies = False  # rows are views of the source, which must be copied
+        self.passes_views = False  # it may hand on views, with the numbers of the kept rows
 
     def use_views(self, *, is_last: bool) -> None:
         self.copies, self.passes_views = True, is_last
 
     def __getstate__(self) -> dict[str, object]:
-        """In another process, only rows that were copied can be handed over."""
+        """A worker process hands over copied rows only."""
         return {**self.__dict__, "passes_views": False}
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
@@ -98,7 +96,7 @@ class Filter(UnitStage):
 
     def _mask(self, tree: Tree, count: int, fail: Fail) -> Array:
         try:
-            leaves, structure = flatten(tree)  # what it adds or takes out stays its own
+            leaves, structure = flatten(tree)  # a copy: the function may change its dict
             mask = np.asarray(self.function.call(structure.build(leaves)))
         except Exception as error:
             raise fail(None, error) from error
@@ -117,7 +115,7 @@ class Filter(UnitStage):
         answers: list[object] = []
         try:
             for record in records:
-                answers.append(call(record))  # noqa: PERF401 (its length says who failed)
+                answers.append(call(record))  # noqa: PERF401 (its length says which failed)
         except Exception as error:
             raise fail(len(answers), error) from error
         if not set(map(type, answers)) <= {bool, np.bool_}:

@@ -15,7 +15,7 @@ def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     kept = node if whole else node.one_epoch()
     stages = kept.chain()
     free = None
-    if kept is node and not whole:  # else what is left is repeated as a whole
+    if kept is node and not whole:  # else the whole chain is repeated
         while stages[-1].is_take or not stages[-1].fingerprint(seed):
             stages.pop()
         free = _free_repeat(stages)

@@ -1,8 +1,7 @@
-"""flat_map: any number of records for each."""
+"""flat_map: makes any number of records of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,8 @@ class FlatMapped(StreamStage):
 
     function: Function
 
+    window = None
+
     @property
     def stage(self) -> str:
         return f"flat_map({self.function.name})"
@@ -33,11 +34,8 @@ class FlatMapped(StreamStage):
         return stage_text("flat_map", named, self, without=("function",))
 
     @property
-    def window(self) -> int | None:
-        return None
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.function
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.function),)
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         return FlatMap(self.stage, self.function)

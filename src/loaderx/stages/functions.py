@@ -1,4 +1,4 @@
-"""User functions, and Grain-style objects in their place."""
+"""User functions, and Grain-style objects with such a method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loaderx.given import Given
 
 
 class Function(Frozen):
-    """What to call, and the name by which messages call it."""
+    """A function, and its name in messages."""
 
     call: Callable[..., Any]
     name: str

@@ -1,9 +1,9 @@
 """Functions that draw from the global generators of `random`, NumPy and torch.
 
 The generators are seeded for each record, from the record's own key, so its draws depend on
-nothing else: not on the engine, the worker, or what was drawn before.  Whoever else uses them finds
-them as they were, since their states are put back after each run of records.  They are shared by
-all threads, so threads take turns.
+nothing else: not on the engine, the worker, or what was drawn before.  Their states are put back
+after each run of records, so other code does not notice.  They are shared by all threads, so
+threads take turns.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class GlobalDraws:
         self._next = sys.maxsize
         return (
             f"functions of this dataset draw from the global generator of {' and '.join(drawn)}, "
-            "which is another one in every worker process and every run: the same data cannot be "
-            "had again. Write .random_map(f) with f(record, rng), or for older code "
+            "which differs in every worker process and every run: the data cannot be reproduced. "
+            "Write .random_map(f) with f(record, rng), or for older code "
             ".random_map(f, seed_globals=True). (Ignore this if they seed it for each record.)"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.reading.addresses import SourceAddresses
+from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
 from loaderx.reading.lookahead import Path
-from loaderx.reading.operators import Gather, RecordOperator, Request, Views
+from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Views
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
@@ -25,30 +26,50 @@ from loaderx.sources import ArraySource, Source, Tokens
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.stages.encoding import array_text, stage_text
-from loaderx.stages.node import Input, checked_length
+from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
+from loaderx.stages.limits import checked_length
 from loaderx.tree import LEAF, Tree, flatten
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 _POSITION = ("records read", "has it ended", "its own state")
-MOST_READ = 1 << 40  # records of an iterable: to skip so many would take weeks
+MOST_READ = 1 << 40  # records of an iterable: skipping more would take weeks
+
+
+class Input(ChangesPlaces):
+    """Where a chain begins."""
+
+    inputs = ()
+    window = None
+    unit_cost = "nothing"
+    can_drop = False
+    is_one_dataset = True
+    batched = False
+    batch_size = None
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        raise AssertionError("a source has no batches")
+
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("a source has no batches")
+
 
 # Sources ----------------------------------------------------------------------------------------
 
 
-class FromSource(Input):
+class FromSource(ByIndex, Input):
     """The records of a source, by index."""
 
     source: Source
 
     @cached_property
-    def length(self) -> int:
-        return checked_length(len(self.source))
-
-    @cached_property
     def spec(self) -> Tree | None:
         return self.source.spec
+
+    @cached_property
+    def length(self) -> int:
+        return checked_length(len(self.source))
 
     @property
     def stage(self) -> str:
@@ -60,25 +81,19 @@ class FromSource(Input):
         )
 
     @property
-    def is_ordered(self) -> bool:
-        return False
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.source),)
 
     @property
     def random_access(self) -> bool:
         return self.source.random_access
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.source
-
     def make_record_operator(self, request: Request) -> RecordOperator:
         return ReadSource(self.source, stacked=request.stacked)
 
-    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        raise AssertionError("a source is read by index: it is made into units")
-
 
 def _spec(spec: Tree | None) -> object:
-    """What a state says about records: their leaves by name, in whatever order."""
+    """The spec in a saved state: leaves by name, in sorted order."""
     if spec is None:
         return None
     leaves, structure = flatten(spec)
@@ -121,11 +136,11 @@ class ReadSource(RecordOperator):
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(addresses, "reading the source")(None, error) from error
         except Exception:
-            pass  # what follows is no consequence of it: a traceback must not show both
+            pass  # a traceback must not show it as the cause of what follows
         return self._one_by_one(addresses)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
-        """Reads again, each record alone: to learn which one fails, or because it failed once."""
+        """Reads again, each record alone: to find the one that fails, or to retry."""
         fail = self.failer(addresses, "reading the source")
         found: list[Record] = []
         for number in range(len(addresses)):
@@ -160,26 +175,15 @@ class ReadSource(RecordOperator):
 # Iterables --------------------------------------------------------------------------------------
 
 
-class FromIterable(Input):
+class FromIterable(InOrder, Input):
     """The records of an iterable, in its order."""
 
     source: IterableSource
 
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @cached_property
-    def ends(self) -> bool:
-        return True  # not known; what never ends needs no second epoch
-
-    @cached_property
-    def is_stream(self) -> bool:
-        return True
-
-    @cached_property
-    def spec(self) -> Tree | None:
-        return None
+    spec = None
+    ends = True  # not known; one that never ends needs no second epoch
+    is_ordered = True
+    user_objects = ()  # it is read in this process, and never sent to workers
 
     @property
     def stage(self) -> str:
@@ -188,22 +192,12 @@ class FromIterable(Input):
     def fingerprint(self, seed: int) -> str:
         return stage_text("iterable", {}, self, without=("source",))
 
-    @property
-    def is_ordered(self) -> bool:
-        return True
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()  # it is read in this process
-
     def check_lanes(self, lanes: int) -> None:
         if not self.source.shards:
             raise ChainError(
                 f"lanes={lanes} needs {lanes} parts of the iterable: give from_iterable a function "
                 "of (shard, count) that reads one of them."
             )
-
-    def make_record_operator(self, request: Request) -> RecordOperator:
-        raise AssertionError("a stream is not read by index")
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
         source, stage, lanes, keyed = self.source, self.stage, build.lanes, build.keyed

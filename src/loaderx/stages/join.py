@@ -5,9 +5,9 @@ Concatenate and mix take every element from one component; a `Router` says from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,33 +15,35 @@ import numpy.typing as npt
 from loaderx.errors import ArgumentError, ChainError, RecordError, StackError
 from loaderx.memory import Layout
 from loaderx.reading.addresses import Addresses, MergedAddresses, MergedSteps, Steps
-from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import Encoded, digest, encode
+from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.fingerprint import fingerprints, identity
-from loaderx.stages.node import Node, UnitCost
+from loaderx.stages.node import Node
 from loaderx.tree import Tree, describe, flatten
 
-if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
 
-
-class Joined(Node):
+class Joined(ChangesPlaces):
     """Several datasets as one: the base of concatenate, mix and zip."""
 
     components: tuple[Node, ...]
+
+    unit_cost = "records"
+    can_drop = False
+    user_objects = ()
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         return self.components
 
     @property
+    @abstractmethod
     def kind(self) -> str:
-        raise NotImplementedError
+        """The name of the stage in messages."""
 
     def _check_components(self) -> None:
         if not self.components:
@@ -82,52 +84,13 @@ class Joined(Node):
         return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
 
     def of_component(self, number: int, request: Request) -> Request:
-        """What is asked of a component, which may have a default seed of its own."""
+        """The request for a component, which may have its own default seed."""
         seed = self.components[number].default_seed(request.seed)
         return request.replace(seed=seed, full=None)
 
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "records"
-
-    @property
-    def can_drop(self) -> bool:
-        return False
-
-    @property
-    def keeps_places(self) -> bool:
-        return False
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
-
-    def batch_rows_before(self, step: int) -> int:
-        return step * (self.batch_size or 1)
-
-    def epoch_of(self, step: int) -> int:
-        return 0
-
-    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        raise AssertionError("refused when the chain was made: batched streams are not joined")
-
-
-class JoinedByIndex(Joined):
-    """The base of joins that are refused for streams."""
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        raise AssertionError("refused when the chain was made")
-
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
-    """What differs between two specs, in words, the first ``skip`` axes aside; None if nothing."""
+    """The difference of two specs in words, without the first ``skip`` axes; None if equal."""
     leaves, structure = flatten(one)
     others, other_structure = flatten(other)
     if structure is not other_structure:
@@ -145,7 +108,7 @@ def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None
 
 
 class Router:
-    """Which component a position belongs to, and where in it."""
+    """Finds the component of a position, and the position there."""
 
     def route(
         self, epochs: Keys, positions: Positions
@@ -156,13 +119,11 @@ class Router:
 class Merged(Joined):
     """The base of joins that take every element from one component."""
 
-    def router(self) -> Router:
-        """From which component, and from where in it."""
-        raise NotImplementedError
+    is_one_dataset = False
 
-    @property
-    def is_one_dataset(self) -> bool:
-        return False
+    @abstractmethod
+    def router(self) -> Router:
+        """The component of each element, and its position there."""
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         children = [

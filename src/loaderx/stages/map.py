@@ -1,11 +1,10 @@
-"""map, random_map, map_with_index, random_keys: stages that change elements where they are.
+"""map, random_map, map_with_index, random_keys: stages that change elements in place.
 
 What they do to records and to batches is in `transforms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,10 @@ from loaderx.reading.rows import Positions, Rows, rows_of
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.encoding import stage_text
+from loaderx.stages.families import KeepsPlaces, MadeInUnits
 from loaderx.stages.global_generators import SeededMap
-from loaderx.stages.node import KeepsPlaces, MadeInUnits, Node, UnitCost
+from loaderx.stages.node import Node
+from loaderx.stages.seed import seed_of
 from loaderx.stages.transforms import RandomKeys, Transform, with_full
 from loaderx.tree import ArraySpec, Tree, flatten
 
@@ -39,6 +40,9 @@ class Transformed(MadeInUnits, KeepsPlaces):
     stacked: bool = False
     own_seed: int | None = None
 
+    unit_cost = "records"
+    can_drop = False
+
     @property
     def is_random(self) -> bool:
         return self.transform.needs == "keys"
@@ -50,9 +54,6 @@ class Transformed(MadeInUnits, KeepsPlaces):
     @property
     def needs_positions(self) -> bool:
         return self.transform.needs == "positions"
-
-    def seed(self, default: int) -> int:
-        return default if self.own_seed is None else self.own_seed
 
     @cached_property
     def spec(self) -> Tree | None:
@@ -71,11 +72,11 @@ class Transformed(MadeInUnits, KeepsPlaces):
         return f"{self.kind}({name}{seed}{stacked}{seeded})"
 
     def fingerprint(self, seed: int) -> str:
-        # The name of a function may change; that of a leaf which is added is the stage's meaning.
+        # A function may be renamed; the name of an added leaf is part of the result.
         is_leaf = isinstance(self.transform, RandomKeys)
         named: dict[str, object] = {"name" if is_leaf else "function": self.name}
         if self.is_random:
-            named["seed"] = self.seed(seed)
+            named["seed"] = seed_of(self.own_seed, seed)
         if isinstance(self.transform, SeededMap):
             named["seed_globals"] = True
         return stage_text(
@@ -86,30 +87,23 @@ class Transformed(MadeInUnits, KeepsPlaces):
             renamed={"stacked": "batched"},
         )
 
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "records"
-
-    @property
-    def can_drop(self) -> bool:
-        return False
-
     def one_epoch(self) -> Node:
         # The position of an element counts all epochs, so the repeat below is part of the stage.
         return self if self.needs_positions else super().one_epoch()
 
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.transform
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.transform),)
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        # Keys are added to whatever comes.
+        # Keys are added to records and to columns alike.
         stacked = request.stacked if isinstance(self.transform, RandomKeys) else self.stacked
         return ApplyToRecords(
             self.stage,
             self.input.record_operator(request.replace(stacked=stacked)),
             with_full(self.transform, request.full),
             stacked=stacked,
-            seed=self.seed(request.seed),
+            seed=seed_of(self.own_seed, request.seed),
             ordinal=self.random_stages,
         )
 
@@ -118,7 +112,7 @@ class Transformed(MadeInUnits, KeepsPlaces):
             self.stage,
             self.input.batch_operator(request),
             with_full(self.transform, request.rows_of_host(self.batch_size, self.rows)),
-            seed=self.seed(request.seed),
+            seed=seed_of(self.own_seed, request.seed),
             ordinal=self.random_stages,
         )
 
@@ -127,7 +121,7 @@ class Transformed(MadeInUnits, KeepsPlaces):
             self.stage,
             self.transform,
             stacked=None if isinstance(self.transform, RandomKeys) else self.stacked,
-            seed=self.seed(build.seed),
+            seed=seed_of(self.own_seed, build.seed),
             ordinal=self.random_stages,
         )
 
@@ -135,7 +129,7 @@ class Transformed(MadeInUnits, KeepsPlaces):
         if self.needs_positions:
             return IndexAfterBatch(below, self.stage, self.transform)
         transform = with_full(self.transform, build.full_batch)
-        seed = self.seed(build.seed)
+        seed = seed_of(self.own_seed, build.seed)
         return ApplyAfterBatch(below, self.stage, transform, seed, self.random_stages)
 
 

@@ -19,6 +19,7 @@ from loaderx.errors import (
 )
 from loaderx.order.epochs import LIMIT, wrap
 from loaderx.order.mixing import Phase, Schedule, phases, schedule
+from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.lookahead import Path
@@ -29,7 +30,7 @@ from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.join import Merged, Router
-from loaderx.stages.node import checked_length
+from loaderx.stages.limits import checked_length
 from loaderx.stages.repeat import RepeatReader
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Mixed(Merged):
     tickets: tuple[int, ...]
     stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted"
 
+    kind = "mix"
+    window = None
+    is_ordered = True
+    order_varies = True  # which elements of the components stand side by side
+
     def __post_init__(self) -> None:
         self._check_components()
         self._check_specs()
@@ -85,13 +91,9 @@ class Mixed(Merged):
             for number, node in enumerate(self.components):
                 if node.length is None:
                     raise ChainError(
-                        f"mix: dataset {number} is endless, so that not all can be exhausted. "
+                        f"mix: dataset {number} is endless, so they cannot all be exhausted. "
                         "Leave its .repeat() out, or use stop='repeat'."
                     )
-
-    @property
-    def kind(self) -> str:
-        return "mix"
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -99,7 +101,7 @@ class Mixed(Merged):
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """What is mixed from where on, if the mix goes on until all datasets have ended."""
+        """For stop="all_exhausted": which datasets are mixed from which position on."""
         return phases(self.tickets, [node.length or 0 for node in self.components])
 
     @cached_property
@@ -124,7 +126,7 @@ class Mixed(Merged):
 
     @cached_property
     def _numbered(self) -> int:
-        """The elements of a mix in which every row of an endless component has a number."""
+        """The number of elements for which the endless components have row numbers."""
         ends = [
             self.schedule.position(c, node.limit)
             for c, node in enumerate(self.components)
@@ -150,16 +152,8 @@ class Mixed(Merged):
         return stage_text("mix", {"datasets": self.digests(seed)}, self)
 
     @property
-    def is_ordered(self) -> bool:
-        return True
-
-    @property
     def begins_epochs(self) -> bool:
         return self.stop == "repeat"
-
-    @property
-    def order_varies(self) -> bool:
-        return True  # which elements of the components stand side by side
 
     @cached_property
     def once_through(self) -> int:
@@ -205,6 +199,9 @@ class Mixed(Merged):
 
         return build.windowed(mixed, above, rest) if rest else mixed
 
+    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
+        raise AssertionError("the batches of streams are not mixed")
+
 
 # Read by index ----------------------------------------------------------------------------------
 
@@ -228,7 +225,7 @@ class ByPhases(Router):
 
 
 class ByTickets(Router):
-    """Mixed; with ``wrap``, components that end start again as new epochs."""
+    """Mixed; with an ``ordinal``, components that end start again as new epochs."""
 
     def __init__(self, schedule: Schedule, lengths: Sequence[int | None], ordinal: int | None):
         self.schedule, self.lengths, self.ordinal = schedule, lengths, ordinal
@@ -251,7 +248,7 @@ class ByTickets(Router):
 
 
 class OneOfMix(UnitStage):
-    """Records of one component of a mix: their draws are theirs alone."""
+    """Gives the records of one component of a mix keys of their own."""
 
     is_one_to_one = True
 
@@ -317,7 +314,7 @@ class MixReader(Reader):
                 parts.append((number, places, part.take(len(places))))
         self.given += n
         only = parts[0][2]
-        if len(parts) == 1 and only.identify is None:  # a name says which dataset it is of
+        if len(parts) == 1 and only.identify is None:  # else it names the dataset
             return only
         return interleaved(parts, n)
 
@@ -357,6 +354,6 @@ class AgainMixReader(MixReader):
         super().restore(path, state, fresh=fresh)
         if all(part.number > 0 for part in self.parts):
             raise StateError(
-                "the state has every dataset of a mix in a later epoch, and the mix ends when the "
-                "last of them has ended its first."
+                "the state has every dataset of a mix in its second epoch or later, but the mix "
+                "ends once each of them has finished its first: the state is damaged."
             )

@@ -5,7 +5,6 @@ In a dataset that is read by index they are replaced by others; in a stream they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.rows import Record, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.stages.encoding import stage_text
-from loaderx.stages.node import KeepsPlaces, MadeInUnits, UnitCost
+from loaderx.stages.families import KeepsPlaces, MadeInUnits
 from loaderx.stages.stream_stage import StreamStage
 from loaderx.tree import Tree
 
@@ -31,11 +30,47 @@ if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, StreamBuild
 
 
-class Guarded(MadeInUnits, KeepsPlaces):
-    """Replaces records that fail; in a stream, leaves them out."""
+class HandlesFailures(MadeInUnits):
+    """The base of both kinds of `on_error`."""
 
     policy: Policy  # "replace", in a stream also "skip", or a function of the error
     max_failures: int | None = None
+
+    window = None
+    can_drop = True
+
+    @property
+    def stage(self) -> str:
+        limit = "" if self.max_failures is None else f", limit={self.max_failures}"
+        return f"on_error({_policy_name(self.policy)!r}{limit})"
+
+    def fingerprint(self, seed: int) -> str:
+        values: dict[str, object] = {"policy": _policy_name(self.policy)}
+        if self.policy != "skip":
+            values["seed"] = seed  # it decides which record replaces another
+        # A limit changes no record.
+        return stage_text("on_error", values, self, without=("policy", "max_failures"))
+
+    @property
+    def error_policy(self) -> Policy | None:
+        return self.policy
+
+    @property
+    def most_failures(self) -> int | None:
+        return self.max_failures
+
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return () if isinstance(self.policy, str) else ((self.stage, self.policy),)
+
+    def unit_stage(self, build: StreamBuild) -> UnitStage:
+        return DropFailures(self.stage, self.policy)
+
+
+class Guarded(HandlesFailures, KeepsPlaces):
+    """Replaces records that fail; in a stream, leaves them out."""
+
+    unit_cost = "records"
 
     def __post_init__(self) -> None:
         if self.policy == "skip":
@@ -47,39 +82,9 @@ class Guarded(MadeInUnits, KeepsPlaces):
             if joins_rows and not node.ends:
                 raise ChainError(
                     f"on_error after .{node.stage.removeprefix('Dataset.')} of an endless dataset: "
-                    "there is no end to choose another record from. Put .repeat() after it."
+                    "a replacement is chosen among all records, so there must be an end. Put "
+                    ".repeat() after it."
                 )
-
-    @property
-    def stage(self) -> str:
-        return _stage_text(self.policy, self.max_failures)
-
-    def fingerprint(self, seed: int) -> str:
-        values: dict[str, object] = {"policy": _policy_name(self.policy)}
-        if self.policy != "skip":
-            values["seed"] = seed  # for the choice of another record
-        # A limit changes no record.
-        return stage_text("on_error", values, self, without=("policy", "max_failures"))
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "records"
-
-    @property
-    def can_drop(self) -> bool:
-        return True
-
-    @property
-    def error_policy(self) -> Policy | None:
-        return self.policy
-
-    @property
-    def most_failures(self) -> int | None:
-        return self.max_failures
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        if not isinstance(self.policy, str):
-            yield self.stage, self.policy
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = self.input.record_operator(request.replace(guarded=True))
@@ -88,51 +93,19 @@ class Guarded(MadeInUnits, KeepsPlaces):
     def batch_operator(self, request: Request) -> BatchOperator:
         return self.input.batch_operator(request.replace(policy=self.policy))
 
-    def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return DropFailures(self.stage, self.policy)
-
     def above_cut(self, build: StreamBuild, above: Above) -> Above:
-        return above._replace(stages=(*above.stages, self.unit_stage(build)))
+        return above._replace(stages=(*above.stages, self.make_unit_stage(build)))
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         return below  # it guards the units, below the batch
 
 
-class Skipping(StreamStage):
-    """on_error("skip") of a dataset that is no stream: without the records that fail, it is one."""
-
-    policy: str = "skip"
-    max_failures: int | None = None
+class Skipping(HandlesFailures, StreamStage):
+    """on_error("skip") of a dataset that is read by index: what is left is a stream."""
 
     @cached_property
     def spec(self) -> Tree | None:
         return self.input.spec
-
-    @property
-    def stage(self) -> str:
-        return _stage_text(self.policy, self.max_failures)
-
-    def fingerprint(self, seed: int) -> str:
-        named = {"policy": self.policy}
-        return stage_text("on_error", named, self, without=("policy", "max_failures"))
-
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def error_policy(self) -> Policy | None:
-        return self.policy
-
-    @property
-    def most_failures(self) -> int | None:
-        return self.max_failures
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
-
-    def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return DropFailures(self.stage, self.policy)
 
 
 class ReplaceFailures(OverRecords):
@@ -179,7 +152,7 @@ class ReplaceFailures(OverRecords):
                 continue
             except ArgumentError as nothing:
                 raise nothing from first
-            del context.failures[before:]  # of this place, one failure counts
+            del context.failures[before:]  # one failure is counted for each place
             context.add_failure(first)
             return record
         assert second is not None
@@ -191,7 +164,7 @@ class ReplaceFailures(OverRecords):
 
 
 class DropFailures(UnitStage):
-    """Of the stages before it, a record that fails is left out."""
+    """Leaves out records that fail in the stages before it."""
 
     is_one_to_one = True
     is_guard = True
@@ -211,7 +184,7 @@ class DropFailures(UnitStage):
 
 
 def decide(policy: Policy, error: RecordError) -> str:
-    """What a policy of `on_error` says of a failure: "raise", "replace" or "skip".
+    """The decision of an `on_error` policy: "raise", "replace" or "skip".
 
     If it is a function and fails, that is an error without an index, which is never hidden.
     """
@@ -233,11 +206,6 @@ def decide(policy: Policy, error: RecordError) -> str:
     if answer == "skip":
         text += ' To leave records out write on_error("skip").'
     raise RecordError(text, stage="on_error", record=error.record) from error
-
-
-def _stage_text(policy: Policy, limit: int | None) -> str:
-    """The stage as a user would write it."""
-    return f"on_error({_policy_name(policy)!r}{'' if limit is None else f', limit={limit}'})"
 
 
 def _policy_name(policy: Policy) -> str:

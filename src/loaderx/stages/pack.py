@@ -5,7 +5,7 @@ How records are given rows, and written into them, is in `pack_rows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,21 +13,18 @@ import numpy as np
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
-    RecordError,
     StackError,
     check_choice,
     check_int,
     check_name,
 )
-from loaderx.frozen import Frozen
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows, joined
 from loaderx.reading.stacking import Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import PIECE, fold
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.stream_stage import StreamStage
-from loaderx.stages.windows import check_window
+from loaderx.stages.limits import check_window
+from loaderx.stages.stream_stage import OptionsStage, WindowOptions
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
@@ -36,7 +33,7 @@ STRATEGIES = ("best_fit", "first_fit", "concat")
 OVERFLOWS = ("error", "truncate", "split", "drop")
 
 
-class Packing(Frozen):
+class Packing(WindowOptions):
     """The arguments of `Dataset.pack`."""
 
     lengths: Mapping[str, int]
@@ -62,7 +59,7 @@ class Packing(Frozen):
 
     @property
     def heads(self) -> int:
-        """Places at the head of each row that no record may take."""
+        """Places at the head of each row that are not for records."""
         return 0 if self.bos is None else 1
 
 
@@ -128,7 +125,7 @@ def check_packing(
     )
 
 
-class PackedRecords(StreamStage):
+class PackedRecords(OptionsStage):
     """The records of each window, laid into rows."""
 
     options: Packing
@@ -137,16 +134,6 @@ class PackedRecords(StreamStage):
     def stage(self) -> str:
         options = self.options
         return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
-
-    def fingerprint(self, seed: int) -> str:
-        return stage_text("pack", {}, self.options, self, without=("options",))
-
-    @property
-    def window(self) -> int | None:
-        return self.options.window
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("pack", self.stage, sum(self.options.lengths.values()))
@@ -160,7 +147,7 @@ class Pack(UnitStage):
 
     def __init__(self, stage: str, options: Packing, *, meter: int) -> None:
         super().__init__(stage)
-        self.options, self.window, self.meter = options, options.window, meter
+        self.options, self.meter = options, meter
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         parts = [
@@ -177,7 +164,7 @@ class Pack(UnitStage):
         try:
             found = pack(window.records(), self.options, window.name, context.lend)
         except StackError as error:
-            raise RecordError(f"{self.stage}: {error}", stage=self.stage) from error
+            raise self.failure(error) from error
         if found is None:
             return None
         context.count(self.meter, found.capacity, found.tokens)

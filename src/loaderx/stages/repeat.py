@@ -1,4 +1,4 @@
-"""repeat: the same again, in further epochs."""
+"""repeat: further epochs of the same dataset."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.state_numbers import LanePosition, entries, whole
 from loaderx.rng import Keys
+from loaderx.stages.limits import checked_length
 from loaderx.stages.moves import Moved
-from loaderx.stages.node import Node, ShortBatches, UnitCost, checked_length
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -26,9 +28,15 @@ MANY_EPOCHS = 1 << 36  # more than any stream has
 
 
 class Repeated(Moved):
-    """So many epochs of the input; None: endless."""
+    """``epochs`` epochs of the input; None: endless."""
 
     epochs: int | None
+
+    window = None
+    unit_cost = "nothing"
+    is_ordered = False
+    is_repeat = True
+    repeats_here = 1
 
     def __post_init__(self) -> None:
         if not self.input.ends:
@@ -65,34 +73,14 @@ class Repeated(Moved):
         if not known or period is None:
             return () if self.uniform else None
         (short,) = known
-        if short.every is None:  # once in every pass
+        if short.every is None:  # once in every epoch
             return short._replace(every=period).among(0, self.length)
-        goes_round = period % short.every == 0  # across the border between two passes, too
-        return short.among(0, self.length) if goes_round else None
-
-    @property
-    def repeats_here(self) -> int:
-        return 1
+        is_regular = period % short.every == 0  # also from one epoch to the next
+        return short.among(0, self.length) if is_regular else None
 
     @property
     def stage(self) -> str:
         return "repeat()" if self.epochs is None else f"repeat({self.epochs})"
-
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "nothing"
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    @property
-    def is_repeat(self) -> bool:
-        return True
 
     @property
     def begins_epochs(self) -> bool:
@@ -136,7 +124,7 @@ class Repeated(Moved):
 
 
 class Repeat(Move):
-    """The same again, under other epoch keys."""
+    """Further epochs, each with its own key."""
 
     def __init__(self, length: int, row_count: int | None, ordinal: int) -> None:
         self.length, self.row_count, self.ordinal = length, row_count, ordinal
@@ -195,11 +183,11 @@ class RepeatReader(Reader):
         number, below = entries(state, ("epoch", "position in it"))
         if self.count is not None and whole(number, "the epoch", MANY_EPOCHS) >= self.count:
             raise StateError(
-                f"the state is in epoch {number} (counted from 0), and {self.stage} has "
-                f"{self.count}. Was it saved with more of them?"
+                f"the state is in epoch {number} (counted from 0), but {self.stage} has only "
+                f"{self.count}. Was it saved with a larger count?"
             )
         self.path, self.number, self.empty = path, whole(number, "the epoch", MANY_EPOCHS), 0
-        self.has_rows = True  # not known: the next epoch will show
+        self.has_rows = True  # whether it did is not known
         self.below.restore((*path, self.number), below, fresh=fresh)
 
     def epochs_read(self) -> int:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
-from loaderx.stages.node import KeepsPlaces, UnitCost
+from loaderx.stages.families import KeepsPlaces
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
 
 
 class Seeded(KeepsPlaces):
-    """The default seed of the chain that it stands in, above and below."""
+    """Sets the default seed of its chain, for stages above and below."""
 
     number: int
+
+    unit_cost = "nothing"
+    can_drop = False
+    user_objects = ()
 
     @property
     def stage(self) -> str:
@@ -29,21 +32,6 @@ class Seeded(KeepsPlaces):
     def default_seed_here(self) -> int | None:
         return self.number
 
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "nothing"
-
-    @property
-    def can_drop(self) -> bool:
-        return False
-
-    @property
-    def epoch_steps(self) -> int | None:
-        return self.input.epoch_steps
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
-
     def make_record_operator(self, request: Request) -> RecordOperator:
         return self.input.record_operator(request)
 
@@ -55,3 +43,8 @@ class Seeded(KeepsPlaces):
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         return below
+
+
+def seed_of(own: int | None, default: int) -> int:
+    """The seed of a stage: its own if it has one, or the default of its chain."""
+    return default if own is None else own

@@ -22,7 +22,8 @@ from loaderx.reading.state_numbers import LanePosition, entries, whole
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.stages.encoding import Encoded, encode, stage_text
 from loaderx.stages.moves import Moved, MovedByIndex
-from loaderx.stages.node import Node, ShortBatches
+from loaderx.stages.node import Node
+from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -36,6 +37,10 @@ class Sliced(Moved):
     start: int
     step: int
     count: int | None
+
+    window = None
+    unit_cost = "records"
+    is_ordered = True
 
     def __post_init__(self) -> None:
         last = self.start + ((self.count or 1) - 1) * self.step
@@ -93,18 +98,10 @@ class Sliced(Moved):
         return stage_text("slice", {}, self)
 
     @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def is_ordered(self) -> bool:
-        return True
-
-    @property
     def is_part(self) -> bool:
         if self.count is not None and self.count == self.input.length:
             return False
-        # The first batches of an epoch are mostly meant as its length, not as a part of the data.
+        # Taking the first batches mostly sets the length of an epoch; it does not choose data.
         return not (self.batched and self.is_take)
 
     @property
@@ -154,7 +151,7 @@ class Sliced(Moved):
         (inside,) = above.input.inputs
         pushed, rest = above.split()
         if guards := guards_of(above.stages):
-            pushed, rest = (), above.stages  # what fails above has been counted
+            pushed, rest = (), above.stages  # failures above do not change the count
         finish = build.loose if rest else above.finish
         below = build.reader(
             self.input,
@@ -289,7 +286,7 @@ class Picked(MovedByIndex):
 
     @cached_property
     def _indices(self) -> Encoded:
-        """Kept, since a table may have millions of entries, and every epoch asks."""
+        """Cached: a table may have millions of entries, and every epoch asks for it."""
         return Encoded(encode(self.table))
 
     @property
@@ -307,7 +304,7 @@ class Pick(Move):
         self.table, self.seen, self.ordinal = table, seen, ordinal
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
-        if self.seen is not None:  # the second time round, a record is another row
+        if self.seen is not None:  # a record that is chosen again gets another key
             epochs = child(epochs, self.seen[positions], self.ordinal)
         return epochs, self.table[positions]
 
@@ -315,9 +312,9 @@ class Pick(Move):
 def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArray[np.int64]:
     """Indices or a mask, as positions from 0 on."""
     if index.ndim != 1:
-        raise ArgumentError(f"indices must be in one row, got an array of shape {index.shape}.")
+        raise ArgumentError(f"indices must be one-dimensional, got shape {index.shape}.")
     if length is None:
-        raise ChainError("indices into an endless dataset: .take(n) first.")
+        raise ChainError("indices of an endless dataset: write .take(n) first.")
     if index.dtype == bool:
         if len(index) != length:
             raise PositionError(f"the mask has {len(index)} entries for {length} elements.")
@@ -332,7 +329,7 @@ def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArr
     else:
         raise ArgumentTypeError(f"indices must be integers or bools, got {index.dtype}.")
     if not table.size:
-        raise ArgumentError("the indices leave nothing of the dataset.")
+        raise ArgumentError("the indices select no elements.")
     table.flags.writeable = False
     return table
 
@@ -386,7 +383,7 @@ def split_bounds(fractions: Sequence[object], length: int) -> list[int]:
     for fraction in fractions:
         if isinstance(fraction, (list, tuple)):
             listed = ", ".join(map(str, fraction))
-            raise ArgumentTypeError(f"split takes one number after the other: .split({listed}).")
+            raise ArgumentTypeError(f"split takes separate numbers, not a list: .split({listed}).")
         if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
             raise ArgumentError(
                 f"`fractions` must be between 0 and 1, got {fraction!r}. "

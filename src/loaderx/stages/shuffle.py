@@ -1,4 +1,4 @@
-"""shuffle: another order in every epoch, of all elements or within windows."""
+"""shuffle: a new order in every epoch, of all elements or within windows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.encoding import stage_text
+from loaderx.stages.families import MadeInUnits
 from loaderx.stages.moves import Moved, MovedByIndex
-from loaderx.stages.node import MadeInUnits
+from loaderx.stages.seed import seed_of
 from loaderx.stages.stream_stage import check_windows
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Shuffled(MovedByIndex):
     """A new order of all elements in every epoch."""
 
     own_seed: int | None = None
+
+    is_random = True
 
     def __post_init__(self) -> None:
         if self.input.is_stream:
@@ -46,18 +49,13 @@ class Shuffled(MovedByIndex):
             )
 
     @property
-    def is_random(self) -> bool:
-        return True
-
-    def seed(self, default: int) -> int:
-        return default if self.own_seed is None else self.own_seed
-
-    @property
     def stage(self) -> str:
         return "shuffle()" if self.own_seed is None else f"shuffle(seed={self.own_seed})"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("shuffle", {"seed": self.seed(seed)}, self, without=("own_seed",))
+        return stage_text(
+            "shuffle", {"seed": seed_of(self.own_seed, seed)}, self, without=("own_seed",)
+        )
 
     @property
     def shuffle_span(self) -> int | None:
@@ -68,7 +66,7 @@ class Shuffled(MovedByIndex):
 
     def move(self, seed: int) -> Move:
         assert self.length is not None
-        return Shuffle(self.length, self.seed(seed), self.random_stages)
+        return Shuffle(self.length, seed_of(self.own_seed, seed), self.random_stages)
 
 
 class Shuffle(Move):
@@ -88,19 +86,16 @@ class WindowShuffled(MadeInUnits, Moved):
     span: int
     own_seed: int | None = None
 
+    is_random = True
+    unit_cost = "records"
+    is_ordered = False
+
     def __post_init__(self) -> None:
         if self.input.is_stream and self.batched:
             raise ChainError(
                 "shuffle after the batch of a stream: put .shuffle(window=...) before .batch(...)."
             )
         check_windows(self)
-
-    @property
-    def is_random(self) -> bool:
-        return True
-
-    def seed(self, default: int) -> int:
-        return default if self.own_seed is None else self.own_seed
 
     @property
     def stage(self) -> str:
@@ -110,15 +105,11 @@ class WindowShuffled(MadeInUnits, Moved):
     def fingerprint(self, seed: int) -> str:
         return stage_text(
             "shuffle",
-            {"seed": self.seed(seed)},
+            {"seed": seed_of(self.own_seed, seed)},
             self,
             without=("own_seed",),
             renamed={"span": "window"},
         )
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
 
     @property
     def window(self) -> int | None:
@@ -129,13 +120,16 @@ class WindowShuffled(MadeInUnits, Moved):
         return self.span
 
     def move(self, seed: int) -> Move:
-        return WindowShuffle(self.length, self.span, self.seed(seed), self.random_stages)
+        return WindowShuffle(
+            self.length, self.span, seed_of(self.own_seed, seed), self.random_stages
+        )
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return ShuffleWindows(self.stage, self.span, self.seed(build.seed), self.random_stages)
+        own = seed_of(self.own_seed, build.seed)
+        return ShuffleWindows(self.stage, own, self.random_stages)
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        raise AssertionError("refused when the chain was made")
+        raise AssertionError(f"{self.stage} of a stream stands below the batch")
 
 
 class WindowShuffle(Move):
@@ -165,11 +159,10 @@ class WindowShuffle(Move):
 
 
 class ShuffleWindows(UnitStage):
-    """Another order within each window of a unit."""
+    """Shuffles each window of a unit."""
 
-    def __init__(self, stage: str, window: int, seed: int, ordinal: int) -> None:
+    def __init__(self, stage: str, seed: int, ordinal: int) -> None:
         super().__init__(stage)
-        self.window = window
         self.key = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:

@@ -35,7 +35,7 @@ class Reading(Protocol):
     def monitor(self) -> Monitor: ...
 
     def look_ahead(self, number: int, lane: range) -> Lookahead:
-        """What asks for the units of a lane ahead of its reader."""
+        """Submits the units of a lane ahead of its reader."""
 
 
 MakeReader = Callable[[Reading, int], Reader]
@@ -70,7 +70,7 @@ class Above(NamedTuple):
         return [ordinal for _, ordinal in self.repeats]
 
     def split(self) -> tuple[tuple[UnitStage, ...], tuple[UnitStage, ...]]:
-        """The stages that keep every record in its place, and the rest from the first other on."""
+        """The first stages that keep every record in place, and all stages from then on."""
         for number, stage in enumerate(self.stages):
             if not stage.is_one_to_one:
                 return self.stages[:number], self.stages[number:]
@@ -78,7 +78,7 @@ class Above(NamedTuple):
 
 
 class StreamBuild:
-    """What is known about a stream while its readers are built, and the unit plans so far."""
+    """Facts about a stream while its readers are built, and the unit plans so far."""
 
     def __init__(self, node: Node, lanes: int, full_batch: int | None) -> None:
         self.lanes, self.seed = lanes, node.default_seed()
@@ -92,13 +92,13 @@ class StreamBuild:
         self.meters: list[Meter] = []
 
     def component(self, node: Node) -> StreamBuild:
-        """The same for a component of a mix, which may have a default seed of its own."""
+        """The same for a component of a mix, which may have its own default seed."""
         made = copy.copy(self)
         made.seed = node.default_seed(self.seed)
         return made
 
     def new_meter(self, kind: str, stage: str, row: int = 1) -> int:
-        """The number of a stage that counts what goes in and what comes out."""
+        """The number of a meter: it counts the records into and out of a stage."""
         self.meters.append(Meter(kind, stage, row))
         return len(self.meters) - 1
 
@@ -157,7 +157,7 @@ def guards_of(stages: Sequence[UnitStage]) -> tuple[UnitStage, ...]:
 
 
 def varies(node: Node) -> bool:
-    """Can an epoch of a stream let something through where the epoch before let nothing?
+    """Can an epoch of a stream have records after an epoch that had none?
 
     It can where random numbers decide what is dropped, or an order which records fill a batch.
     """

@@ -6,47 +6,38 @@ number alone, so units can be made by any worker, and again if one is lost.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loaderx.errors import ChainError
+from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import BatchReader, Lanes
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.readers import Reader
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import Finish
-from loaderx.stages.node import MadeInUnits, Node, OneInput, UnitCost
+from loaderx.stages.encoding import stage_text
+from loaderx.stages.families import ChangesPlaces, InOrder, MadeInUnits, OneInput
+from loaderx.stages.node import Node, UnitCost
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
 
 
-class StreamStage(MadeInUnits, OneInput):
-    """The base of stages that make a stream of records.
+class StreamStage(ChangesPlaces, InOrder, MadeInUnits):
+    """The base of stages that make a stream of records, unit by unit."""
 
-    Each says its `window` and makes its `unit_stage`.
-    """
+    can_drop = True
+    is_ordered = False
 
     def __post_init__(self) -> None:
         if self.input.batched:
             kind = self.stage.partition("(")[0]
             raise ChainError(f"{kind} after batch: it works on records. Put it before .batch(...).")
         check_windows(self)
-
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @cached_property
-    def ends(self) -> bool:
-        return self.input.ends
-
-    @cached_property
-    def is_stream(self) -> bool:
-        return True
 
     @cached_property
     def spec(self) -> Tree | None:
@@ -56,73 +47,75 @@ class StreamStage(MadeInUnits, OneInput):
     def unit_cost(self) -> UnitCost:
         return "records"
 
-    @property
-    def can_drop(self) -> bool:
-        return True
-
-    @property
-    def keeps_places(self) -> bool:
-        return False
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    def batch_rows_before(self, step: int) -> int:
-        return step * (self.batch_size or 1)
-
-    def epoch_of(self, step: int) -> int:
-        return 0
-
-    def make_record_operator(self, request: Request) -> RecordOperator:
-        raise AssertionError("a stream is not read by index")
-
-    def batch_operator(self, request: Request) -> BatchOperator:
-        raise AssertionError("a stream is not read by index")
-
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        raise AssertionError("refused when the chain was made: it stands below the batch")
+        raise AssertionError(f"{self.stage} stands below the batch")
+
+
+class WindowOptions(Frozen):
+    """The arguments of a stage that works on windows of records."""
+
+    @property
+    def window(self) -> int:
+        """A field of every subclass, where it has a default."""
+        raise NotImplementedError
+
+
+class OptionsStage(StreamStage):
+    """The base of stages that make new records of each window, as their options say."""
+
+    options: WindowOptions
+
+    user_objects = ()
+
+    @property
+    def window(self) -> int | None:
+        return self.options.window
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text(
+            self.stage.partition("(")[0], {}, self.options, self, without=("options",)
+        )
 
 
 class StreamCut(OneInput):
     """The base of stages that cut the records of a stream into batches."""
 
     @property
+    @abstractmethod
     def cuts_stream(self) -> bool:
-        """Is it a stream that is cut, rather than a dataset that is read by index?"""
-        raise NotImplementedError
+        """Is the input a stream, rather than a dataset that is read by index?"""
 
     @property
     def lanes(self) -> int:
-        """The parts that the records are cut from."""
+        """The lanes that a batch takes its rows from, as many from each."""
         return 1
 
     @property
+    @abstractmethod
     def unit_records(self) -> Node:
-        """What the units are made of: the input, or with the stage itself."""
-        raise NotImplementedError
+        """The node whose elements are made in units: the input, or the stage itself."""
 
     def cut_in_units(self, build: StreamBuild) -> tuple[UnitStage, ...]:
         """What the stage does to the records of a unit."""
         return ()
 
+    @abstractmethod
     def finish(self) -> Finish:
-        """How units hand their records over."""
-        raise NotImplementedError
+        """The form in which units hand over their records."""
 
+    @abstractmethod
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
-        """The batches of the lanes of this host, which may be the only one."""
-        raise NotImplementedError
+        """Reads the batches of this host's lanes; ``is_alone``: it is the only host."""
 
     def rows_per_batch(self, lanes: int) -> int | None:
-        """The rows of a full batch of so many lanes; None where that varies."""
+        """The rows of a full batch that come from ``lanes`` lanes; None where that varies."""
         return None
 
     def check_shareable(self) -> None:
         """Raises if several hosts cannot share the batches."""
 
     def check_hosts(self, hosts: int) -> None:
-        """Raises if so many hosts cannot share the batches."""
+        """Raises if this number of hosts cannot share the batches."""
         self.check_shareable()
 
 

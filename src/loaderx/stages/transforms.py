@@ -63,7 +63,7 @@ class RandomMap(Frozen):
 
 
 def with_full(transform: Transform, rows: int | None) -> Transform:
-    """The transform for batches of so many rows; the last one may be short."""
+    """The transform for batches of ``rows`` rows; the last one may be short."""
     return transform.replace(full=rows) if isinstance(transform, RandomMap) else transform
 
 
@@ -113,10 +113,10 @@ def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     """All results of a function of one record."""
     out: list[Any] = []
     try:
-        out.extend(results)  # after a failure, its length says who failed
+        out.extend(results)  # after a failure, its length is the number of the failed record
     except Exception as error:
         raise fail(len(out), error) from error
-    if len(out) != count:  # `map` takes it for its own end
+    if len(out) != count:  # `map` took a StopIteration of the function for its own end
         raise fail(len(out), StopIteration("raised by the function"))
     if _NONE in set(map(type, out)):
         raise fail(next(i for i, record in enumerate(out) if record is None), _nothing())

@@ -1,28 +1,35 @@
-"""unbatch: the rows of batches are records again."""
+"""unbatch: turns the rows of batches into records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from loaderx.errors import ChainError, RecordError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses
-from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.rows import Positions, Rows, rows_problem
 from loaderx.rng import Keys
-from loaderx.stages.node import Node, OneInput, UnitCost
+from loaderx.stages.families import ByIndex, ChangesPlaces, OneInput
+from loaderx.stages.node import Node
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
-if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
 
-
-class Unbatched(OneInput):
+class Unbatched(ByIndex, ChangesPlaces, OneInput):
     """The records of batches that are read by index."""
+
+    stage = "unbatch()"
+    unit_cost = "records"
+    can_drop = False
+    user_objects = ()
+    batched = False
+    batch_size = None
+    uniform = False
+    only_last_is_short = False
+    rows = None
+    rows_are_known = False
+    short_batches = None
 
     def __post_init__(self) -> None:
         if not self.input.batched:
@@ -65,58 +72,13 @@ class Unbatched(OneInput):
         return min(LIMIT, self.input.limit * (self.input.batch_size or 1))
 
     @cached_property
-    def batched(self) -> bool:
-        return False
-
-    @cached_property
-    def batch_size(self) -> int | None:
-        return None
-
-    @cached_property
-    def uniform(self) -> bool:
-        return False
-
-    @cached_property
     def spec(self) -> Tree | None:
         below = self.input.spec
         return below and map_leaves(lambda leaf: ArraySpec(leaf.shape[1:], leaf.dtype), below)
 
     @property
-    def stage(self) -> str:
-        return "unbatch()"
-
-    @property
-    def window(self) -> int | None:
-        return None
-
-    @property
-    def unit_cost(self) -> UnitCost:
-        return "records"
-
-    @property
-    def can_drop(self) -> bool:
-        return False
-
-    @property
-    def keeps_places(self) -> bool:
-        return False
-
-    @property
-    def is_ordered(self) -> bool:
-        return False
-
-    @property
     def is_one_dataset(self) -> bool:
-        return self.length is not None  # a dataset of its own, whatever is below it
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield from ()
-
-    def batch_rows_before(self, step: int) -> int:
-        raise AssertionError("its elements are records")
-
-    def epoch_of(self, step: int) -> int:
-        return 0
+        return self.length is not None  # if it ends, rows are replaced among all its records
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = Request(request.seed, request.host, request.hosts, whole=False)
@@ -125,17 +87,11 @@ class Unbatched(OneInput):
     def batch_operator(self, request: Request) -> BatchOperator:
         raise AssertionError("its elements are records")
 
-    def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        raise AssertionError("refused when the chain was made")
-
-    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        raise AssertionError("refused when the chain was made")
-
 
 class Unbatch(RecordOperator):
     """The rows of batches.
 
-    Batch functions work row by row, so any run of rows may be computed as a batch of its own.
+    Batch functions work row by row, so any run of rows can be computed as a batch.
     """
 
     def __init__(self, child: BatchOperator) -> None:

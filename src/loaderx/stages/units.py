@@ -17,7 +17,7 @@ from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import ArraySpec, flatten
 
 UNIT_ROWS = 1024
-MASKED_UNIT_ROWS = 8192  # where nothing is done to records but masking them
+MASKED_UNIT_ROWS = 8192  # where records are only masked
 UNKNOWN_UNIT_ROWS = 256  # where it is not known how large a record is
 UNIT_BYTES = 8 << 20
 
@@ -49,7 +49,7 @@ def unit_fingerprint(top: StreamInput) -> str:
 
 
 def check_lanes(node: Node, lanes: int) -> None:
-    """Can this stream of records be cut into so many lanes?"""
+    """Raises if this stream of records cannot be cut into this many lanes."""
     if lanes == 1:
         return
     for below in node.below():
@@ -96,7 +96,7 @@ def _nbytes(leaf: ArraySpec) -> int:
 
 
 def _only_masks(node: Node) -> bool:
-    """Is all that is done to the records of one dataset to leave some of them out?"""
+    """Do the stages over one dataset only leave records out, and do nothing else?"""
     found = False
     while node.is_stream:
         if node.is_ordered or node.unit_cost == "records":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from loaderx.rng import CHILD, Keys, fold, record_generators, stage_keys
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.functions import Function
 from loaderx.stages.node import Node
+from loaderx.stages.seed import seed_of
 from loaderx.stages.stream_stage import StreamStage
 from loaderx.stages.window_stage import WindowStage, is_random
 
@@ -40,6 +41,8 @@ class WindowMapped(StreamStage):
     custom: WindowStage
     function: Function
 
+    fill_depends_on_order = True  # for all we know
+
     def __post_init__(self) -> None:
         if self.input.batched:
             raise ChainError(
@@ -53,11 +56,8 @@ class WindowMapped(StreamStage):
         return f"apply({self.custom!r})"
 
     def fingerprint(self, seed: int) -> str:
-        named = {"seed": self.seed(seed)} if self.is_random else {}
+        named = {"seed": seed_of(self.custom.seed, seed)} if self.is_random else {}
         return stage_text(self.function.name, named, self.custom, without=("seed",))
-
-    def seed(self, default: int) -> int:
-        return default if self.custom.seed is None else self.custom.seed
 
     @property
     def window(self) -> int | None:
@@ -72,30 +72,22 @@ class WindowMapped(StreamStage):
         return self.is_random
 
     @property
-    def fill_depends_on_order(self) -> bool:
-        return True  # for all we know
-
-    def user_objects(self) -> Iterator[tuple[str, object]]:
-        yield self.stage, self.function
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ((self.stage, self.function),)
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        seed = self.seed(build.seed) if self.is_random else None
-        return MapWindows(
-            self.stage, self.function, self.custom.window, seed=seed, ordinal=self.random_stages
-        )
+        seed = seed_of(self.custom.seed, build.seed) if self.is_random else None
+        return MapWindows(self.stage, self.function, seed=seed, ordinal=self.random_stages)
 
 
 class MapWindows(UnitStage):
     """Calls the user's method on each window of a unit."""
 
     wants = False
-    window: int
 
-    def __init__(
-        self, stage: str, function: Function, window: int, *, seed: int | None, ordinal: int
-    ) -> None:
+    def __init__(self, stage: str, function: Function, *, seed: int | None, ordinal: int) -> None:
         super().__init__(stage)
-        self.function, self.window = function, window
+        self.function = function
         self.seed, self.ordinal = seed, ordinal  # a seed of None: it draws nothing
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
@@ -105,6 +97,7 @@ class MapWindows(UnitStage):
         return self._read(rows, context, guard)
 
     def _read(self, rows: Rows, context: ReadContext, guard: UnitStage | None) -> Rows:
+        assert self.window is not None
         parts: list[Rows] = []
         for _, start, stop in rows.windows(self.window):
             window = rows.cut(start, stop)

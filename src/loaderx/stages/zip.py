@@ -12,19 +12,20 @@ from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.rows import Positions, Rows
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
-from loaderx.stages.join import JoinedByIndex
-from loaderx.stages.node import ShortBatches
+from loaderx.stages.families import ByIndex
+from loaderx.stages.join import Joined
+from loaderx.stages.row_counts import ShortBatches
 from loaderx.tree import Structure, Tree
 
 
-class Zipped(JoinedByIndex):
+class Zipped(ByIndex, Joined):
     """One element of each component, in a tree of this structure."""
 
     structure: Structure
 
-    @property
-    def is_aligned(self) -> bool:
-        return True
+    kind = "zip"
+    is_aligned = True
+    is_one_dataset = True
 
     def __post_init__(self) -> None:
         self._check_components()
@@ -41,14 +42,9 @@ class Zipped(JoinedByIndex):
         first, *others = (node.short_batches for node in self.components)
         if self.batched and (first is None or any(other != first for other in others)):
             raise ChainError(
-                "zip: the last batches differ in size, or may differ, so that rows would stand "
-                "beside nothing. Use drop_remainder=True, or zip the records and batch them "
-                "together."
+                "zip: the last batches differ in size, or may differ, so some rows would have no "
+                "partner. Use drop_remainder=True, or zip the records and batch them together."
             )
-
-    @property
-    def kind(self) -> str:
-        return "zip"
 
     @property
     def length(self) -> int | None:
@@ -76,10 +72,6 @@ class Zipped(JoinedByIndex):
     def fingerprint(self, seed: int) -> str:
         named = {"datasets": self.digests(seed), "names": self.structure.paths()}
         return stage_text("zip", named, self, without=("structure",))
-
-    @property
-    def is_one_dataset(self) -> bool:
-        return True
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         children = [

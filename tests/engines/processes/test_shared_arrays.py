@@ -42,7 +42,7 @@ def test_memory_of_a_worker_above_the_shared_data():
 def test_mapped_files_are_opened_again(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.arange(1_000_000).reshape(-1, 10))
-    dataset = Dataset.from_file(path).batch(100)
+    dataset = Dataset.open(path).batch(100)
     assert SharedPayload(work_of(dataset)).nbytes == 0
     with DataLoader(dataset, engine=Processes(1)) as loader:
         assert_same(loader, dataset)
@@ -178,5 +178,5 @@ def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
 
     monkeypatch.setattr(pickling, "_free_memory", lambda: 1_000_000)
     dataset = Dataset.from_arrays(x=np.zeros((1000, 1000))).batch(2)
-    with pytest.raises(PicklingError, match=r"0\.01 GB in memory.*Dataset\.from_file"):
+    with pytest.raises(PicklingError, match=r"0\.01 GB in memory.*Dataset\.open"):
         next(iter(DataLoader(dataset, engine=Processes(1))))

@@ -346,7 +346,7 @@ def _check_memory(needed: int, free_share: float) -> None:
         raise PicklingError(
             f"the dataset holds {needed / 1e9:.2f} GB in memory, and sharing it with worker "
             f"processes takes one more copy, for which {free * free_share / 1e9:.2f} GB may be "
-            "used. Save it with np.save and open it with Dataset.from_file: then nothing is copied."
+            "used. Save it with np.save and open it with Dataset.open: then nothing is copied."
         )
 
 

@@ -36,7 +36,7 @@ from loaderx.sources.parts import Parts
 from loaderx.tree import Array
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-CacheArgument: TypeAlias = "bool | str | os.PathLike[str] | None"
+CacheArgument: TypeAlias = "bool | str | os.PathLike[str] | CacheFolder | None"
 
 _DESCRIPTION = "index.json"
 _CHECKED_BYTES = 1 << 24  # arrays up to this size are compared with their checksum
@@ -153,6 +153,8 @@ _complained: set[str | None] = set()
 
 def cache_folder(cache: CacheArgument) -> CacheFolder:
     """The cache folder that the argument ``cache`` of `Dataset.open` stands for."""
+    if isinstance(cache, CacheFolder):
+        return cache
     if cache is False:
         return CacheFolder(None)
     if cache is None or cache is True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from contextlib import AbstractContextManager
 from typing import BinaryIO, cast
 
@@ -15,6 +16,7 @@ from loaderx.sources.ondisk.progress import progress
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
 _PIECE = 1 << 20
+_SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
 
 
 def packing_of(head: bytes) -> bytes | None:
@@ -31,6 +33,15 @@ def unpacked_name(path: str) -> str:
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
     return stem + _SUFFIXES[suffix.lower()] if suffix.lower() in _SUFFIXES else name
+
+
+def plain_name(path: str) -> str:
+    """The name that tells a file's format: without compression, and without a shard's number.
+
+    >>> plain_name("a.jsonl.gz"), plain_name("mnist-train.tfrecord-00000-of-00010")
+    ('a.jsonl', 'mnist-train.tfrecord')
+    """
+    return _SHARD.sub("", unpacked_name(path))
 
 
 def unpacked(path: str, magic: bytes, cache: CacheFolder) -> str:

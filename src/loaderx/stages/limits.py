@@ -1,4 +1,4 @@
-"""The `window` argument of the stages that work on windows."""
+"""Numbers that a stage can have: positions are below 2**62."""
 
 from __future__ import annotations
 
@@ -11,3 +11,10 @@ def check_window(window: int) -> int:
     if window > LIMIT:
         raise ArgumentError(f"`window` must be at most 2**62, got {window}.")
     return window
+
+
+def checked_length(length: int, limit: int = LIMIT) -> int:
+    if length > limit:
+        most = "2**62" if limit == LIMIT else str(limit)
+        raise ArgumentError(f"a dataset can have at most {most} elements, this one has {length}.")
+    return length

@@ -1,4 +1,4 @@
-"""Endless streams of which a pass may give nothing: the next is waited for if it can differ."""
+"""Endless streams with empty epochs: the next epoch is read if it can differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(x, rng):
 
 
 def rare(record):
-    return record["draw"] > 0.98  # of 3 records a pass lets one through in 17
+    return record["draw"] > 0.98  # an epoch of 3 records lets one through in 1 of 17 cases
 
 
 def never(record):
@@ -50,13 +50,13 @@ def test_a_filter_of_random_numbers_is_asked_again(make):
 @pytest.mark.parametrize("make", RANDOM.values(), ids=RANDOM)
 def test_but_not_for_ever(make, monkeypatch):
     monkeypatch.setattr(empty_epochs, "RANDOM_EPOCHS", 40)
-    with pytest.raises(LoaderxError, match=r"not one (record|batch) came .* in [\d,]+ whole p"):
+    with pytest.raises(LoaderxError, match=r"not one (record|batch) came .* in [\d,]+ whole e"):
         list(DataLoader(make(never), engine="inline"))
 
 
 def test_how_long_a_random_filter_is_waited_for():
     assert empty_epochs.RANDOM_EPOCHS == 1000  # as docs/streams.md says
-    with pytest.raises(LoaderxError, match="not one record came through in 1,000 whole passes"):
+    with pytest.raises(LoaderxError, match="not one record came through in 1,000 whole epochs"):
         next(iter(DataLoader(DRAWN.filter(never).repeat().batch(2), engine="inline")))
 
 
@@ -70,7 +70,7 @@ def test_how_long_a_random_filter_is_waited_for():
     ],
 )
 def test_what_cannot_change_is_given_up_after_a_pass(dataset):
-    with pytest.raises(LoaderxError, match="came through in a whole pass over an endless dataset"):
+    with pytest.raises(LoaderxError, match="came through in a whole epoch of an endless dataset"):
         list(DataLoader(dataset, engine="inline"))
 
 

@@ -1,0 +1,288 @@
+"""Folders of images: ``class/image.jpg``, with or without folders for splits; and image files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool, warn_user
+from loaderx.sources.base import Indices, Source
+from loaderx.sources.columns import OBJECT, Column
+from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.format import (
+    FileFormat,
+    Folder,
+    FolderFormat,
+    OpenOptions,
+    OpenSplit,
+    Splits,
+    check_columns,
+)
+from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
+from loaderx.sources.ondisk.loose_files import FolderFiles, LooseFiles, list_below, list_folder
+from loaderx.sources.ondisk.paths import PathLike
+from loaderx.sources.split_names import folder_split, in_order
+from loaderx.sources.table import TableSource
+from loaderx.tree import Array, ArraySpec
+
+_SUFFIXES = tuple(os.fsencode(suffix) for suffix in IMAGE_SUFFIXES)
+_HEADS = (
+    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*",
+)  # fmt: skip
+_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+_OTHER_FORMATS = (
+    ".parquet", ".arrow", ".feather", ".tar", ".tgz", ".gz", ".zst", ".jsonl", ".ndjson", ".csv",
+    ".tsv", ".npy", ".npz", ".h5", ".hdf5", ".safetensors", ".bin", ".idx", ".mds", ".mdb",
+    ".array_record", ".arrayrecord", ".tfrecord", ".tfrecords", ".riegeli",
+)  # fmt: skip
+_MOST_LOOKED_AT = 100  # folders that are searched for an image, to know what a folder is
+_DEEPEST = 4
+_LABEL = ArraySpec((), np.dtype(np.int64))
+
+
+class ImageFolder(TableSource):
+    """Images in folders that are named after their classes: records ``{"image", "label"}``.
+
+    Every folder in ``root`` is a class, also an empty one; images may lie in further folders below
+    it.  Classes are numbered in the order of their names.  Where ``root`` has images and no
+    folders, records are ``{"image"}``.  Files are sorted by name, plainly: ``10.jpg`` comes before
+    ``2.jpg``.
+
+    Args:
+        root: the folder of the classes; for one with splits, that of a split.
+        classes: the names of the classes in the order of their numbers; by default the sorted names
+            of the folders in ``root``.
+        channels: 1, 3 or 4 makes all images gray, RGB or RGBA; None leaves what the files have.
+        decode: False gives the bytes of the files.
+        columns: ``["image"]`` or ``["label"]`` reads only that; for labels no file is opened.
+    """
+
+    def __init__(
+        self,
+        root: PathLike,
+        *,
+        classes: Sequence[str] | None = None,
+        channels: int | None = None,
+        decode: bool = True,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        if channels not in (None, 1, 3, 4):
+            raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
+        folder = os.fsencode(os.path.abspath(os.path.expanduser(root)))
+        found, beside = list_folder(folder, _SUFFIXES)
+        names = _names(classes, found, os.fsdecode(folder))
+        below = [list_below(os.path.join(folder, one), _SUFFIXES) for one in found]
+        if found:
+            self._files = LooseFiles([each for one in below for each in one])
+        else:
+            self._files = LooseFiles([FolderFiles.of(folder, beside)])
+        _check_files(self._files, bool(found), len(beside), os.fsdecode(folder))
+        have: dict[str, Column] = {
+            "image": _ImageColumn(self._files, check_bool("decode", decode), channels)
+        }
+        if found:
+            numbers = {name: number for number, name in enumerate(names)}
+            each = [
+                numbers[os.fsdecode(one)]
+                for one, inside in zip(found, below, strict=True)
+                for _ in inside
+            ]
+            have["label"] = _LabelColumn(self._files, np.array(each, np.int64))
+        known = list(have)
+        chosen = known if columns is None else check_columns(columns, known, os.fsdecode(folder))
+        super().__init__(
+            {name: have[name] for name in chosen},
+            len(self._files),
+            label="images",
+            classes={"label": names} if "label" in chosen else {},
+        )
+
+    def where(self, index: int) -> str:
+        return self._files.path(index)
+
+
+def _check_files(files: LooseFiles, has_classes: bool, beside: int, folder: str) -> None:
+    if not len(files):
+        looked_for = ", ".join(IMAGE_SUFFIXES)
+        raise FileError(f"{folder} has no images: files that end with {looked_for} are read.")
+    if has_classes and beside:
+        warn_user(
+            f"{folder} has class folders, and beside them {beside} images that belong to no class: "
+            "these are left out."
+        )
+
+
+def _names(classes: Sequence[str] | None, found: list[bytes], folder: str) -> tuple[str, ...]:
+    """The names of the classes, which have those of the folders among them."""
+    have = tuple(os.fsdecode(one) for one in found)
+    if classes is None:
+        if _are_splits(have):
+            raise ArgumentError(
+                f"{folder} has a folder for each split, {', '.join(have)}: give one of them, such "
+                f"as {os.path.join(folder, have[0])}, or write Dataset.open({folder!r}, "
+                f"split={folder_split(have[0])!r})."
+            )
+        return have
+    if isinstance(classes, str):
+        raise ArgumentTypeError(f"`classes` must be a list of names, got the text {classes!r}.")
+    names = tuple(classes)
+    for name in have:
+        if name not in names:
+            raise ArgumentError(f"{folder} has a folder {name!r}, which is not in `classes`.")
+    return names
+
+
+def _are_splits(names: Sequence[str]) -> bool:
+    """Are these folders splits?  ``test1`` and ``test2`` are classes, and so are train and car."""
+    splits = {folder_split(name) for name in names}
+    return bool(names) and "" not in splits and len(splits) == len(names)
+
+
+class _ImageColumn(Column):
+    """The content of files, decoded or not."""
+
+    def __init__(self, files: LooseFiles, decode: bool, channels: int | None) -> None:
+        self._files, self._decode, self._channels = files, decode, channels
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        return None if self._decode else OBJECT
+
+    def take(self, indices: Indices, out: Array) -> None:
+        out[:] = self.values(indices)
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        contents = self._files.read(indices)
+        if not self._decode:
+            return list(contents)
+        return [
+            self._decoded(data, index)
+            for data, index in zip(contents, indices.tolist(), strict=True)
+        ]
+
+    def _decoded(self, data: bytes, index: int) -> npt.NDArray[np.uint8]:
+        try:
+            return decode_image(data, channels=self._channels)
+        except BadRecordError as error:
+            raise BadRecordError(f"{self._files.path(index)}: {error}") from error
+
+
+class _LabelColumn(Column):
+    """The number of the class, which depends on the folder alone."""
+
+    def __init__(self, files: LooseFiles, labels: npt.NDArray[np.int64]) -> None:
+        self._files, self._labels = files, labels  # a label for each folder of `files`
+
+    @property
+    def spec(self) -> ArraySpec:
+        return _LABEL
+
+    def take(self, indices: Indices, out: Array) -> None:
+        out[:] = self._labels[self._files.folder_numbers(indices)]
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        return list(self._labels[self._files.folder_numbers(indices)])
+
+
+class _ImageFiles(TableSource):
+    """Image files that were named one by one: records ``{"image"}``."""
+
+    def __init__(self, paths: list[str], options: OpenOptions) -> None:
+        split = (os.path.split(os.fsencode(path)) for path in paths)
+        grouped = itertools.groupby(split, key=lambda one: one[0])  # a list keeps its order
+        self._files = LooseFiles(
+            [FolderFiles.of(folder, [name for _, name in each]) for folder, each in grouped]
+        )
+        options.chosen(["image"], paths[0])
+        column = _ImageColumn(self._files, options.decode, None)
+        super().__init__({"image": column}, len(paths), label="images")
+
+    def where(self, index: int) -> str:
+        return self._files.path(index)
+
+
+# Recognition ------------------------------------------------------------------------------------
+
+
+def _is_folder(folder: Folder) -> bool:
+    """Are there images in it, and nothing that another format would read?"""
+    if any(name.lower().endswith(_OTHER_FORMATS) for name in folder.files):
+        return False
+    if _folders(folder):
+        return _holds_images(folder)
+    return any(map(_is_image, folder.files)) and not _texts_beside(folder)
+
+
+def _holds_images(folder: Folder) -> bool:
+    """Has one of the first folders below it an image?"""
+    left, looked_at = [(folder, 0)], 0
+    while left and looked_at < _MOST_LOOKED_AT:
+        one, depth = left.pop(0)
+        looked_at += 1
+        if depth and any(map(_is_image, one.files)):
+            return True
+        if depth < _DEEPEST:
+            left += [(below, depth + 1) for below in _folders(one)]
+    return False
+
+
+def _texts_beside(folder: Folder) -> bool:
+    """Has an image a text of its own name (a caption, or what was found in it)?"""
+    stems = {os.path.splitext(name)[0] for name in folder.files if _is_image(name)}
+    return any(os.path.splitext(name)[0] in stems for name in folder.files if not _is_image(name))
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+def _folders(folder: Folder) -> list[Folder]:
+    return [one for one in folder.folders if not one.name.startswith((".", "__MACOSX"))]
+
+
+def _splits(folder: Folder, options: OpenOptions) -> Splits:
+    folders = _folders(folder)
+    _refuse_metadata([folder, *folders[:_MOST_LOOKED_AT]])
+    if not _are_splits([one.name for one in folders]):
+        return {"": _opener(folder.path, options, None)}
+    splits = {folder_split(one.name): one for one in folders}
+    names = [below.name for one in folders for below in _folders(one)]
+    classes = sorted(set(names), key=os.fsencode)  # of all splits, so that numbers agree
+    return {name: _opener(splits[name].path, options, classes) for name in in_order(splits)}
+
+
+def _refuse_metadata(folders: list[Folder]) -> None:
+    for folder in folders:
+        for name in _METADATA:
+            if folder.has(name):
+                raise FileError(
+                    f"{folder.join(name)} has columns for the images, which loaderx does not "
+                    "read. For the images alone write "
+                    "Dataset.from_source(loaderx.sources.ImageFolder(folder)); for the columns "
+                    "open that file, and read the images in a map."
+                )
+
+
+def _opener(path: str, options: OpenOptions, classes: list[str] | None) -> OpenSplit:
+    return lambda: ImageFolder(
+        path, classes=classes, decode=options.decode, columns=options.columns
+    )
+
+
+def _open(files: list[str], options: OpenOptions) -> Source:
+    return _ImageFiles(files, options)
+
+
+def _is_head(head: bytes) -> bool:
+    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
+    return is_webp or is_bmp or head.startswith(_HEADS)
+
+
+# No suffixes: pictures that lie beside the files of another format are no reason to ask which.
+IMAGE_FILES = FileFormat(name="images", suffixes=(), open=_open, is_head=_is_head)
+IMAGE_FOLDER = FolderFormat(name="images", is_folder=_is_folder, splits=_splits)

@@ -1,0 +1,97 @@
+"""Numbers of text formats: which dtype they get, and how a column of them becomes an array."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.tree import Array
+
+Number: TypeAlias = bool | int | float
+DType: TypeAlias = "np.dtype[np.generic]"
+Types: TypeAlias = Mapping[str, object]
+"""The argument ``types``: dtypes by column, as users write them."""
+
+_KINDS: dict[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
+_WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
+
+
+def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
+    """Dtypes by column: numbers and bools, and object for ``others``, which str stands for."""
+    if types is None:
+        return {}
+    if not isinstance(types, Mapping):
+        raise ArgumentTypeError(
+            f"`types` must be a dict of dtypes by column, such as {{'id': 'int64'}}, got {types!r}."
+        )
+    found = {}
+    for name, given in types.items():
+        try:
+            dtype = np.dtype(given)  # type: ignore[call-overload]
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"`types` says {given!r} for {name!r}, which is no dtype."
+            ) from error
+        if dtype.kind == "U":
+            dtype = np.dtype(object)
+        if dtype.kind not in "iufbO":
+            raise ArgumentError(
+                f"`types` says {given!r} for {name!r}; it must be a dtype of integers, floats or "
+                f"bools, or {others}."
+            )
+        found[str(name)] = dtype.newbyteorder("=")
+    return found
+
+
+def array_of(values: Sequence[Number], dtype: DType) -> Array:
+    """Numbers as an array of this dtype, or a ValueError that shows one which does not fit."""
+    kinds = set(map(type, values))
+    if not kinds <= _KINDS[dtype.kind]:
+        wrong = next(one for one in values if type(one) not in _KINDS[dtype.kind])
+        raise ValueError(f"{shown(wrong)} is not {_WORDS[dtype.kind]}")
+    wide = np.dtype({"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}[dtype.kind])
+    try:
+        if dtype.kind == "u" and len(values) and min(values) < 0:
+            raise OverflowError
+        array = np.array(values, wide)
+    except OverflowError:
+        array = None
+    if array is None:
+        raise ValueError(f"{shown(max(values, key=abs))} does not fit into {dtype}")
+    return fitted(array, dtype)
+
+
+def fitted(array: Array, dtype: DType) -> Array:
+    """The array in a narrower dtype, or a ValueError that shows a number which does not fit."""
+    if not _fits(array, dtype):
+        widest = array[np.argmax(np.abs(np.nan_to_num(array, posinf=0, neginf=0)))]
+        raise ValueError(f"{shown(widest.item())} does not fit into {dtype}")
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def _fits(array: Array, dtype: DType) -> bool:
+    if array.dtype == dtype or not array.size:
+        return True
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.array_equal(np.isfinite(array.astype(dtype)), np.isfinite(array))
+    limits = np.iinfo(dtype.name)
+    return bool(array.min() >= limits.min and array.max() <= limits.max)
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value for messages, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def check_known(what: str, names: Collection[str], have: Collection[str], where: str) -> None:
+    """Refuses names of columns that there are not."""
+    for name in names:
+        if name not in have:
+            known = ", ".join(map(repr, have))
+            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {known}.")

@@ -1,0 +1,1 @@
+"""What TFRecord, ArrayRecord and TFDS folders have in common: frames, chunks and ``tf.Example``."""

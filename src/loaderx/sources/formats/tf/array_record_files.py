@@ -1,0 +1,286 @@
+"""ArrayRecord files: Riegeli files that end with a list of their chunks.
+
+The last block of a file says where that list begins.  It has, for each chunk, where it lies and how
+many records are in it; mostly one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import FileError, LoaderxError, MissingPackageError
+from loaderx.sources.base import Indices
+from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.formats.tf.decoders import Leaves
+from loaderx.sources.formats.tf.example import fields, read_varint
+from loaderx.sources.formats.tf.example_index import find_positions
+from loaderx.sources.formats.tf.leaves import Leaf, decode_varints, missing_leaf
+from loaderx.sources.formats.tf.riegeli import (
+    BLOCK_BYTES,
+    SIGNATURE,
+    OtherChunkError,
+    only_record,
+    read_chunk,
+    records_of,
+)
+from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.parts import Parts
+from loaderx.tree import Array
+
+_VERSION = 1
+_MAGIC = 0x71930E704FDAE05E
+_MOST_RECORDS = 1 << 48
+_Numbers = npt.NDArray[np.int64]
+
+
+class ArrayRecordFiles:
+    """The records of ArrayRecord files as bytes, by number."""
+
+    def __init__(self, files: FileSet, cache: CacheFolder) -> None:
+        self.files = files
+
+        def indexer(number: int) -> IndexedFile:
+            return _index_file(files.data(number), files.paths[number])
+
+        index = cache.index("array-record", _VERSION, files, indexer)
+        self._offsets, self._ends = index.arrays["offsets"], index.arrays["ends"]
+        self._chunks = index.parts["offsets"]
+        notes = cast("list[tuple[int, str]]", index.notes)
+        self.parts = Parts([count for count, _ in notes])
+        self._library = LibraryReaders(files, [reason for _, reason in notes])
+        # Then the number of a record is that of its chunk.
+        self._has_single = bool((self.parts.counts == self._chunks.counts).all())
+        self._latest: tuple[int, int, list[bytes]] = (-1, -1, [])
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        return self.parts.counts.tolist()  # type: ignore[no-any-return]
+
+    def where(self, index: int) -> str:
+        part, number = self.parts.locate(index)
+        return f"{self.files.paths[part]}, record {number}"
+
+    def check(self, index: int) -> str | None:
+        """Nothing is wrong with a record that can be unpacked: its hashes are not looked at."""
+        return None
+
+    def payloads(self, indices: Indices) -> list[bytes]:
+        try:
+            if self._has_single:
+                return self._single_records(indices)
+            return self._records_of_chunks(indices)
+        except LoaderxError:
+            raise
+        except (OtherChunkError, IndexError, ValueError) as error:
+            raise BadRecordError(f"its chunk is damaged ({error})") from error
+
+    def _single_records(self, indices: Indices) -> list[bytes]:
+        offsets = self._offsets[indices].tolist()
+        if len(self.files) == 1:
+            data = self.files.data(0).data
+            return [only_record(read_chunk(data, offset)) for offset in offsets]
+        numbers = np.searchsorted(self.parts.ends, indices, side="right").tolist()
+        maps = {number: self.files.data(number).data for number in set(numbers)}
+        return [
+            only_record(read_chunk(maps[number], offset))
+            for number, offset in zip(numbers, offsets, strict=True)
+        ]
+
+    def _records_of_chunks(self, indices: Indices) -> list[bytes]:
+        found: list[bytes] = [b""] * len(indices)
+        for part, places, local in self.parts.split(indices):
+            each = np.arange(len(indices)) if isinstance(places, slice) else places
+            if self._library.is_needed(part):
+                for place, data in zip(each, self._library.read(part, local), strict=True):
+                    found[int(place)] = data
+                continue
+            first = int(self._chunks.starts[part])
+            ends = self._ends[first : first + int(self._chunks.counts[part])]
+            chunks = np.searchsorted(ends, local, side="right")
+            for place in np.argsort(chunks, kind="stable").tolist():
+                chunk, record = int(chunks[place]), int(local[place])
+                begin = int(ends[chunk - 1]) if chunk else 0
+                inside = self._chunk(part, chunk, int(self._offsets[first + chunk]))
+                found[int(each[place])] = inside[record - begin]
+        return found
+
+    def _chunk(self, part: int, chunk: int, offset: int) -> list[bytes]:
+        """The records of a chunk; the latest one is kept, for neighbours that come next."""
+        latest = self._latest
+        if latest[:2] == (part, chunk):
+            return latest[2]
+        found = records_of(read_chunk(self.files.data(part).data, offset))
+        self._latest = (part, chunk, found)
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_latest": (-1, -1, [])}
+
+
+class ArrayRecordExamples(ArrayRecordFiles):
+    """The same, of records that are Examples: their features are found anew in each batch."""
+
+    def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
+        payloads = self.payloads(indices)
+        data = np.frombuffer(b"".join(payloads), np.uint8)
+        stops = np.cumsum([len(one) for one in payloads])
+        starts = np.concatenate([[0], stops[:-1]])
+        found = find_positions(data, starts, stops, counted=False)
+        if found.damaged:
+            raise BadRecordError(f"it is no tf.Example ({next(iter(found.damaged.values()))})")
+        blocks = _OneBlock(data)
+        leaves = {}
+        for name in names:
+            feature = found.features.get(name.encode())
+            leaves[name] = (
+                missing_leaf(len(indices))
+                if feature is None
+                else Leaf(blocks, None, feature.at, feature.sizes)
+            )
+        return leaves
+
+
+class _OneBlock:
+    def __init__(self, data: Array) -> None:
+        self._data = data
+
+    def __call__(self, number: int) -> Array:
+        return self._data
+
+
+# The list of chunks -----------------------------------------------------------------------------
+
+
+def is_array_record(head: bytes) -> bool:
+    """Do these bytes begin a Riegeli file?"""
+    return head.startswith(SIGNATURE)
+
+
+def _index_file(data: Array, path: str) -> IndexedFile:
+    try:
+        offsets, counts = _find_chunks(data, path)
+        with contextlib.suppress(BadRecordError):  # that record fails when it is read
+            if len(offsets):
+                records_of(read_chunk(data.data, int(offsets[0])))
+    except OtherChunkError as error:  # others of its chunks may be of another kind, too
+        reader = _library_reader(path, str(error))
+        count = reader.num_records()
+        reader.close()
+        nothing = np.zeros(0, np.int64)
+        return IndexedFile({"offsets": nothing, "ends": nothing}, [count, str(error)])
+    arrays: dict[str, Array] = {"offsets": offsets, "ends": np.cumsum(counts)}
+    return IndexedFile(arrays, [int(counts.sum()), ""])
+
+
+def _find_chunks(data: Array, path: str) -> tuple[_Numbers, _Numbers]:
+    """Where the chunks of a file lie, and how many records each has."""
+    if not is_array_record(data[: len(SIGNATURE)].tobytes()):
+        raise FileError(f"{path} is no ArrayRecord file: its first bytes are others.")
+    try:
+        footer = _footer_position(data.data)
+        _, *footers = records_of(read_chunk(data.data, footer))
+        offsets, counts = _parse_footers(footers)
+    except (BadRecordError, ValueError, IndexError) as error:
+        raise FileError(f"{path} is damaged or cut off: {error}.") from error
+    is_wrong = (offsets <= 0) | (offsets >= footer) | (counts <= 0) | (counts > _MOST_RECORDS)
+    if is_wrong.any() or (np.diff(offsets) <= 0).any():
+        raise FileError(f"{path} is damaged: its list of chunks is wrong.")
+    return offsets, counts
+
+
+def _footer_position(data: memoryview) -> int:
+    last = len(data) - BLOCK_BYTES
+    if last <= 0 or last % BLOCK_BYTES:
+        raise BadRecordError("its last block is missing")
+    for record in records_of(read_chunk(data, last)):
+        told = _numbers(memoryview(record))
+        if told.get(2) == _MAGIC and told.get(1, 0) < last:
+            return told.get(1, 0)
+    raise BadRecordError("its last block does not say where the list of chunks is")
+
+
+def _parse_footers(footers: list[bytes]) -> tuple[_Numbers, _Numbers]:
+    """Offsets and counts; all are read at once if each has the same three fields."""
+    joined = np.frombuffer(b"".join(footers), np.uint8)
+    ends = np.flatnonzero(joined < 128)
+    if len(ends) == 6 * len(footers):
+        rows = decode_varints(joined, ends).reshape(-1, 6)
+        if (rows[:, ::2] == [8, 16, 24]).all():
+            return rows[:, 1].copy(), rows[:, 5].copy()
+    told = [_numbers(memoryview(one)) for one in footers]
+    offsets = [min(one.get(1, 0), _MOST_RECORDS) for one in told]
+    counts = [min(one.get(3, 0), _MOST_RECORDS + 1) for one in told]
+    return np.array(offsets, np.int64), np.array(counts, np.int64)
+
+
+def _numbers(message: memoryview) -> dict[int, int]:
+    return {
+        field.number: read_varint(message, field.start, field.stop)[0]
+        for field in fields(message, 0, len(message))
+        if field.wire == 0
+    }
+
+
+# The library ------------------------------------------------------------------------------------
+
+
+class _LibraryReader(Protocol):
+    def num_records(self) -> int: ...
+    def read(self, indices: list[int]) -> list[bytes]: ...
+    def close(self) -> None: ...
+
+
+def _library_reader(path: str, reason: str) -> _LibraryReader:
+    try:
+        from array_record.python.array_record_module import ArrayRecordReader
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path}: {reason}, which needs the package array_record: pip install array_record."
+        ) from error
+    try:
+        return cast(_LibraryReader, ArrayRecordReader(path))
+    except Exception as error:  # whatever it raises
+        raise FileError(f"{path}: array_record cannot open it ({error}).") from error
+
+
+class LibraryReaders:
+    """Reads files whose chunks are compressed with brotli or snappy, or transposed."""
+
+    def __init__(self, files: FileSet, reasons: Sequence[str]) -> None:
+        self._files, self._reasons = files, list(reasons)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._readers: dict[int, _LibraryReader] = {}
+        self._lock = threading.Lock()
+
+    def is_needed(self, part: int) -> bool:
+        return bool(self._reasons[part])
+
+    def read(self, part: int, local: Indices) -> list[bytes]:
+        """These records of a file."""
+        with self._lock:
+            if part not in self._readers:
+                path = self._files.paths[part]
+                self._readers[part] = _library_reader(path, self._reasons[part])
+            try:
+                return self._readers[part].read(local.tolist())
+            except Exception as error:  # whatever it raises
+                raise BadRecordError(f"array_record cannot read it ({error})") from error
+
+    def __getstate__(self) -> tuple[FileSet, list[str]]:
+        return self._files, self._reasons
+
+    def __setstate__(self, state: tuple[FileSet, list[str]]) -> None:
+        self._files, self._reasons = state
+        self._begin()

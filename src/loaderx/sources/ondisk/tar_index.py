@@ -1,0 +1,173 @@
+"""Where the samples of tar files lie.
+
+A sample is all members of a file that have one key: ``a/b.seg.png`` has the key ``a/b`` and the
+ending ``seg.png``.  They may lie anywhere in the archive; webdataset itself wants them one after
+the other.  The index has
+
+- for each member its ``start``, its ``size`` and the number of its ``ending``, sorted by sample;
+- for each sample where its members end (``member_end``) and its key ends (``key_end``), counted
+  from the first of the file; and the keys, one after another (``keys``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import FileError
+from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import file_system_of
+from loaderx.sources.ondisk.tar_members import TarWalk
+from loaderx.sources.parts import Parts
+from loaderx.tree import Array
+
+_VERSION = 1
+_MOST_ENDINGS = 4096  # of one shard; more are numbers that stand behind the first dot
+
+
+class Shard(NamedTuple):
+    """What is noted of a shard beyond arrays."""
+
+    endings: dict[str, int]  # how many samples have each of them
+    has_end: bool
+
+
+class TarIndex:
+    """The samples of tar files, found in the cache folder or made now."""
+
+    def __init__(self, files: FileSet, cache: CacheFolder) -> None:
+        found = cache.index("tar", _VERSION, files, lambda number: index_tar(files.paths[number]))
+        self._arrays = found.arrays
+        self.samples, self.members = _parts(found, "member_end"), _parts(found, "start")
+        self._keys = _parts(found, "keys")
+        notes = cast("list[dict[str, object]]", found.notes)
+        self.shards = [
+            Shard(cast("dict[str, int]", note["endings"]), bool(note["has_end"])) for note in notes
+        ]
+
+    def of_samples(self, shard: int, local: npt.NDArray[np.int64]) -> SampleMembers:
+        """The members of samples of a shard, which are numbered within it."""
+        first = int(self.samples.starts[shard])
+        ends = self._arrays["member_end"]
+        stops = ends[local + first]
+        starts = np.where(local > 0, ends[np.maximum(local + first - 1, 0)], 0)
+        counts = stops - starts
+        _check(counts, stops, int(self.members.counts[shard]))
+        # All numbers from start to stop of each sample, in one array.
+        skipped = np.cumsum(counts) - counts
+        which = np.arange(int(counts.sum())) - np.repeat(skipped - starts, counts)
+        which += int(self.members.starts[shard])
+        arrays = self._arrays
+        return SampleMembers(
+            counts, arrays["ending"][which], arrays["start"][which], arrays["size"][which]
+        )
+
+    def keys_of(self, shard: int, local: npt.NDArray[np.int64]) -> list[str]:
+        first, base = int(self.samples.starts[shard]), int(self._keys.starts[shard])
+        ends = self._arrays["key_end"]
+        stops = ends[local + first]
+        starts = np.where(local > 0, ends[np.maximum(local + first - 1, 0)], 0)
+        _check(stops - starts, stops, int(self._keys.counts[shard]))
+        data = self._arrays["keys"].data[base : base + int(self._keys.counts[shard])]
+        return [
+            str(data[start:stop], "utf-8", "surrogateescape")
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+
+
+class SampleMembers(NamedTuple):
+    """Members of several samples, one sample after the other."""
+
+    counts: npt.NDArray[np.int64]  # of each sample
+    endings: npt.NDArray[np.uint16]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+
+def _parts(found: FileIndex, name: str) -> Parts:
+    return found.parts.get(name) or Parts([0] * len(found.notes))
+
+
+def _check(counts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], most: int) -> None:
+    if (counts < 0).any() or (stops > most).any():
+        raise FileError("the index is damaged. Remove the cache folder, so that it is made again.")
+
+
+# Making it --------------------------------------------------------------------------------------
+
+
+def index_tar(path: str) -> IndexedFile:
+    """The samples of one file."""
+    starts: list[int] = []
+    sizes: list[int] = []
+    samples: list[int] = []  # the number of each member's sample
+    endings: list[int] = []
+    numbers: dict[tuple[int, str], int] = {}  # of samples, by archive and key
+    known: dict[str, int] = {}  # endings
+    with file_system_of(path).open(path) as file:
+        walk = TarWalk(file, path)
+        for member in walk:
+            key, ending = split_name(member.name)
+            if not ending:
+                continue
+            samples.append(numbers.setdefault((member.archive, key), len(numbers)))
+            endings.append(known.setdefault(ending, len(known)))
+            starts.append(member.start)
+            sizes.append(member.size)
+            if len(known) > _MOST_ENDINGS:
+                raise FileError(
+                    f"{path} has more than {_MOST_ENDINGS} endings, such as {ending!r}: what "
+                    "stands behind the first dot of a name is its ending, and what stands before "
+                    "it the key of the sample. Write names without other dots."
+                )
+    sample, kind = np.array(samples, np.int64), np.array(endings, np.uint16)
+    order = np.argsort(sample * (_MOST_ENDINGS + 1) + kind, kind="stable")
+    sample, kind = sample[order], kind[order]
+    keys = [key.encode("utf-8", "surrogateescape") for _, key in numbers]
+    _refuse_twice(sample, kind, keys, list(known), path)
+    counts = np.bincount(kind, minlength=len(known)).tolist()
+    noted: dict[str, Json] = dict(zip(known, counts, strict=True))
+    arrays: dict[str, Array] = {
+        "start": np.array(starts, np.int64)[order],
+        "size": np.array(sizes, np.int64)[order],
+        "ending": kind,
+        "member_end": np.cumsum(np.bincount(sample, minlength=len(keys)), dtype=np.int64),
+        "keys": np.frombuffer(b"".join(keys), np.uint8),
+        "key_end": np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)), dtype=np.int64),
+    }
+    return IndexedFile(arrays, {"endings": noted, "has_end": walk.has_end})
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The key of a member and its ending in lower case; an empty ending: it belongs to no sample.
+
+    >>> split_name("a.b/c.Seg.PNG"), split_name("__meta__/x.json"), split_name("a/._c.png")
+    (('a.b/c', 'seg.png'), ('__meta__/x', ''), ('a/', ''))
+    """
+    folder, slash, last = name.rpartition("/")
+    stem, _, ending = last.partition(".")
+    key = f"{folder}{slash}{stem}"
+    first = name.partition("/")[0]
+    is_meta = len(first) > 3 and first.startswith("__") and first.endswith("__")
+    return key, "" if is_meta or not stem else ending.lower()
+
+
+def _refuse_twice(
+    sample: npt.NDArray[np.int64],
+    kind: npt.NDArray[np.uint16],
+    keys: list[bytes],
+    endings: list[str],
+    path: str,
+) -> None:
+    """Refuses a sample with two members of one ending: which of them would be meant?"""
+    twice = np.flatnonzero((sample[1:] == sample[:-1]) & (kind[1:] == kind[:-1]))
+    if len(twice):
+        key = keys[int(sample[twice[0]])].decode("utf-8", "replace")
+        ending = endings[int(kind[twice[0]])]
+        raise FileError(
+            f"{path} has {key}.{ending} twice, and {len(twice) - 1} other members: a sample has "
+            "each ending once, in lower case."
+        )

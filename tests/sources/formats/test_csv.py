@@ -1,0 +1,307 @@
+"""CSV and TSV files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
+from loaderx.sources import Csv
+from loaderx.sources.formats.csv_columns import fast_numbers
+from loaderx.testing import SourceContract
+from oracle import assert_same
+
+TEXTS = ["plain", "", 'a "quoted", one', "two\nlines", "naïve \u2028", "'", ",", "\r\n", '""', "NA"]
+ROWS = [(n, n / 4, text, n % 2 == 0) for n, text in enumerate(TEXTS)]
+NAMES = ["id", "x", "text", "flag"]
+
+
+@pytest.fixture(params=["msgspec", "plain"], autouse=True)
+def parser(request, monkeypatch):
+    """Every test runs with msgspec, and as if it were not installed."""
+    if request.param == "msgspec":
+        pytest.importorskip("msgspec")
+    else:
+        monkeypatch.setitem(sys.modules, "msgspec", None)
+    fast_numbers.cache_clear()
+    yield request.param
+    monkeypatch.undo()
+    fast_numbers.cache_clear()
+
+
+def write(path, rows, names=NAMES, **options):
+    with open(path, "w", newline="", encoding=options.pop("encoding", "utf-8")) as file:
+        out = csv.writer(file, **options)
+        if names:
+            out.writerow(names)
+        out.writerows(rows)
+    return path
+
+
+def records(rows):
+    return [
+        {"id": np.int64(n), "x": np.float64(x), "text": text, "flag": np.bool_(flag)}
+        for n, x, text, flag in rows
+    ]
+
+
+def bad(message):
+    return pytest.raises(RecordError, match=message)
+
+
+class TestShards(SourceContract):
+    """Several files, of which one has its columns in another order, and one has no rows."""
+
+    @pytest.fixture(autouse=True)
+    def _files(self, tmp_path):
+        self.folder = tmp_path
+        write(tmp_path / "x-2.csv", ROWS[:4])
+        write(tmp_path / "x-9.csv", [])
+        write(tmp_path / "x-10.csv", [row[::-1] for row in ROWS[4:]], NAMES[::-1])
+        (tmp_path / "x-11.csv").write_bytes(b"")
+
+    def make_source(self):
+        return Dataset.open(self.folder)
+
+    def expected_records(self):
+        return records(ROWS)
+
+
+class TestOptions(SourceContract):
+    @pytest.fixture(autouse=True)
+    def _files(self, tmp_path):
+        self.path = tmp_path / "x.data"
+        rows = [(n, x, text.replace("\u2028", "!"), flag) for n, x, text, flag in ROWS]
+        write(self.path, rows, None, delimiter=";", quotechar="'", encoding="latin-1")
+        self.expected = rows
+
+    def make_source(self):
+        return Csv(
+            self.path, ["text", "x"], header=NAMES, delimiter=";", quote="'", encoding="latin-1",
+            types={"x": "float32"},
+        )  # fmt: skip
+
+    def expected_records(self):
+        return [{"text": text, "x": np.float32(x)} for _, x, text, _ in self.expected]
+
+
+def test_a_batch(tmp_path):
+    dataset = Dataset.open(write(tmp_path / "x.csv", ROWS))
+    assert repr(dataset.element_spec) == (
+        "{'id': int64[], 'x': float64[], 'text': object[], 'flag': bool[]}"
+    )
+    (batch,) = dataset.batch(10)
+    assert_same(batch["id"], np.arange(10))
+    assert_same(batch["x"], np.arange(10) / 4)
+    assert batch["text"].tolist() == TEXTS
+    assert_same(batch["flag"], np.arange(10) % 2 == 0)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\r\n\r\n\n"])
+@pytest.mark.parametrize("last", ["", "\n", "\r\n"])
+def test_ends_of_lines_and_blank_lines(end, last, tmp_path):
+    lines = ["a,b", "1,x", '2,"y\r\n\n,"', "3,z"]
+    (tmp_path / "x.csv").write_bytes(("\ufeff" + end.join(lines) + last).encode())
+    dataset = Dataset.open(tmp_path / "x.csv")
+    assert [record["b"] for record in dataset] == ["x", "y\r\n\n,", "z"]
+    (batch,) = dataset.shuffle(0).batch(3)
+    assert sorted(batch["a"].tolist()) == [1, 2, 3]
+
+
+def test_tsv_and_compressed(tmp_path):
+    write(tmp_path / "x.tsv", [(1, "a,b")], ["n", "t"], delimiter="\t")
+    assert Dataset.open(tmp_path / "x.tsv")[0]["t"] == "a,b"
+    (tmp_path / "y.tsv.gz").write_bytes(gzip.compress((tmp_path / "x.tsv").read_bytes()))
+    assert Dataset.open(tmp_path / "y.tsv.gz")[0]["t"] == "a,b"
+
+
+def test_quotes_as_plain_characters(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(b'n\tt\n1\t5" disk\n2\tb\n')
+    with pytest.raises(FileError, match=r'odd number of quotes \("\).*Csv\(path, quote=None\)'):
+        Dataset.open(tmp_path / "x.tsv")
+    dataset = Dataset.from_source(Csv(tmp_path / "x.tsv", quote=None))
+    assert [record["t"] for record in dataset] == ['5" disk', "b"]
+
+
+# Types ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype", "values"),
+    [
+        (["1", "-2", "+3", " 4 ", "007"], np.int64, [1, -2, 3, 4, 7]),
+        ([str(2**63 - 1), str(-(2**63))], np.int64, [2**63 - 1, -(2**63)]),
+        (["1", "2.5", "1e3", ".5", "5.", "-0"], np.float64, [1, 2.5, 1000, 0.5, 5, -0.0]),
+        (["1", "nan", "-inf", "1e400", "Infinity"], np.float64,
+         [1, math.nan, -math.inf, math.inf, math.inf]),
+        (["0.1", "179769313486231570000000000000000000000", "4.9e-324"], np.float64,
+         [0.1, 1.7976931348623157e38, 5e-324]),
+        (["true", "False", "TRUE"], np.bool_, [True, False, True]),
+        (["1_000", "2"], object, ["1_000", "2"]),
+        (["1", str(2**63)], object, ["1", str(2**63)]),
+        (["1", "x"], object, ["1", "x"]),
+        (["٣", "1"], object, ["٣", "1"]),
+        (["0x10", "1"], object, ["0x10", "1"]),
+        (["NA", "Namibia"], object, ["NA", "Namibia"]),
+    ],
+)  # fmt: skip
+def test_types_are_found(cells, dtype, values, tmp_path):
+    (batch,) = Dataset.open(
+        write(tmp_path / "x.csv", [(cell, 0) for cell in cells], ["c", "d"])
+    ).batch(len(cells))
+    expected = np.empty(len(values), dtype)
+    expected[:] = values
+    assert batch["c"].dtype == dtype
+    if dtype is object:
+        assert batch["c"].tolist() == values
+    else:
+        np.testing.assert_array_equal(batch["c"], expected)
+        assert np.signbit(batch["c"]).tolist() == np.signbit(expected).tolist() or dtype is np.bool_
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("x", r"column 'id': 'x' is not an integer\. Say what it is with loaderx\.sources\.Csv"),
+        ("1.5", "column 'id': '1.5' is not an integer"),
+        ("1_0", "column 'id': '1_0' is not an integer"),
+        ("", r"column 'id': an empty cell is a missing value\. Give one .* fill=\{'id': \.\.\.\}"),
+        ("NA", "column 'id': 'NA' is a missing value"),
+        (str(2**63), "column 'id': 9223372036854775808 does not fit into int64"),
+        ("[1]", r"column 'id': '\[1\]' is not an integer"),
+        ("1,2", "it has 3 cells, and the header has 2"),
+        ('"1', None),
+        ('"1"2', r"something follows the quotes of the cell '\"1\"2'"),
+        ('"1,2', None),
+        ('a"b,c"d', "there is a quote within the cell 'a\"b,c\"d'"),
+        ("\xff", None),
+    ],
+)
+def test_a_bad_cell_fails_alone(cell, message, tmp_path):
+    rows = [f"t{n},{n}" for n in range(1002)]
+    rows.insert(1001, f"t,{cell}")
+    path = tmp_path / "x.csv"
+    path.write_bytes("\n".join(["t,id", *rows]).encode("latin-1"))
+    if cell.startswith('"1') and message is None:
+        with pytest.raises(FileError, match="odd number of quotes"):
+            Dataset.open(path)
+        return
+    message = message or r"it is not UTF-8 \(byte 0xff at 2.*encoding=\"latin-1\"\), say"
+    dataset = Dataset.open(path)
+    where = rf"on record 1001: BadRecordError: .*x\.csv, line 1003: ({message})"
+    with bad(where):
+        list(dataset.batch(7))
+    with bad(where):
+        list(dataset.shuffle(0).batch(1003))
+    with bad(where):
+        _ = dataset[1001]
+    (batch,) = dataset.on_error("replace").batch(1003)
+    assert np.delete(batch["id"], 1001).tolist() == list(range(1002))
+
+
+def test_missing_values(tmp_path):
+    rows = [(1, 0.5, "a"), ("", "NA", ""), (3, "", "NA")]
+    path = write(tmp_path / "x.csv", rows, ["i", "f", "t"])
+    with pytest.raises(FileError, match=r"x\.csv, line 3: column 'i': an empty cell is a missing"):
+        Dataset.open(path)
+    (batch,) = Dataset.open(path, fill={"i": -1, "f": math.nan, "t": "none"}).batch(3)
+    assert batch["i"].tolist() == [1, -1, 3]
+    assert np.isnan(batch["f"]).tolist() == [False, True, True]
+    assert batch["t"].tolist() == ["a", "none", "NA"]
+    (batch,) = Dataset.open(path, columns=["t"]).batch(3)  # text has no missing values
+    assert batch["t"].tolist() == ["a", "", "NA"]
+    for fill, message in (
+        ({"i": 1.5}, "`fill` for the column 'i': 1.5 is not an integer"),
+        ({"i": "x"}, "`fill` for the column 'i': 'x' is not an integer"),
+        ({"t": 1}, "`fill` must be text for the column 't'"),
+        ({"z": 1}, "`fill` names 'z', and .* has 'i', 'f', 't'"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            Dataset.open(path, fill={"i": 0, "f": 0, **fill})
+
+
+def test_types_of_the_user(tmp_path):
+    path = write(tmp_path / "x.csv", [("01", 300, 1, 2.5), ("02", 4, 0, 1)], ["zip", "n", "b", "f"])
+    source = Csv(path, types={"zip": str, "n": np.uint16, "b": bool, "f": "float16"})
+    assert source[0] == {"zip": "01", "n": np.uint16(300), "b": np.True_, "f": np.float16(2.5)}
+    with bad("column 'n': 300 does not fit into int8"):
+        list(Dataset.from_source(Csv(path, types={"n": "int8"})))
+    with pytest.raises(ArgumentError, match="a dtype of integers, floats or bools, or str"):
+        Csv(path, types={"n": "M8[s]"})
+
+
+# Headers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty: it has no row with the names"),
+        ("a,b\n", "there are no records in it"),
+        ("a;b\n1;2\n", r"has one column, 'a;b'\. If its delimiter is \";\", open it with"),
+        ("1,2\n3,4\n", r"the names of the columns would be numbers \(1, 2\).*header=False"),
+        ("a,a\n1,2\n", "two columns have the name 'a'"),
+        ("a,b\n1\n2\n", "line 2: it has 1 cells, and the header has 2"),
+        ("a,\xff\n1,2\n", r"first row: it is not UTF-8"),
+        ('"a"b,c\n1,2\n', "first row: something follows the quotes"),
+    ],
+)
+def test_files_that_are_refused(content, message, tmp_path):
+    (tmp_path / "x.csv").write_bytes(content.encode("latin-1"))
+    with pytest.raises(FileError, match=rf"x\.csv.*{message}"):
+        Dataset.open(tmp_path / "x.csv")
+
+
+def test_no_header(tmp_path):
+    path = write(tmp_path / "x.csv", [(5, 0.5), (6, 1.5)], None)
+    assert [*Csv(path, header=False)[0]] == ["column_0", "column_1"]
+    assert Csv(path, header=["n", "x"])[1]["n"] == 6
+    with pytest.raises(ArgumentError, match="`header` has 1 names, and .* has 2 columns"):
+        Csv(path, header=["n"])
+
+
+def test_shards_without_a_column(tmp_path):
+    write(tmp_path / "a.csv", [(1, 2)], ["x", "y"])
+    write(tmp_path / "b.csv", [(3, 4)], ["z", "x"])
+    with pytest.raises(FileError, match=r"b\.csv has no column 'y', which .*a\.csv has\. Choose"):
+        Dataset.open(tmp_path)
+    assert [int(record["x"]) for record in Dataset.open(tmp_path, columns=["x"])] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"delimiter": ""}, ArgumentError, "`delimiter` must be one ASCII character, got ''"),
+        ({"delimiter": "\n"}, ArgumentError, "`delimiter` must be one ASCII character"),
+        ({"quote": "''"}, ArgumentError, "`quote` must be one ASCII character"),
+        ({"quote": ","}, ArgumentError, "`delimiter` and `quote` are both ','"),
+        ({"encoding": "utf-16"}, ArgumentError, "`encoding` must have ASCII in it"),
+        ({"encoding": "klingon"}, ArgumentError, "'klingon', which Python does not know"),
+        ({"columns": "a"}, ArgumentTypeError, "`columns` must be a list of names"),
+        ({"columns": ["z"]}, ArgumentError, "`columns` names 'z', and .* has 'a', 'b'"),
+    ],
+)
+def test_arguments(options, error, message, tmp_path):
+    write(tmp_path / "x.csv", [(1, 2)], ["a", "b"])
+    with pytest.raises(error, match=message):
+        Csv(tmp_path / "x.csv", **options)
+    with pytest.raises(FileError, match=r"is a folder: give its files, such as folder/\*\.csv"):
+        Csv(tmp_path)
+
+
+def test_states_and_workers(tmp_path):
+    path = write(tmp_path / "x.csv", [(n, f"t{n}, x") for n in range(100)], ["id", "t"])
+    dataset = Dataset.open(path).shuffle(3).batch(7)
+    expected = [batch["id"].tolist() for batch in dataset]
+    with DataLoader(dataset, engine="processes", num_workers=2) as loader:
+        iterator = iter(loader)
+        begun = [next(iterator)["id"].tolist() for _ in range(4)]
+        state = iterator.get_state()
+    iterator = iter(DataLoader(dataset, engine="threads"))
+    iterator.set_state(state)
+    assert begun + [batch["id"].tolist() for batch in iterator] == expected
