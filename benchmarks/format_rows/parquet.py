@@ -55,7 +55,22 @@ def loaderx(name: str, folder: Path) -> Iterator[int]:
 
 
 def _batches(dataset, name):
-    return dataset.batch(BATCH, pad_to={"tokens": 1152} if name == "tokens" else None)
+    if name == "tokens":  # as `datasets` has them: a list of lists
+        return dataset.batch(BATCH, collate_fn=_lists)
+    return dataset.batch(BATCH)
+
+
+def _lists(records):
+    return {"tokens": [record["tokens"] for record in records]}
+
+
+def padded(folder: Path) -> Iterator[int]:
+    from loaderx import DataLoader, Dataset
+
+    dataset = Dataset.open(folder / "tokens", split="train").shuffle(0).repeat()
+    with DataLoader(dataset.batch(BATCH, pad_to={"tokens": 1152}), engine="inline") as loader:
+        for batch in loader:
+            yield len(batch["tokens"])
 
 
 def in_order(name: str, folder: Path) -> Iterator[int]:
@@ -127,7 +142,10 @@ def arrays(folder: Path) -> Iterator[int]:
             yield len(batch["label"])
 
 
-CONTENDERS: dict[str, Callable[[Path], Iterator[int]]] = {"from_arrays images": arrays}
+CONTENDERS: dict[str, Callable[[Path], Iterator[int]]] = {
+    "from_arrays images": arrays,
+    "loaderx tokens, padded": padded,
+}
 for _name in COLUMNS:
     CONTENDERS[f"loaderx {_name}"] = partial(loaderx, _name)
     CONTENDERS[f"datasets {_name}"] = partial(huggingface, _name)

@@ -72,7 +72,7 @@ class ParquetFiles:
                     self._begin(schema, features, columns, path)
                 elif not schema.equals(first):
                     self._compare(schema, features, path, is_strict=columns is None)
-                found = self._add(footer, path)
+                found = self._add(number, footer, path)
             groups.append(len(found))
             rows += found
         self._groups, self.group_rows = Parts(groups), np.array(rows, np.int64)
@@ -133,13 +133,15 @@ class ParquetFiles:
                 )
             self.kinds[name] = merged
 
-    def _add(self, footer: pq.FileMetaData, path: str) -> list[int]:
+    def _add(self, number: int, footer: pq.FileMetaData, path: str) -> list[int]:
         """Looks at all row groups of a file, and gives the numbers of their records."""
+        if self._read:
+            self._footers.check(number, self._read)
         leaves = self._leaves(footer)
         nulls = dict.fromkeys(leaves.values(), 0)
         rows: list[int] = []
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
+        for at in range(footer.num_row_groups):
+            group = footer.row_group(at)
             rows.append(int(group.num_rows))
             for place, name in leaves.items():
                 chunk = group.column(place)
@@ -181,7 +183,7 @@ class ParquetFiles:
             rows = 0
             with reading(path):
                 file = self._footers.open(number)
-                for batch in file.iter_batches(most, columns=self._read):
+                for batch in file.iter_batches(most, columns=self._read, use_threads=False):
                     rows += len(batch)
                     yield self._columns(number, batch, self.names)
             self._check_count(path, rows, self.counts[number])
@@ -194,7 +196,7 @@ class ParquetFiles:
         path = self._files.paths[group.file]
         with reading(path):
             file = self._footers.open(group.file)
-            table = file.read_row_group(group.number, columns=[name])
+            table = file.read_row_group(group.number, columns=[name], use_threads=False)
             self._check_count(path, table.num_rows, group.rows)
             pieces = [
                 self._columns(group.file, batch, [name])[name] for batch in table.to_batches()
@@ -242,14 +244,29 @@ class _Footers:
                 self._kept[number] = footer
         return footer
 
-    def open(self, number: int, *, known: bool = True) -> pq.ParquetFile:
-        """A reader of its own for each call: several threads read at once."""
+    def check(self, number: int, columns: list[str]) -> None:
+        """Has the reader look at what the footer says of every row group.
+
+        Of a damaged one it raises; reading it through `FileMetaData` would end the process, since
+        exceptions of C++ are not caught there.
+        """
+        file = self.open(number, pre_buffer=True)
+        next(file.iter_batches(1, columns=columns, use_threads=False), None)
+
+    def open(self, number: int, *, known: bool = True, pre_buffer: bool = False) -> pq.ParquetFile:
+        """A reader of its own for each call: several threads read at once.
+
+        They read with ``use_threads=False``: a process that ends while a pool of Arrow's is at work
+        may be aborted, and loaderx has workers of its own.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         metadata = self.of(number) if known else None
         data = pa.BufferReader(pa.py_buffer(self._files.data(number)))
-        return pq.ParquetFile(data, metadata=metadata, page_checksum_verification=True)
+        return pq.ParquetFile(
+            data, metadata=metadata, pre_buffer=pre_buffer, page_checksum_verification=True
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {"_files": self._files}
