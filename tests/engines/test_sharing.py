@@ -115,8 +115,8 @@ class Submitted:
 
     window, sharers = 4, 2
 
-    def __init__(self, *, is_slow):
-        self.is_slow = is_slow
+    def __init__(self, *, is_slow, shares_first=True):
+        self.is_slow, self.shares_first = is_slow, shares_first
         self.whole, self.shared = [], []
 
     def submit(self, task):
@@ -152,6 +152,14 @@ def test_the_first_step_is_shared_and_the_last_if_the_consumer_waits(steps, is_s
     assert [run.next() for _ in range(steps)] == list(range(steps))
     assert session.shared == shared
     assert session.whole == [step for step in range(steps) if step not in shared]
+
+
+@pytest.mark.parametrize(("steps", "shared"), [(1, [0]), (2, [1]), (6, [5])])
+def test_only_the_last_step_is_shared_where_a_free_worker_joins_its_ranges(steps, shared):
+    session = Submitted(is_slow=True, shares_first=False)
+    run = OrderedRun(session, range(steps))
+    assert [run.next() for _ in range(steps)] == list(range(steps))
+    assert session.shared == shared
 
 
 def test_with_a_window_of_one_ready_says_whether_the_next_step_is_done():

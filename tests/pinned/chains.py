@@ -199,6 +199,12 @@ def source_file_keys(folder):
 
 
 @chain
+def source_file_options(folder):
+    options = {"format": "npy", "decode": False, "fill": {}, "cache": False}
+    return Dataset.open(folder / "plain.npz", split="[1:]", **options).shuffle(2).batch(3)
+
+
+@chain
 def source_folder(folder):
     return Dataset.open(folder / "columns").batch(4, drop_remainder=True)
 

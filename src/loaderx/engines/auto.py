@@ -104,6 +104,14 @@ class AutoSession(Session):
         with self._lock:
             return self.session_of(engine).sharers
 
+    @property
+    def shares_first(self) -> bool:  # type: ignore[override]
+        engine = self.search.engine
+        if engine is None:
+            return False
+        with self._lock:
+            return self.session_of(engine).shares_first
+
     def submit(self, task: Task) -> AutoPending:
         return self._submit(task, is_shared=False)
 

@@ -167,6 +167,10 @@ class Session:
     sharers = 0
     """Workers that may make one task together, each a part of it; 0: that is never done."""
 
+    shares_first = True
+    """Is the first step of a run shared?  Not where a free worker must put its ranges together:
+    all of them may be busy with later steps by then."""
+
     def submit_shared(self, task: Task) -> Pending:
         """The same for a step that the consumer waits for, or one of the last: workers share it."""
         return self.submit(task)
@@ -260,7 +264,8 @@ class OrderedRun:
     def _fill_window(self) -> None:
         pending, session = self._pending, self._session
         while self.position < self.stop and (not pending or len(pending) < session.window):
-            is_shared = not pending or self._uneven > 0 or self._is_tail()
+            is_first = not pending and session.shares_first
+            is_shared = is_first or self._uneven > 0 or self._is_tail()
             self._uneven -= self._uneven > 0
             submit = session.submit_shared if is_shared else session.submit
             pending.append(submit((self.position,)))
@@ -269,7 +274,7 @@ class OrderedRun:
     def _is_tail(self) -> bool:
         """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
         is_tail = self.stop - self.position < self._session.sharers
-        return is_tail and not self._pending[0].done()
+        return is_tail and not (self._pending and self._pending[0].done())
 
     def _note_wait(self, seconds: float) -> None:
         """Looks whether a step took far longer than the others.

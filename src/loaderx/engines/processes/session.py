@@ -28,6 +28,8 @@ class ProcessesSession(Session):
         free_share: of the free memory, which the data may take to be shared.
     """
 
+    shares_first = False
+
     def __init__(
         self,
         work: Work,
