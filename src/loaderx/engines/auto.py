@@ -69,7 +69,7 @@ class AutoSession(Session):
         self.cores = cores()
         self.no_processes = why_not()
         self.is_unsendable = False  # is it the work for which there are none?
-        self._wants_warning = asked  # whoever asks for workers is told, once, why there are none
+        self._wants_warning = asked  # a user who asks for workers is told, once, why there are none
         self._prefetch = prefetch
         self.pools = PoolPerThread()
         self._threads: ThreadsSession | None = None
@@ -197,7 +197,7 @@ class AutoSession(Session):
                 session.close()
 
     def close(self) -> None:
-        # Without the lock: whoever holds it may be starting workers, and is woken by this.
+        # Without the lock: the thread that holds it may be starting workers, and is woken by this.
         unused, self._unused = self._unused, []
         for session in [self._threads, self._processes, *[session for session, _ in unused]]:
             if session is not None:
@@ -210,7 +210,7 @@ class AutoSession(Session):
         return "inline" if found is None else "{}({})".format(*found), self.search.reason
 
     def warn_of_workers(self, *, is_unsafe: bool) -> None:
-        """Workers are worth it, and cannot be had: whoever asked for them can do something."""
+        """Workers are worth it, and cannot be had: the user who asked for them can do something."""
         if self.is_unsendable:
             self._warn(self.no_processes)
         elif is_unsafe and self.work.unsure:  # threads may do what processes cannot

@@ -40,7 +40,7 @@ class Facts(Frozen):
     start_s: float = 0.0  # for one worker process to start
     share_s: float = 0.0  # to share the work with all of them
     no_processes: str = ""  # why there can be none
-    is_unsure: bool = False  # has nobody said whether threads may read the source?
+    is_unsure: bool = False  # is it not known whether threads may read the source?
     noun: str = "batch"  # what is made: a batch, or part of a stream
 
     @property
