@@ -28,6 +28,7 @@ from loaderx.hints import MODULE as _MODULE
 from loaderx.hints import attribute_error as _attribute_error
 from loaderx.installed import warn_if_mixed as _warn_if_mixed
 from loaderx.loader import DataLoader, LoaderIterator, merge_states
+from loaderx.memory import empty
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
@@ -56,6 +57,7 @@ __all__ = [
     "StackError",
     "StateError",
     "__version__",
+    "empty",
     "engines",
     "merge_states",
     "show",
