@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
-from loaderx.errors import LoaderxError, warn_user
+from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
 
 SHARED_S = 10e-3  # steps that take less are not worth sharing
@@ -368,6 +368,21 @@ def is_cancellation(error: Exception) -> bool:
     from concurrent.futures import CancelledError  # late: it imports logging
 
     return isinstance(error, CancelledError)
+
+
+def worker_error(error: BaseException, task: Task) -> BaseException:
+    """What a task failed with in a worker.
+
+    A SystemExit would end the consumer, who has not called it: it is an error like any other.
+    """
+    if not isinstance(error, SystemExit):
+        return error
+    made = RecordError(
+        f"the dataset's code ended its worker: {one_line(error)}.",
+        step=task[0] if len(task) == 1 else None,
+    )
+    made.__cause__ = error
+    return made
 
 
 def forked_error(workers: str) -> LoaderxError:

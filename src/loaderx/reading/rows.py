@@ -34,7 +34,7 @@ Positions = npt.NDArray[np.int64]
 Identify = Callable[[int], tuple[int | None, str]]
 """The index in its source and the name of the row with this origin."""
 
-Fail: TypeAlias = Callable[[int | None, Exception], LoaderxError]
+Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
 """The error to raise when a function fails on a row; None: on all rows at once."""
 
 _NOT_BUILT = object()
@@ -311,7 +311,7 @@ class Rows:
     def fail(self, stage: str) -> Fail:
         """The errors of a stage that works on these rows."""
 
-        def fail(number: int | None, error: Exception) -> LoaderxError:
+        def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
                 return failed(stage, f"a run of {self.count} records", None, error)
             index, name = self.identity(number)

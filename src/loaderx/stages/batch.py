@@ -371,7 +371,7 @@ class CutLanes(Lanes):
         records = [record for part in parts for record in part.records()]
         stage = f"{node.stage}'s collate_fn"
 
-        def fail(_: int | None, error: Exception) -> RecordError:
+        def fail(_: int | None, error: BaseException) -> RecordError:
             reason = error_line(error, stage, is_batch=True)
             text = f"{stage} failed on a run of {len(records)} records: {reason}"
             return RecordError(text, stage=stage)

@@ -109,6 +109,16 @@ class EngineContract(SessionContract):
         check(found == expected, f"the error has {found}, expected are {expected}.")
         check(isinstance(error.__cause__, ValueError), f"its cause is {error.__cause__!r}.")
 
+    def test_an_exit_is_a_failure(self) -> None:
+        """``sys.exit()`` in a function of the user's does not end the consumer."""
+        iterator = iter(self._loader(_records(8).map(functools.partial(_leave, 5)).batch(2)))
+        for _ in range(2):
+            next(iterator)
+        error = _record_error(iterator)
+        said = "step 2: map(_leave) failed on record 5: SystemExit: enough"
+        check(str(error) == said, f"the error says {str(error)!r}, expected is {said!r}.")
+        check(isinstance(error.__cause__, SystemExit), f"its cause is {error.__cause__!r}.")
+
     def test_after_a_failure_the_position_stays_and_can_be_moved(self) -> None:
         """The failing step fails again; the steps after it can be read."""
         iterator = iter(self._loader(_records(16).map(functools.partial(_fail, 9)).batch(4)))
@@ -341,6 +351,12 @@ def _is_any(number: int) -> bool:
 def _fail(bad: int, record: Tree) -> Tree:
     if record["x"] == bad:
         raise ValueError("bad record")
+    return record
+
+
+def _leave(bad: int, record: Tree) -> Tree:
+    if record["x"] == bad:
+        sys.exit("enough")
     return record
 
 

@@ -68,5 +68,6 @@ def test_sys_exit_in_a_function_is_an_error_of_its_step():
     with DataLoader(arrays(8).map(leave).batch(2), engine=Processes(1)) as loader:
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(SystemExit, match="enough"):
+        with pytest.raises(RecordError, match="failed on record 3: SystemExit: enough") as caught:
             next(iterator)
+    assert isinstance(caught.value.__cause__, SystemExit)

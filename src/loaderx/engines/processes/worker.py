@@ -19,7 +19,7 @@ import time
 import traceback
 from typing import Any
 
-from loaderx.engines.base import Element, Measured, Task, Work
+from loaderx.engines.base import Element, Measured, Task, Work, worker_error
 from loaderx.engines.processes import exceptions, pickling, protocol
 from loaderx.engines.processes.packed_rows import read_rows, write_rows
 from loaderx.engines.processes.protocol import PLACE_BYTES, ClaimTable, Report, TakenTask
@@ -149,7 +149,7 @@ class _Worker:
             del element
             return self._report(job, task, layout, others, measured)
         except BaseException as error:
-            tail = exceptions.pack(error)
+            tail = exceptions.pack(worker_error(error, task))
             self._writer.clear()
             start = self._writer.write_bytes(tail)
             return Report(job, self._number, protocol.FAILED, 0, protocol.TAIL, start, len(tail))
