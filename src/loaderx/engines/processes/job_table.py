@@ -260,11 +260,12 @@ class JobTable:
             self._queue.appendleft(step)
 
     def _start_error(self, worker: WorkerProcess) -> PicklingError:
-        said, _, trace = self._processes.claims.read_text(worker.number).rstrip().partition("\n")
+        packed = self._processes.claims.read_error(worker.number)
         error = PicklingError(
-            f"the dataset cannot be sent to worker processes: a worker failed to build it: {said}"
+            "the dataset cannot be sent to worker processes: a worker failed to build it: "
+            f"{exceptions.text_of(packed)}"
         )
-        error.add_note(f"\nIn {worker.name}:\n{trace}")
+        error.__cause__ = exceptions.unpack(packed, worker.name, None)
         return error
 
     def _read_done(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:

@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import Any
 
 from loaderx.engines.base import Element, Measured, Task, Work, worker_error
@@ -46,8 +45,7 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
         try:
             work: Work = pickling.load_work(data)
         except BaseException as error:
-            said = " ".join(one_line(error).split())  # first: the end of a long text is cut off
-            claims.write_text(number, f"{said}\n{traceback.format_exc()}")
+            claims.write_error(number, exceptions.pack(error, protocol.ERROR_BYTES))
             os.write(reports, Report(0, number, protocol.NOT_STARTED).pack())
             return
         took_us = int(time.process_time() * 1e6)
