@@ -118,8 +118,9 @@ LOADER = {
 }
 
 ITERATOR = {
-    "load_state_dict": "Write it.set_state(state).",
-    "state_dict": "Write it.get_state().",
+    "get_next": "Write next(it).",
+    "get_next_as_optional": "Write next(it, None).",
+    "reset": "Write it.seek(0).",
 }
 
 MODULE = {

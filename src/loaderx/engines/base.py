@@ -214,6 +214,12 @@ class Run(Protocol):
     def next(self) -> Callable[[], Element]:
         """Gives the next element; StopIteration after the last."""
 
+    def start(self) -> None:
+        """Lets workers begin with the first elements now; the first ``next`` would do it, too.
+
+        An engine without workers has nothing to do here.
+        """
+
     def ready(self) -> bool:
         """False if ``next`` would have to wait for somebody else."""
 
@@ -244,6 +250,10 @@ class OrderedRun:
     def is_empty(self) -> bool:
         """Is no step under way?"""
         return not self._pending
+
+    def start(self) -> None:
+        if self._session.window and not self.is_closing:
+            self._fill_window()
 
     def next(self) -> Element:
         pending, session = self._pending, self._session
