@@ -72,7 +72,7 @@ ARGUMENTS = [
     (lambda d: DataLoader(d, pin_memory=True), r"sharding=jax\.devices\(\)\[0\]"),
     (lambda d: DataLoader(d, persistent_workers=True), r"loader\.close\(\)"),
     (lambda d: DataLoader(d, prefetch_factor=2), "prefetch=n"),
-    (lambda d: DataLoader(d, worker_init_fn=print), "Leave it out: random numbers belong to"),
+    (lambda d: DataLoader(d, worker_init_fn=print), r"engines\.Processes\(init=f\)"),
     (lambda d: DataLoader(d, timeout=3), r"Leave it out.*engines\.Processes\(timeout_s=...\)"),
     (
         lambda d: DataLoader(d, batch_size=2, shuffel=True),

@@ -199,8 +199,8 @@ KEYWORDS = {
     "worker_buffer_size": "Write prefetch=n, the batches kept ready by all workers together.",
     "worker_count": "Write num_workers.",
     "worker_init_fn": (
-        f"{_LEAVE}: random numbers belong to records (.random_map), and a function can set up "
-        "what it needs when it is first called."
+        "Random numbers belong to records (.random_map), and need no seeds in workers. For other "
+        "things, write engine=engines.Processes(init=f), with f(index, count)."
     ),
 }
 

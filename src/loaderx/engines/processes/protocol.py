@@ -41,8 +41,9 @@ LAYOUTS_KEPT = 64
 
 # Kinds of report.  NOT_STARTED: the worker could not build the work.
 DONE, FAILED, READY, NOT_STARTED = range(4)
-# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot.
-TAIL, KEPT = 1, 2
+# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot; it was
+# the user's `init` that failed.
+TAIL, KEPT, INIT = 1, 2, 4
 
 _CLAIM = struct.Struct("<QQ")  # job number, when it was taken (ns)
 _ERRORS_AT = 1 << 16

@@ -42,11 +42,16 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
     claims = ClaimTable(slots, lock, workers)
     with contextlib.suppress(BrokenPipeError):  # nobody reads reports any more
+        flags = protocol.INIT
         try:
+            init = pickling.load_init(data)
+            if init is not None:
+                init(number, workers)
+            flags = 0
             work: Work = pickling.load_work(data)
         except BaseException as error:
             claims.write_error(number, exceptions.pack(error, protocol.ERROR_BYTES))
-            os.write(reports, Report(0, number, protocol.NOT_STARTED).pack())
+            os.write(reports, Report(0, number, protocol.NOT_STARTED, flags=flags).pack())
             return
         took_us = int(time.process_time() * 1e6)
         os.write(reports, Report(0, number, protocol.READY, took_us=took_us).pack())
