@@ -15,6 +15,9 @@ USER_ERRORS = (Exception, SystemExit)
 """What a function of the user's may fail with: its ``sys.exit()`` must not end the program that
 loads the data, and in a worker it would."""
 
+READING = "reading the source"
+"""The stage of errors that come from a source."""
+
 _CALLS = {
     "filter": "f(record), where a tuple is one record",
     "flat_map": "f(record), where a tuple is one record",

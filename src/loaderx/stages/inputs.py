@@ -14,7 +14,7 @@ from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
-from loaderx.reading.error_text import USER_ERRORS, error_line, raise_if_signalled
+from loaderx.reading.error_text import READING, USER_ERRORS, error_line, raise_if_signalled
 from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing, Views
 from loaderx.reading.readers import Reader
@@ -134,14 +134,14 @@ class ReadSource(RecordOperator):
         except BadRecordError:
             pass
         except LoaderxError as error:  # the source itself is at fault, not a record
-            raise self.failer(addresses, "reading the source")(None, error) from error
+            raise self.failer(addresses, READING)(None, error) from error
         except USER_ERRORS as error:  # a traceback must not show it as the cause of what follows
             raise_if_signalled(error)
         return self._one_by_one(addresses)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
         """Reads again, each record alone: to find the one that fails, or to retry."""
-        fail = self.failer(addresses, "reading the source")
+        fail = self.failer(addresses, READING)
         found: list[Record] = []
         for number in range(len(addresses)):
             try:
