@@ -62,7 +62,7 @@ def _code(frame: RemoteFrame) -> tuple[CodeType, int]:
         column = end_column = -1  # none is shown
     tree = ast.parse("def f():\n yield\n raise")
     for node in ast.walk(tree):
-        if hasattr(node, "lineno"):
+        if isinstance(node, (ast.stmt, ast.expr)):
             node.lineno, node.end_lineno = line, end_line
             node.col_offset, node.end_col_offset = column, end_column
     module = compile(tree, frame.file, "exec")
