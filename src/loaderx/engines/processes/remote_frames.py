@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Sequence
-from types import CodeType, FunctionType, TracebackType
+from collections.abc import Sequence
+from types import CodeType, FunctionType, GeneratorType, TracebackType
 from typing import NamedTuple
 
 
@@ -46,8 +46,10 @@ def traceback_of(frames: Sequence[RemoteFrame]) -> TracebackType | None:
     for frame in reversed(frames):
         with contextlib.suppress(ValueError, TypeError, SyntaxError):  # an odd file name, say
             code, instruction = _code(frame)
-            generator: Generator[None] = FunctionType(code, {})()
-            made = TracebackType(made, generator.gi_frame, 2 * instruction, frame.line or 1)
+            generator: GeneratorType[None, None, None] = FunctionType(code, {})()
+            its_frame = generator.gi_frame
+            assert its_frame is not None  # it has not run
+            made = TracebackType(made, its_frame, 2 * instruction, frame.line or 1)
     return made
 
 
