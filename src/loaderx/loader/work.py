@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from loaderx.engines.base import Measured, Task, Timing
 from loaderx.engines.sharing import MadeRows
@@ -26,6 +26,7 @@ class PlanWork:
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
+        self._streams = self._plain or self.plan.reads_each
         rows = self.plan.shared_rows()
         self._shared_rows = rows if node.rows is None else min(rows, node.rows)
         self._sampler = Sampler()
@@ -34,7 +35,7 @@ class PlanWork:
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
-        if not self._plain:
+        if not self._streams:
             for step in steps:
                 yield self((step,), lend)
             return
@@ -45,8 +46,13 @@ class PlanWork:
             until = min(stop, step + sampler.untimed())
             if step < until:
                 sampler.skip(until - step)
-                step = yield from self.plan.stream_fast(step, until, lend)
+                step = yield from self._untimed(step, until, lend)
                 sampler.skip(step - until)  # negative: the fast path stopped before `until`
+
+    def _untimed(self, step: int, until: int, lend: Lend) -> Generator[Tree, None, int]:
+        if self._plain:
+            return self.plan.stream_fast(step, until, lend)
+        return self.plan.stream_records(step, until)
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         (step,) = task
