@@ -110,8 +110,9 @@ class Work(Protocol):
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
 
-    # A work may also have a `noun` for what it makes, if that is not a batch, and `is_in_order`:
-    # True if its input can only be read in order, so that there is nothing for workers to do.
+    # A work may also have a `noun` for what it makes, if that is not a batch; `is_in_order`: True
+    # if its input can only be read in order, so that there is nothing for workers to do; and
+    # `makes_blocks`: True if a task of two numbers makes a block of steps (`block_run`).
 
 
 class Pending(Protocol):

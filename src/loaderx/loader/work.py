@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
 
 from loaderx.engines.base import Measured, Task, Timing
+from loaderx.engines.block_run import LONGEST_S, Block, RaisedAhead
 from loaderx.engines.sharing import MadeRows
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
@@ -29,6 +33,7 @@ class PlanWork:
         self._streams = self._plain or self.plan.reads_each
         rows = self.plan.shared_rows()
         self._shared_rows = rows if node.rows is None else min(rows, node.rows)
+        self.makes_blocks = not node.batched
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
@@ -54,7 +59,9 @@ class PlanWork:
             return self.plan.stream_fast(step, until, lend)
         return self.plan.stream_records(step, until)
 
-    def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured | Block:
+        if len(task) == 2:
+            return self._block(*task, lend)
         (step,) = task
         sampler = self._sampler
         if not sampler.is_due():
@@ -67,6 +74,21 @@ class PlanWork:
         element = self.plan.read(step, timed)
         sampler.took(sum(timed.times.values()))
         return Measured(element, timed.failures, Timing(timed.times, weight))
+
+    def _block(self, first: int, count: int, lend: Lend) -> Block:
+        """The elements of some steps without a batch; fewer if one fails, or if they take long."""
+        elements: list[Tree | Measured] = []
+        error: RaisedAhead | None = None
+        begun = perf_counter()
+        try:
+            for element in self.stream(range(first, first + count), lend):
+                elements.append(element)
+                if perf_counter() - begun > LONGEST_S:
+                    break
+        except Exception as failure:
+            error = RaisedAhead(failure)
+        took = np.array([perf_counter() - begun])
+        return {"elements": elements, "error": error, "seconds": took}
 
     # The rows of a step, made by several workers.
 
@@ -101,8 +123,9 @@ class PlanWork:
 
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
-        (step,) = task
-        first, after = self._node.rows_before(step), self._node.rows_before(step + 1)
+        steps = task[1] if len(task) == 2 else 1
+        first = self._node.rows_before(task[0])
+        after = self._node.rows_before(task[0] + steps)
         if after - first <= 1:
             return f"record {first} of the stream"
         return f"records {first} to {after - 1} of the stream"
