@@ -12,11 +12,13 @@ import numpy as np
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
 from loaderx.reading.operators import Gather, Request
 from loaderx.reading.rows import Rows
+from loaderx.reading.single_records import owned
 from loaderx.rng import ROOT
 from loaderx.stages.node import Node
-from loaderx.tree import Tree, map_leaves
+from loaderx.tree import Tree
 
 BLOCK_ROWS = 32_768
 LONG_BLOCK_ROWS = 16_384  # where positions need 64 bits, the same memory
@@ -41,6 +43,7 @@ class IndexPlan:
         self._batches = node.batch_operator(request) if self.batched else None
         self._records = None if self.batched else node.record_operator(request)
         self._gather = self._plain_gather()
+        self.reads_each = self._records is not None and self._records.reads_each
         largest = max(below.batch_size or 1 for below in node.below())
         rows = max(1, largest // shard[1]) if self.batched else 1
         longest = max((below.length or 0 for below in node.below()), default=0)
@@ -86,8 +89,9 @@ class IndexPlan:
         first = inside * width
         try:
             return self._gather(block.addresses.index[first : first + width], lend)
-        except Exception:
-            pass  # the general way reads again, and names the record that fails
+        except USER_ERRORS as error:
+            raise_if_signalled(error)
+        # The general way reads again, and names the record that fails.
         return self._read(block, inside, step, ReadContext(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Generator[Tree, None, int]:
@@ -105,12 +109,30 @@ class IndexPlan:
         for first in range((step - start) * width, (stop - start) * width, width):
             try:
                 batch = gather(index[first : first + width], lend)
-            except Exception:
+            except USER_ERRORS as error:
+                raise_if_signalled(error)
                 batch = None
             if batch is None:
                 batch = self._read(block, first // width, start + first // width, ReadContext(lend))
             yield batch
             del batch  # else it would be held until the next one is made
+        return stop
+
+    def stream_records(self, step: int, stop: int) -> Generator[Tree, None, int]:
+        """`read` for consecutive steps without a batch; returns the step after them.
+
+        Each record is made when it is asked for.  It ends early where the block does.
+        """
+        start, end, block = self._find(step)
+        stop = min(stop, end)
+        assert self._records is not None
+        try:
+            for record in self._records.each(block.cut(step - start, stop - start)):
+                yield owned(record)
+                step += 1
+        except RecordError as error:
+            error.step = step
+            raise
         return stop
 
     @property
@@ -128,7 +150,7 @@ class IndexPlan:
                 return context.read(self._batches, block.step(inside))
             assert self._records is not None
             rows = context.read(self._records, block.cut(inside, inside + 1))
-            return map_leaves(_owned, rows.records()[0])
+            return owned(rows.records()[0])
         except RecordError as error:
             error.step = step
             raise
@@ -177,10 +199,3 @@ class IndexPlan:
         if epoch_steps is not None:
             stop = min(stop, base + epoch_steps)
         return start, stop if self.length is None else min(stop, self.length)
-
-
-def _owned(leaf: object) -> object:
-    """A copy of leaves that are views of a source, which are read-only."""
-    if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
-        return leaf.copy()
-    return leaf

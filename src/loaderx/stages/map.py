@@ -5,6 +5,7 @@ What they do to records and to batches is in `transforms`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from loaderx.reading.operators import (
     Request,
     Sharing,
 )
-from loaderx.reading.rows import Positions, Rows, rows_of
+from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.encoding import stage_text
@@ -188,6 +189,17 @@ class ApplyToRecords(OverRecords):
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
 
     @property
+    def reads_each(self) -> bool:
+        return self.child.reads_each and not self.stacked and self.transform.goes_singly
+
+    def each(self, addresses: Addresses) -> Iterator[Record]:
+        extra = None
+        if self.is_tagged:
+            addresses, extra = addresses.inner, addresses.values
+        fail = self.child.failer(addresses, self.stage)
+        return self.transform.on_each(self.child.each(addresses), extra, fail)
+
+    @property
     def sharing(self) -> Sharing:
         # Stacked functions are given all rows of a batch: fewer at a time could be seen.
         alone = self.stacked or self.child.sharing is Sharing.NEVER
@@ -246,7 +258,7 @@ class ApplyToBatches(BatchOperator):
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
         return self.child.rows_below(addresses.inner if self.is_tagged else addresses)
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
 
     def keys(self, steps: Steps) -> Keys:
@@ -310,7 +322,7 @@ class ApplyAfterBatch(AfterBatch):
             extra = stage_keys(batch.keys, self.seed, self.ordinal)
         return batch.with_columns(self.transform.on_batch(batch.tree, extra, self._fail))
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
 
 
@@ -329,5 +341,5 @@ class IndexAfterBatch(Counted):
         self.count += 1
         return batch.with_columns(tree)
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
