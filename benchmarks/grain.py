@@ -2,8 +2,8 @@
 
     .venv-grain/bin/python benchmarks/grain.py [--quick] [--only NAME ...]
 
-The environment has Grain (`make test-grain` makes it).  Every program is one function of the module it
-is given, so both run the same lines.  Grain runs with each of a few settings, and its best counts;
+The environment has Grain (`make test-grain` makes it).  Every program is one function of the
+module it is given, so both run the same lines.  Grain runs with each of a few settings, and its best counts;
 ours runs with Grain's defaults.  Rounds take turns, so that a machine that gets slower slows both.
 """
 
@@ -170,7 +170,7 @@ def measure(row: Row, theirs: Grain, ours: Grain, budget_s: float, rounds: int) 
     ratio = median(b / a for a, b in pairs)
     verdict = "ok" if ratio >= row.bar else "SHORT"
     print(
-        f"{row.name:24} Grain {median(a for a, _ in pairs):12,.0f}/s {str(best or 'defaults'):52} "
+        f"{row.name:24} Grain {median(a for a, _ in pairs):12,.0f}/s {best or 'defaults'!s:52} "
         f"loaderx {median(b for _, b in pairs):12,.0f}/s  {ratio:6.1f}x of {row.bar}x {verdict}",
         flush=True,
     )

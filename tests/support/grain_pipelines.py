@@ -353,7 +353,7 @@ def packed_with_meta_features(grain):
 def concat_then_split_with_bos(grain):
     names = ("inputs", "inputs_2")
     ds = grain.MapDataset.range(80).map(tokens)
-    ds = ds.map(lambda r: {name: r["tokens"] for name in names}).to_iter_dataset()
+    ds = ds.map(lambda r: dict.fromkeys(names, r["tokens"])).to_iter_dataset()
     return grain.experimental.ConcatThenSplitIterDataset(
         ds,
         length_struct={"inputs": 20, "inputs_2": 20},
@@ -505,7 +505,7 @@ def loader_of_old_operations(grain):
 
 @pipeline
 def loader_in_order(grain):
-    one, noise, _ = transforms(grain)
+    _, noise, _ = transforms(grain)
     sampler = grain.SequentialSampler(
         num_records=50, shard_options=grain.ShardOptions(1, 4), seed=3
     )

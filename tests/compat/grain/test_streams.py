@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from grain_pipelines import PIPELINES, STATEFUL, digest_of, loader_states, update
 
 import loaderx.compat.grain as grain
+from grain_pipelines import PIPELINES, STATEFUL, digest_of, loader_states, update
 
 HERE = Path(__file__).parent
 DIGESTS = json.loads((HERE / "digests.json").read_text())

@@ -3,9 +3,9 @@
     python tests/owners/grain/run_tests.py .venv-grain            # a summary, and what is missing
     python tests/owners/grain/run_tests.py .venv-grain map mix    # some files
 
-The environment has Grain 0.2.18 and what its tests need (`requirements.txt`); its wheel ships the
-tests.  Each file runs twice in processes of its own: with Grain as it is, and with our package in its
-place (`stand_in.py`).  A case counts if Grain passes it.  Cases that ours does not pass must stand in
+The environment has Grain 0.2.18 and what its tests need (`requirements.txt`); its wheel ships them.
+Each file runs twice in processes of its own: with Grain as it is, and with our package in its place
+(`stand_in.py`).  A case counts if Grain passes it.  Cases that ours does not pass must stand in
 `exceptions.txt`, with the reason.
 """
 
@@ -19,17 +19,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
 
-FAST = """samplers data_sources record options operations load index_shuffle pack_and_batch transforms
-    sharding base dataset batch cache filter flatmap interleave limit map mix packing
-    packing_concat_then_split rebatch repeat shuffle slice source zip parquet_dataset
-    tfrecord_dataset""".split()
-WORKERS = "data_loader prefetch process_prefetch elastic_iterator".split()
+FAST = (
+    *("samplers", "data_sources", "record", "options", "operations", "load", "index_shuffle"),
+    *("pack_and_batch", "transforms", "sharding", "base", "dataset", "batch", "cache", "filter"),
+    *("flatmap", "interleave", "limit", "map", "mix", "packing", "packing_concat_then_split"),
+    *("rebatch", "repeat", "shuffle", "slice", "source", "zip"),
+    *("parquet_dataset", "tfrecord_dataset"),
+)
+WORKERS = ("data_loader", "prefetch", "process_prefetch", "elastic_iterator")
 BARS = {"fast": 0.98, "workers": 0.85}
 REASONS = {"order by worker", "shared-memory internals", "wording", "internals"}
 TIMEOUT_S = 900
@@ -82,7 +85,7 @@ def run_file(python: Path, test: Path, against: str) -> Outcomes:
 
 def read_report(path: Path) -> Outcomes:
     outcomes = {}
-    for case in ElementTree.parse(path).iter("testcase"):
+    for case in ET.parse(path).iter("testcase"):
         kinds = {child.tag for child in case}
         if "skipped" not in kinds:
             name = f"{case.get('classname')}::{case.get('name')}"

@@ -30,6 +30,7 @@ FROM_GRAIN = {
     "grain._src.python.dataset.transformations.testing_util",
 }
 
+
 class _StandIn(ModuleType):
     """A module of Grain's whose names are looked up in ours."""
 
@@ -56,6 +57,12 @@ def _find(name: str, asked: str) -> object:
         raise AttributeError(f"{OURS} has nothing for {asked}.{name}") from None
 
 
+def _exists(module: Path) -> bool:
+    """Has Grain a folder, a file or a library of this name?"""
+    is_library = bool(list(module.parent.glob(f"{module.name}*.so")))
+    return module.is_dir() or module.with_suffix(".py").exists() or is_library
+
+
 class _Finder(MetaPathFinder, Loader):
     def __init__(self, grain: Path) -> None:
         self._grain = grain
@@ -66,9 +73,7 @@ class _Finder(MetaPathFinder, Loader):
         inner = self._grain.joinpath(*name.split(".")[1:])
         if name in FROM_GRAIN:
             return importlib.util.spec_from_file_location(name, inner.with_suffix(".py"))
-        if name.startswith("grain._src") and not (
-            inner.is_dir() or inner.with_suffix(".py").exists() or list(inner.parent.glob(f"{inner.name}*.so"))
-        ):
+        if name.startswith("grain._src") and not _exists(inner):
             return None
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
@@ -88,5 +93,6 @@ class _Finder(MetaPathFinder, Loader):
 def install() -> None:
     """From here on ``import grain`` finds our package."""
     spec = importlib.util.find_spec("grain")
-    assert spec is not None and spec.origin is not None, "Grain is not installed here."
+    assert spec is not None, "Grain is not installed here."
+    assert spec.origin is not None
     sys.meta_path.insert(0, _Finder(Path(spec.origin).parent))

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from grain_pipelines import PIPELINES, STATEFUL, digest_of, loader_states
 
 import loaderx.compat.grain as ours
+from grain_pipelines import PIPELINES, STATEFUL, digest_of, loader_states
 
 pytestmark = pytest.mark.owners
 if importlib.util.find_spec("grain") is None:

@@ -11,10 +11,11 @@ from dataclasses import make_dataclass
 from importlib import import_module
 from typing import TypeVar
 
-from loaderx.compat.grain.checkpoint_files import Directory, read_text, state_file
-from loaderx.compat.grain.data_loader import DataLoaderIterator
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element
+
+from loaderx.compat.grain.checkpoint_files import Directory, read_text, state_file
+from loaderx.compat.grain.data_loader import DataLoaderIterator
 from loaderx.errors import MissingPackageError
 
 AnyIterator = TypeVar("AnyIterator", DataLoaderIterator, DatasetIterator)  # type: ignore[type-arg]
@@ -23,18 +24,14 @@ AnyIterator = TypeVar("AnyIterator", DataLoaderIterator, DatasetIterator)  # typ
 class CheckpointHandler:
     """Saves and restores iterators; an ``orbax.checkpoint.CheckpointHandler``."""
 
-    def save(
-        self, directory: Directory, item: Element = None, args: Element = None
-    ) -> None:
+    def save(self, directory: Directory, item: Element = None, args: Element = None) -> None:
         """Writes the state of an iterator."""
         iterator = item or args.item
         state = iterator.get_state()
         text = state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
         state_file(directory).write_text(text)
 
-    def restore(
-        self, directory: Directory, item: Element = None, args: Element = None
-    ) -> Element:
+    def restore(self, directory: Directory, item: Element = None, args: Element = None) -> Element:
         """Sets the state of an iterator, and begins to read ahead."""
         iterator = item or args.item
         text = read_text(directory)

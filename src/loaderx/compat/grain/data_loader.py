@@ -14,17 +14,11 @@ import os
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TypeVar
 
-from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.loader_records import apply_to_records, data_of
-from loaderx.compat.grain.loader_state import loader_state, records_before
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.operations import BatchOperation, Operation
 from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, State
-from loaderx.compat.grain.sampled import SampledElements, SampledRecords, sampler_size
-from loaderx.compat.grain.samplers import IndexSampler, Sampler
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions
 from loaderx.compat.grain.transforms import (
     Batch,
@@ -36,6 +30,13 @@ from loaderx.compat.grain.transforms import (
     Transformation,
     Transformations,
 )
+
+from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
+from loaderx.compat.grain.loader_records import apply_to_records, data_of
+from loaderx.compat.grain.loader_state import loader_state, records_before
+from loaderx.compat.grain.operations import BatchOperation, Operation
+from loaderx.compat.grain.sampled import SampledElements, SampledRecords, sampler_size
+from loaderx.compat.grain.samplers import IndexSampler, Sampler
 from loaderx.errors import ArgumentError
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load"]
@@ -77,7 +78,9 @@ class DataLoader:
         if worker_count < 0:
             raise ArgumentError(f"`worker_count` must be 0 or more, got {worker_count}.")
         if worker_buffer_size < 0:
-            raise ArgumentError(f"`worker_buffer_size` must be 0 or more, got {worker_buffer_size}.")
+            raise ArgumentError(
+                f"`worker_buffer_size` must be 0 or more, got {worker_buffer_size}."
+            )
         self._data_source = data_source
         self._sampler = sampler
         self._operations = [_current(one) for one in operations]
@@ -127,12 +130,18 @@ class DataLoader:
             records = SampledRecords(self._data_source, self._sampler, self._shard_options, start)
             return records, self._operations, 1
         ds: MapDataset[Element] = SampledElements(
-            self._data_source, self._sampler, self._shard_options, first, start  # type: ignore[arg-type]
+            self._data_source,
+            self._sampler,
+            self._shard_options,
+            first,
+            start,  # type: ignore[arg-type]
         )
         batch = rest[0] if rest else None
         if any(isinstance(one, Filter) for one in first) or not isinstance(batch, Batch):
             return ds, rest, 1
-        ds = ds.batch(batch.batch_size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn)
+        ds = ds.batch(
+            batch.batch_size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn
+        )
         maps = list(itertools.takewhile(lambda one: isinstance(one, Map), rest[1:]))
         for one in maps:
             ds = ds.map(one)  # type: ignore[arg-type]
@@ -208,9 +217,7 @@ class DataLoaderIterator(Iterator[T]):
         if loader._use_native_dataset_checkpointing:
             self._iterator.set_state(state)
             return
-        records = records_before(
-            state, loader._shard_options, loader._sampler, loader._data_source
-        )
+        records = records_before(state, loader._shard_options, loader._sampler, loader._data_source)
         number, start = divmod(records, self._size)
         if start != self._start:  # batches begin at other records than before
             self.close()

@@ -6,7 +6,8 @@ from importlib import import_module
 
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.protocols import Element
-from loaderx.compat.grain.registry import make
+from loaderx.compat.grain.thread_prefetch import ThreadPrefetchIterDataset
+
 from loaderx.errors import MissingPackageError
 
 
@@ -29,8 +30,6 @@ def device_put(
         put = import_module("jax").device_put
     except ImportError as error:
         raise MissingPackageError("device_put needs JAX: pip install 'loaderx[jax]'") from error
-    ahead = make("iter.thread_prefetch", ds, prefetch_buffer_size=cpu_buffer_size)
+    ahead = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
     placed = ahead.map(lambda element: put(element, device))
-    return make(  # type: ignore[no-any-return]
-        "iter.thread_prefetch", placed, prefetch_buffer_size=device_buffer_size
-    )
+    return ThreadPrefetchIterDataset(placed, prefetch_buffer_size=device_buffer_size)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.operations import Operation
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.records import Record, RecordMetadata
+from loaderx.compat.grain.stacking import make_batch
 from loaderx.compat.grain.transforms import (
     Batch,
     Filter,
@@ -18,7 +18,8 @@ from loaderx.compat.grain.transforms import (
     TfRandomMap,
     Transformation,
 )
-from loaderx.compat.grain.stacking import make_batch
+
+from loaderx.compat.grain.operations import Operation
 from loaderx.errors import ArgumentTypeError
 
 Records = IterDataset[Record[Element]]
@@ -99,9 +100,7 @@ class _OperationIterDataset(IterDataset[Record[Element]]):
 
 
 class _OperationIterator(DatasetIterator[Record[Element]]):
-    def __init__(
-        self, parent: DatasetIterator[Record[Element]], operation: Operation
-    ) -> None:
+    def __init__(self, parent: DatasetIterator[Record[Element]], operation: Operation) -> None:
         super().__init__(parent)
         self._made: Iterator[Record[Element]] = operation(parent)
 

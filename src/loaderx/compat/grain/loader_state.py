@@ -9,14 +9,14 @@ another stream, and its state cannot be continued.
 from __future__ import annotations
 
 import numpy as np
-
 from loaderx.compat.grain.protocols import RandomAccessDataSource, State
-from loaderx.compat.grain.samplers import Sampler
 from loaderx.compat.grain.sharding import ShardOptions
+
+from loaderx.compat.grain.samplers import Sampler
 from loaderx.errors import StateError
 
 _VERSION = 2
-_WHICH = "Both sides are named by `repr`: give a class of your own a `__repr__` that stays the same."
+_WHICH = "Both are named by `repr`: give a class of your own a `__repr__` that stays the same."
 
 
 def source_name(source: object) -> str:

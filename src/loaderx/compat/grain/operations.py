@@ -1,7 +1,7 @@
 """Operations of old programs: callables that make an iterator of records from another.
 
-`DataLoader` still takes them, and operations of users' own that look alike.  New programs derive from
-`MapTransform` and its like.
+`DataLoader` still takes them, and operations of users' own that look alike.  New programs derive
+from `MapTransform` and its like.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.records import Record, RecordMetadata
 from loaderx.compat.grain.stacking import make_batch
+
 from loaderx.errors import ArgumentError, RecordError, one_line
 
 Records = Iterator[Record[Element]]

@@ -1,8 +1,8 @@
 """`FirstFitPackIterDataset` and `BestFitPackIterDataset`: several records in one row.
 
 Bins are filled until a record finds no room.  Then all of them are handed out, one at a time
-and in shuffled order, and that record begins the next bins.  A state is the parent's state before the
-first record in the bins, and how many of them were handed out: restoring fills them again.
+and in shuffled order, and that record begins the next bins.  A state is the parent's state
+before the first record in the bins, and how many were handed out: restoring fills them again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.protocols import State
+from numpy.typing import NDArray
+
 from loaderx.compat.grain.packing_bins import PackedBatch, best_fit, first_fit
 from loaderx.compat.grain.packing_plan import Element, MakeBins, PackingPlan, packing_plan
 from loaderx.errors import ArgumentError, ChainError, StateError

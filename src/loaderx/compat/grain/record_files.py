@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import struct
-from builtins import slice as Slice
 from collections.abc import Sequence
 from importlib import import_module
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
-
+from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.compat.grain.registry import make
+from numpy.typing import NDArray
+
 from loaderx.errors import FileError, MissingPackageError
 
 _FILES_AT_A_TIME = 16
@@ -135,9 +135,8 @@ class ParquetIterDataset(IterDataset[dict[str, Element]]):
         if len(self._paths) == 1:
             return _ParquetIterator(self._paths[0], self._read_kwargs)
         files = [ParquetIterDataset(path, **self._read_kwargs) for path in self._paths]
-        turns = make("iter.interleave", files, cycle_length=_FILES_AT_A_TIME)
-        return turns.__iter__()  # type: ignore[no-any-return]
+        return InterleaveIterDataset(files, cycle_length=_FILES_AT_A_TIME).__iter__()
 
-    def set_slice(self, sl: Slice, sequential_slice: bool = False) -> None:
+    def set_slice(self, sl: builtins.slice, sequential_slice: bool = False) -> None:
         """Keeps some of the files."""
         self._paths = self._paths[sl]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
-from builtins import slice as Slice
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
 from loaderx.compat.grain.indices import Indices, as_indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource
 from loaderx.compat.grain.records import Record, RecordMetadata
-from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.compat.grain.sharding import ShardOptions
 from loaderx.compat.grain.transforms import Filter, Map, RandomMap, TfRandomMap
+
+from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.memory import Lend
 
 RecordStage = Map | RandomMap | TfRandomMap | Filter
@@ -47,8 +47,8 @@ class _Sampled(MapDataset[Element]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int | Slice) -> Element:
-        if isinstance(index, Slice):
+    def __getitem__(self, index: int | builtins.slice) -> Element:
+        if isinstance(index, slice):
             return self.slice(index)
         return self._getitems([index])[0]
 
