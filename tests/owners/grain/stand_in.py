@@ -27,8 +27,13 @@ FROM_GRAIN = {
     "grain._src.core.pytest",
     "grain._src.core.exceptions",
     "grain._src.python.testing.experimental",
+    "grain.proto.execution_summary_pb2",
     "grain._src.python.dataset.transformations.testing_util",
 }
+
+
+# Functions of Grain's that have another name here.
+RENAMED = {"get_pretty_transform_name": "transform_name"}
 
 
 class _StandIn(ModuleType):
@@ -37,7 +42,12 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _find(name, self.__name__)
+        if name == "tree_lib":
+            return importlib.import_module("grain._src.core.tree_lib")
+        try:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        except ModuleNotFoundError:
+            return _find(RENAMED.get(name, name))
 
 
 @functools.cache
@@ -47,14 +57,21 @@ def _our_modules() -> list[ModuleType]:
     return [package, *(importlib.import_module(f"{OURS}.{name}") for name in names)]
 
 
-def _find(name: str, asked: str) -> object:
+def _find(name: str) -> object:
     for module in _our_modules():
-        if name in vars(module):
-            return vars(module)[name]
-    try:
-        return importlib.import_module(f"{asked}.{name}")  # a folder of Grain's
-    except ImportError:
-        raise AttributeError(f"{OURS} has nothing for {asked}.{name}") from None
+        found = vars(module).get(name)
+        if found is not None and not isinstance(found, ModuleType):
+            return found
+    # Named in an annotation, or in one case of many: the file can still be imported.
+    return type(name, (_Missing,), {})
+
+
+class _Missing:
+    """The base of classes that stand for what ours does not have."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        if _Missing in type(self).__bases__:
+            raise NotImplementedError(f"{OURS} has nothing that is called {type(self).__name__}")
 
 
 def _exists(module: Path) -> bool:
@@ -80,7 +97,7 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: object) -> ModuleType:
         name: str = spec.name
         _, _, inner = name.partition(".")
-        if inner and not inner.startswith("_src"):
+        if inner and not inner.startswith(("_src", "proto")):
             return importlib.import_module(f"{OURS}.{inner}")
         module = _StandIn(name)
         module.__file__ = str(self._grain / "__init__.py")

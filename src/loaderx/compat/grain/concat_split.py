@@ -20,7 +20,7 @@ from enum import Enum, auto
 import numpy as np
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.protocols import State
+from loaderx.compat.grain.protocols import Element, State
 from numpy.typing import NDArray
 
 from loaderx.errors import ArgumentError, StackError, StateError
@@ -69,7 +69,7 @@ class _Settings:
 
 
 def _length(value: object) -> int:
-    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type, call-overload]
+    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Piece:
     def value(self, name: str) -> object:
         value = self.features[name]
         cut = self.slices.get(name, _WHOLE)
-        if cut == _WHOLE or np.ndim(value) == 0:  # type: ignore[arg-type, call-overload]
+        if cut == _WHOLE or np.ndim(value) == 0:  # type: ignore[arg-type]
             return value
         return value[cut[0] : cut[1]]  # type: ignore[index]
 
@@ -177,7 +177,7 @@ def _copy(
             )
         values[start:end] = value  # type: ignore[assignment]
         if name in settings.bos_features and start < len(values):
-            values[start] = settings.bos_token_id
+            values[start] = settings.bos_token_id  # type: ignore[assignment]
         sizes.append(end - start)
     return sizes
 
@@ -193,10 +193,10 @@ def _segments(sizes: list[int], length: int) -> tuple[NDArray[np.int32], NDArray
     return segment_ids, positions
 
 
-class ConcatThenSplitDatasetIterator(DatasetIterator):
+class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
     """Hands out one row after the other."""
 
-    def __init__(self, parent: DatasetIterator, settings: _Settings) -> None:
+    def __init__(self, parent: DatasetIterator[Element], settings: _Settings) -> None:
         super().__init__(parent)
         self._settings = settings
         self._rows: deque[Row] = deque()
@@ -310,7 +310,7 @@ class ConcatThenSplitDatasetIterator(DatasetIterator):
             next(self)
 
 
-class ConcatThenSplitIterDataset(IterDataset):
+class ConcatThenSplitIterDataset(IterDataset[Row]):
     """Lays records end to end and cuts them into rows of one length.
 
     Args:
@@ -326,7 +326,7 @@ class ConcatThenSplitIterDataset(IterDataset):
 
     def __init__(
         self,
-        parent: IterDataset,
+        parent: IterDataset[Element],
         *,
         length_struct: Mapping[str, int],
         meta_features: Collection[str] = (),
@@ -345,5 +345,5 @@ class ConcatThenSplitIterDataset(IterDataset):
             bos_token_id=bos_token_id,
         )
 
-    def __iter__(self) -> DatasetIterator:
+    def __iter__(self) -> DatasetIterator[Row]:
         return ConcatThenSplitDatasetIterator(self._parent.__iter__(), self._settings)

@@ -100,7 +100,7 @@ class DataLoader:
         """The number of worker processes, and what they make ahead."""
         return self._multiprocessing_options
 
-    def __iter__(self) -> DataLoaderIterator:
+    def __iter__(self) -> DataLoaderIterator[Element]:
         return DataLoaderIterator(self, None)
 
     def _dataset_from(self, start: int) -> tuple[IterDataset[Element], int]:
@@ -115,7 +115,7 @@ class DataLoader:
             made = data_of(apply_to_records(made, rest))
         else:
             for one in rest:
-                made = made.apply(one)
+                made = made.apply(one)  # type: ignore[arg-type]
         if self._multiprocessing_options.num_workers > 0:
             made = made.mp_prefetch(self._multiprocessing_options)
         return made, size
@@ -133,8 +133,8 @@ class DataLoader:
             self._data_source,
             self._sampler,
             self._shard_options,
-            first,
-            start,  # type: ignore[arg-type]
+            first,  # type: ignore[arg-type]
+            start,
         )
         batch = rest[0] if rest else None
         if any(isinstance(one, Filter) for one in first) or not isinstance(batch, Batch):

@@ -15,7 +15,8 @@ from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.records import Record, RecordMetadata
 from loaderx.compat.grain.stacking import make_batch
 
-from loaderx.errors import ArgumentError, RecordError, one_line
+from loaderx.compat.grain.trees import StructureError
+from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError, one_line
 
 Records = Iterator[Record[Element]]
 
@@ -84,7 +85,7 @@ class BatchOperation:
         if self.batch_size <= 0:
             raise ArgumentError(f"batch_size must be a positive integer. Got {self.batch_size}.")
         if self.batch_fn is None:
-            self.batch_fn = make_batch
+            self.batch_fn = _stack
 
     def __call__(self, input_iterator: Records) -> Records:
         held: list[Element] = []
@@ -104,6 +105,15 @@ class BatchOperation:
 
     def disable_deprecation_message(self) -> None:
         """Does nothing: there is no such message."""
+
+
+def _stack(elements: Sequence[Element]) -> Element:
+    try:
+        return make_batch(elements)
+    except ValueError as error:
+        if isinstance(error.__cause__, StructureError):
+            raise ArgumentTypeError(f"Record structures do not match. {error}") from error
+        raise
 
 
 class OperationError(RecordError, ValueError):

@@ -22,10 +22,10 @@ from loaderx.errors import ArgumentError, ChainError, StateError
 Rows = dict[str, "NDArray[np.generic] | Rows"]
 
 
-class PackingDatasetIterator(DatasetIterator):
+class PackingDatasetIterator(DatasetIterator[Rows]):
     """Hands out the rows of one packed batch after the other."""
 
-    def __init__(self, parent: DatasetIterator, plan: PackingPlan) -> None:
+    def __init__(self, parent: DatasetIterator[Element], plan: PackingPlan) -> None:
         super().__init__(parent)
         self._plan = plan
         self._size: int | None = None
@@ -176,7 +176,7 @@ def _mean_group(row: NDArray[np.generic]) -> float:
     return float(np.sum(groups) / count) if count else 0.0
 
 
-class PackIterDataset(IterDataset):
+class PackIterDataset(IterDataset[Rows]):
     """Packs records into bins; the subclasses say which bin a record goes to.
 
     Args:
@@ -197,7 +197,7 @@ class PackIterDataset(IterDataset):
 
     def __init__(
         self,
-        parent: IterDataset,
+        parent: IterDataset[Element],
         *,
         length_struct: Element,
         num_packing_bins: int,
@@ -223,7 +223,7 @@ class PackIterDataset(IterDataset):
             max_sequences_per_bin=max_sequences_per_bin,
         )
 
-    def __iter__(self) -> DatasetIterator:
+    def __iter__(self) -> DatasetIterator[Rows]:
         return PackingDatasetIterator(self._parent.__iter__(), self._plan)
 
 

@@ -22,6 +22,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from loaderx.compat.grain.protocols import Element
+from loaderx.tree import Array
+
 Lengths = tuple[int, ...]
 _FULL = -1  # the room of a bin that may take no more records, not even empty ones
 
@@ -120,20 +123,19 @@ class PackedFeature:
     """The cells of one feature in all bins, and which record lies where."""
 
     def __init__(
-        self, value: object, *, bins: int, length: int, padding: object, alignment: int
+        self, value: Element, *, bins: int, length: int, padding: Element, alignment: int
     ) -> None:
         self.length = length
         self._alignment = alignment
         self._used = [0] * bins
         self._spans: list[tuple[int, int, int]] = []  # first cell, number of cells, segment
         shape = (bins, length, *np.shape(value)[1:])
-        self.values: NDArray[np.generic] = (
-            np.zeros(shape, _dtype(value))
-            if padding is None
-            else np.full(shape, padding, _dtype(value))
+        dtype = _dtype(value)
+        self.values: Array = (
+            np.zeros(shape, dtype) if padding is None else np.full(shape, padding, dtype)
         )
 
-    def add(self, value: object, length: int, number: int, segment: int) -> int:
+    def add(self, value: Element, length: int, number: int, segment: int) -> int:
         """Copies a record's value to the end of a bin, and returns the room left there."""
         start = self._used[number]
         end = start + length
@@ -167,7 +169,7 @@ class PackedFeature:
         return self.values.nbytes + 2 * bins * self.length * 4 + bins * 8
 
 
-def _dtype(value: object) -> np.dtype[np.generic]:
+def _dtype(value: Element) -> np.dtype[np.generic]:
     return np.dtype(np.int64) if isinstance(value, int) else np.asarray(value).dtype
 
 
@@ -184,12 +186,12 @@ class PackedBatch:
 
     def __init__(
         self,
-        values: Sequence[object],
+        values: Sequence[Element],
         *,
         bins: Bins,
         count: int,
         lengths: Lengths,
-        paddings: Sequence[object],
+        paddings: Sequence[Element],
         alignments: Lengths,
         most: int | None,
     ) -> None:
@@ -205,7 +207,7 @@ class PackedBatch:
             )
         ]
 
-    def add(self, values: Sequence[object], lengths: Lengths) -> int:
+    def add(self, values: Sequence[Element], lengths: Lengths) -> int:
         """Puts a record into a bin and returns the bin's number; -1 if no bin has room."""
         number = self._bins.place(lengths)
         if number < 0:

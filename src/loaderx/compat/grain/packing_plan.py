@@ -45,7 +45,7 @@ class PackingPlan:
 
     def measured(self, values: Sequence[object]) -> Lengths:
         """The number of cells that each value takes."""
-        lengths = tuple(1 if np.ndim(v) == 0 else len(v) for v in values)  # type: ignore[arg-type, call-overload]
+        lengths = tuple(1 if np.ndim(v) == 0 else len(v) for v in values)  # type: ignore[arg-type]
         if any(n > most for n, most in zip(lengths, self.lengths, strict=True)):
             raise StackError(self._too_long(lengths))
         return lengths

@@ -172,7 +172,7 @@ def _samples_in_bulk(sampler: Sampler) -> bool:
 def sampler_size(sampler: Sampler) -> int:
     """The number of positions; a sampler without a length is asked where its positions end."""
     if hasattr(sampler, "__len__"):
-        return len(sampler)
+        return len(sampler)  # type: ignore[arg-type]
     low, high = 0, sys.maxsize
     while low < high:
         middle = (low + high) // 2
