@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     theirs = importlib.import_module("grain.python")
+    importlib.import_module("absl.flags").FLAGS.mark_as_parsed()  # its workers ask for flags
     ours = importlib.import_module("loaderx.compat.grain")
     budget_s, rounds = (0.3, 1) if options.quick else (2.0, 3)
     for row in ROWS:

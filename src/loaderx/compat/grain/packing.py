@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.protocols import State
+from loaderx.compat.grain.protocols import Element, State
 from numpy.typing import NDArray
 
 from loaderx.compat.grain.packing_bins import PackedBatch, best_fit, first_fit
-from loaderx.compat.grain.packing_plan import Element, MakeBins, PackingPlan, packing_plan
+from loaderx.compat.grain.packing_plan import Features, MakeBins, PackingPlan, packing_plan
 from loaderx.errors import ArgumentError, ChainError, StateError
 
 Rows = dict[str, "NDArray[np.generic] | Rows"]
@@ -46,13 +46,42 @@ class PackingDatasetIterator(DatasetIterator[Rows]):
             self._fill()
         rows, row = self._rows, self._order[self._next_row]
         assert rows is not None
-        self._next_row += 1
-        self._counter += 1
+        self._advance(1)
+        return _row(rows, row)
+
+    @property
+    def gathers(self) -> bool:
+        """Can `take_rows` give a batch?"""
+        return self._plan.names is not None and not self._plan.lists
+
+    def take_rows(self, count: int, drop_remainder: bool) -> Rows:
+        """The next rows stacked, for a batch above: one gather for each feature."""
+        parts: list[Rows] = []
+        left = count
+        while left:
+            try:
+                if self._rows is None:
+                    self._fill()
+            except StopIteration:
+                if drop_remainder or not parts:
+                    raise
+                break
+            rows, chosen = self._rows, self._order[self._next_row : self._next_row + left]
+            assert rows is not None
+            parts.append({name: np.asarray(values)[chosen] for name, values in rows.items()})
+            left -= len(chosen)
+            self._advance(len(chosen))
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _advance(self, count: int) -> None:
+        self._next_row += count
+        self._counter += count
         if self._next_row >= len(self._order):
             self._rows = None
             self._state_before = self._state_after
             self._next_row = 0
-        return _row(rows, row)
 
     def _fill(self) -> None:
         """Reads records until one finds no room, or the parent ends."""
@@ -71,7 +100,7 @@ class PackingDatasetIterator(DatasetIterator[Rows]):
                 self._add(element, values)
                 return
 
-    def _add(self, element: Element, values: Sequence[object]) -> bool:
+    def _add(self, element: Features, values: Sequence[Element]) -> bool:
         plan = self._plan
         if self._bins is None:
             self._bins = plan.empty(values)
@@ -199,14 +228,14 @@ class PackIterDataset(IterDataset[Rows]):
         self,
         parent: IterDataset[Element],
         *,
-        length_struct: Element,
+        length_struct: Features,
         num_packing_bins: int,
         seed: int = 0,
         shuffle_bins: bool = True,
         shuffle_bins_group_by_feature: str | None = None,
         meta_features: Sequence[str] = (),
-        pack_alignment_struct: Element | None = None,
-        padding_struct: Element | None = None,
+        pack_alignment_struct: Features | None = None,
+        padding_struct: Features | None = None,
         max_sequences_per_bin: int | None = None,
     ) -> None:
         super().__init__(parent)

@@ -6,8 +6,8 @@ First fit and best fit are asked once for every record, so neither looks at all 
   reaches ``n``.  Running maxima are sorted, so one bisection finds it.
 - *Best fit*: the fullest bin with room for ``n`` is the first of the bins sorted by room.
 
-With several features a bin must have room in each of them; then the first feature's search only
-says where to begin, or arrays over all bins are compared at once.
+With several features a bin must have room in each of them.  Then those searches only say where to
+begin, or arrays over all bins are compared at once.
 
 Values are copied into the bins at once (a record may be changed by its owner afterwards).  Segment
 numbers and positions depend on lengths alone, and are written for all bins together at the end.
@@ -15,6 +15,7 @@ numbers and positions depend on lengths alone, and are written for all bins toge
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,34 +43,53 @@ class Bins(Protocol):
 
 
 class FirstFitBins:
+    """The first bin that has room, when one feature is packed."""
+
+    def __init__(self, capacity: int, count: int) -> None:
+        self._count = count
+        self._room = [capacity] * count
+        self._largest = [capacity] * count  # running maxima
+
+    def place(self, lengths: Lengths) -> int:
+        found = bisect_left(self._largest, lengths[0])
+        return found if found < self._count else -1
+
+    def set_room(self, number: int, room: Lengths) -> None:
+        left, largest = self._room, self._largest
+        left[number] = room[0]
+        highest = largest[number - 1] if number else -1
+        for place in range(number, self._count):
+            if left[place] > highest:
+                highest = left[place]
+            if largest[place] == highest:
+                break  # from here on another bin decides, and nothing changes
+            largest[place] = highest
+
+
+class FirstFitManyBins:
     """The first bin that has room in every feature."""
 
     def __init__(self, capacities: Lengths, count: int) -> None:
         self._count = count
-        self._room = [[capacity] * count for capacity in capacities]
-        self._largest = [list(room) for room in self._room]  # running maxima
+        self._features = [FirstFitBins(capacity, count) for capacity in capacities]
+        self._room = [capacities] * count
 
     def place(self, lengths: Lengths) -> int:
         found = 0
-        for largest, length in zip(self._largest, lengths, strict=True):
-            found = max(found, bisect_left(largest, length))
-        if len(lengths) == 1:
-            return found if found < self._count else -1
-        while found < self._count:
-            if all(r[found] >= n for r, n in zip(self._room, lengths, strict=True)):
-                return found
-            found += 1
+        for feature, length in zip(self._features, lengths, strict=True):
+            first = feature.place((length,))
+            if first < 0:
+                return -1
+            found = max(found, first)
+        for number in range(found, self._count):
+            if all(map(operator.ge, self._room[number], lengths)):
+                return number
         return -1
 
     def set_room(self, number: int, room: Lengths) -> None:
-        for left, largest, new in zip(self._room, self._largest, room, strict=True):
-            left[number] = new
-            highest = max(new, largest[number - 1]) if number else new
-            for place in range(number, self._count):
-                highest = max(highest, left[place])
-                if largest[place] == highest:
-                    break  # from here on another bin decides, and nothing changes
-                largest[place] = highest
+        self._room[number] = room
+        for feature, left in zip(self._features, room, strict=True):
+            feature.set_room(number, (left,))
 
 
 class BestFitBins:
@@ -110,7 +130,9 @@ class BestFitManyBins:
 
 
 def first_fit(capacities: Lengths, count: int) -> Bins:
-    return FirstFitBins(capacities, count)
+    if len(capacities) == 1:
+        return FirstFitBins(capacities[0], count)
+    return FirstFitManyBins(capacities, count)
 
 
 def best_fit(capacities: Lengths, count: int) -> Bins:
@@ -138,10 +160,12 @@ class PackedFeature:
     def add(self, value: Element, length: int, number: int, segment: int) -> int:
         """Copies a record's value to the end of a bin, and returns the room left there."""
         start = self._used[number]
-        end = start + length
-        self.values[number, start:end] = value
+        used = start + length
+        self.values[number, start:used] = value
         self._spans.append((number * self.length + start, length, segment))
-        self._used[number] = used = -(-end // self._alignment) * self._alignment
+        if self._alignment > 1:
+            used = -(-used // self._alignment) * self._alignment
+        self._used[number] = used
         return self.length - used
 
     def segments(self, bins: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -215,11 +239,11 @@ class PackedBatch:
         self._records[number] = segment = self._records[number] + 1
         if segment == 1:
             self.in_use += 1
-        room = tuple(
+        room = [
             feature.add(value, length, number, segment)
             for feature, value, length in zip(self.features, values, lengths, strict=True)
-        )
-        self._bins.set_room(number, self._full if segment == self._most else room)
+        ]
+        self._bins.set_room(number, self._full if segment == self._most else tuple(room))
         return number
 
     @property

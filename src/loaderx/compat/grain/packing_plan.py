@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from loaderx.compat.grain.packing_bins import Bins, Lengths, PackedBatch
+from loaderx.compat.grain.protocols import Element
 from loaderx.errors import ArgumentError, StackError
 
 Path = tuple[str, ...]
-Element = Mapping[str, object]
+Features = Mapping[str, Element]
 MakeBins = Callable[[Lengths, int], Bins]
 
 
@@ -22,8 +23,9 @@ class PackingPlan:
     make_bins: MakeBins
     count: int
     paths: tuple[Path, ...]
+    names: tuple[str, ...] | None  # instead of paths, where no feature is inside another
     lengths: Lengths
-    paddings: tuple[object, ...]
+    paddings: tuple[Element, ...]
     alignments: Lengths
     meta: frozenset[str]
     lists: tuple[str, ...]  # features that are not packed but collected, record by record
@@ -32,9 +34,11 @@ class PackingPlan:
     shuffle: bool
     group_by: str | None
 
-    def values(self, element: Element) -> list[object]:
+    def values(self, element: Features) -> list[Element]:
         """The values of a record, feature by feature."""
         try:
+            if self.names is not None:
+                return [element[name] for name in self.names]
             return [_at(element, path) for path in self.paths]
         except (KeyError, TypeError, IndexError) as error:
             wanted = ", ".join(".".join(path) for path in self.paths)
@@ -43,11 +47,12 @@ class PackingPlan:
                 f"{wanted}. Add what is missing in .map(), or remove it from `length_struct`."
             ) from error
 
-    def measured(self, values: Sequence[object]) -> Lengths:
+    def measured(self, values: Sequence[Element]) -> Lengths:
         """The number of cells that each value takes."""
-        lengths = tuple(1 if np.ndim(v) == 0 else len(v) for v in values)  # type: ignore[arg-type]
-        if any(n > most for n, most in zip(lengths, self.lengths, strict=True)):
-            raise StackError(self._too_long(lengths))
+        lengths = tuple(map(_cells, values))
+        for length, most in zip(lengths, self.lengths, strict=True):
+            if length > most:
+                raise StackError(self._too_long(lengths))
         return lengths
 
     def _too_long(self, lengths: Lengths) -> str:
@@ -61,7 +66,7 @@ class PackingPlan:
             "truncated to max length before they are packed, for instance in .map()."
         )
 
-    def empty(self, values: Sequence[object]) -> PackedBatch:
+    def empty(self, values: Sequence[Element]) -> PackedBatch:
         """Empty bins for records like this one."""
         return PackedBatch(
             values,
@@ -77,14 +82,14 @@ class PackingPlan:
 def packing_plan(
     make_bins: MakeBins,
     *,
-    length_struct: Element,
+    length_struct: Features,
     num_packing_bins: int,
     seed: int,
     shuffle_bins: bool,
     shuffle_bins_group_by_feature: str | None,
     meta_features: Sequence[str],
-    pack_alignment_struct: Element | None,
-    padding_struct: Element | None,
+    pack_alignment_struct: Features | None,
+    padding_struct: Features | None,
     max_sequences_per_bin: int | None,
 ) -> PackingPlan:
     if max_sequences_per_bin is not None and max_sequences_per_bin <= 0:
@@ -102,9 +107,10 @@ def packing_plan(
         make_bins=make_bins,
         count=num_packing_bins,
         paths=paths,
-        lengths=tuple(int(_at(length_struct, path)) for path in paths),  # type: ignore[call-overload]
+        names=tuple(path[0] for path in paths) if max(map(len, paths)) == 1 else None,
+        lengths=tuple(int(_at(length_struct, path)) for path in paths),
         paddings=_matching(paths, padding_struct, None),
-        alignments=tuple(int(n) for n in _matching(paths, pack_alignment_struct, 1)),  # type: ignore[call-overload]
+        alignments=tuple(int(n) for n in _matching(paths, pack_alignment_struct, 1)),
         meta=frozenset(meta_features),
         lists=tuple(name for name in meta_features if name not in length_struct),
         most=max_sequences_per_bin,
@@ -114,7 +120,13 @@ def packing_plan(
     )
 
 
-def _paths(tree: Element, above: Path = ()) -> Iterator[Path]:
+def _cells(value: Element) -> int:
+    if type(value) is np.ndarray:
+        return value.shape[0] if value.ndim else 1
+    return 1 if np.ndim(value) == 0 else len(value)
+
+
+def _paths(tree: Features, above: Path = ()) -> Iterator[Path]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _paths(value, (*above, name))
@@ -122,20 +134,22 @@ def _paths(tree: Element, above: Path = ()) -> Iterator[Path]:
             yield (*above, name)
 
 
-def _at(tree: Element, path: Path) -> object:
-    value: object = tree
+def _at(tree: Features, path: Path) -> Element:
+    value: Element = tree
     for name in path:
-        value = value[name]  # type: ignore[index]
+        value = value[name]
     return value
 
 
-def _matching(paths: Sequence[Path], tree: Element | None, default: object) -> tuple[object, ...]:
+def _matching(
+    paths: Sequence[Path], tree: Features | None, default: Element
+) -> tuple[Element, ...]:
     if tree is None:
         return (default,) * len(paths)
     return tuple(_at(tree, path) for path in paths)
 
 
-def _names(element: object) -> str:
+def _names(element: Element) -> str:
     if isinstance(element, Mapping):
         return ", ".join(map(str, element))
     return f"no names (it is a {type(element).__name__})"
