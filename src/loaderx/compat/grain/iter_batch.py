@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iter_functions import ParentStateIterator
 from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
 from loaderx.compat.grain.protocols import Element, Spec, State
-from loaderx.compat.grain.read_iterator import PrefetchDatasetIterator
 from loaderx.compat.grain.registry import node
 from loaderx.compat.grain.stacking import make_batch
 from loaderx.compat.grain.trees import flatten, map_structure, unflatten_as
@@ -55,6 +54,18 @@ class BatchIterDataset(IterDataset[T]):
         )
 
 
+@runtime_checkable
+class GivesRows(Protocol):
+    """An iterator that can give a batch without giving its elements."""
+
+    @property
+    def gathers(self) -> bool:
+        """Can it, in fact?"""
+
+    def take_rows(self, count: int, drop_remainder: bool) -> Element:
+        """The next elements stacked; StopIteration if there are none, or too few."""
+
+
 class BatchIterator(ParentStateIterator[T]):
     """Takes elements one by one, or as rows of arrays where the parent can give them so."""
 
@@ -69,8 +80,9 @@ class BatchIterator(ParentStateIterator[T]):
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
         self._batch_fn = batch_fn
-        gathers = isinstance(parent, PrefetchDatasetIterator) and parent.gathers
-        self._rows = parent.take_rows if gathers and batch_fn is make_batch else None  # type: ignore
+        # Of a pipeline read in this process, or in workers.
+        gives_rows = isinstance(parent, GivesRows) and parent.gathers and batch_fn is make_batch
+        self._rows = parent.take_rows if gives_rows else None  # type: ignore[attr-defined]
 
     def __next__(self) -> Element:
         if self._rows is not None:
