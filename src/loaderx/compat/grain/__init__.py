@@ -50,7 +50,25 @@ from loaderx.compat.grain.transforms import RandomMap as RandomMapTransform
 
 # Names whose modules import something heavy, or are not needed by workers.
 _LATE: dict[str, tuple[str, str]] = {
+    "ArrayRecordDataSource": ("sources", "ArrayRecordDataSource"),
+    "BatchOperation": ("operations", "BatchOperation"),
+    "DataLoader": ("data_loader", "DataLoader"),
+    "DataLoaderIterator": ("data_loader", "DataLoaderIterator"),
+    "FilterOperation": ("operations", "FilterOperation"),
+    "InMemoryDataSource": ("sources", "SharedMemoryDataSource"),
+    "IndexSampler": ("samplers", "IndexSampler"),
+    "MapOperation": ("operations", "MapOperation"),
+    "Operation": ("operations", "Operation"),
+    "PyGrainCheckpointHandler": ("checkpoint", "CheckpointHandler"),
+    "PyGrainCheckpointRestore": ("checkpoint", "CheckpointRestore"),
+    "PyGrainCheckpointSave": ("checkpoint", "CheckpointSave"),
+    "PyGrainDatasetIterator": ("data_loader", "DataLoaderIterator"),
+    "RandomMapOperation": ("operations", "RandomMapOperation"),
+    "RangeDataSource": ("sources", "RangeDataSource"),
+    "Sampler": ("samplers", "Sampler"),
+    "SequentialSampler": ("samplers", "SequentialSampler"),
     "SharedMemoryArray": ("multiprocessing", "SharedMemoryArray"),
+    "load": ("data_loader", "load"),
 }
 _SUBMODULES = {
     "checkpoint", "constants", "experimental", "multiprocessing", "python", "samplers", "sharding",

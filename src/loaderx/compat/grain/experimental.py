@@ -34,7 +34,16 @@ from loaderx.compat.grain.transforms import MapWithIndex as MapWithIndexTransfor
 
 # Names whose modules import something heavy, or are not needed by workers.
 _LATE: dict[str, str] = {
+    "BOSHandling": "concat_split",
+    "BestFitPackIterDataset": "packing",
+    "ConcatThenSplitIterDataset": "concat_split",
+    "ElasticIterator": "elastic",
+    "FirstFitPackIterDataset": "packing",
+    "PackAndBatchOperation": "pack_and_batch",
+    "ParquetIterDataset": "record_files",
+    "TFRecordIterDataset": "record_files",
     "assert_equal_output_after_checkpoint": "checkpoint_check",
+    "device_put": "device_put",
 }
 
 __all__ = [
