@@ -32,8 +32,9 @@ def batch_spec(
     batch_fn: Callable[[Sequence[Element]], Element] | None,
 ) -> Spec:
     """The spec of batches; the number of rows is None unless all have the same."""
-    if isinstance(batch_fn, HasBatchSpec):
-        return batch_fn.output_spec(input_spec, batch_size, drop_remainder)
+    function: object = batch_fn  # for a type checker, a function has no other methods
+    if isinstance(function, HasBatchSpec):
+        return function.output_spec(input_spec, batch_size, drop_remainder)
     if batch_fn not in (None, make_batch):
         raise NotImplementedError(
             "Element spec inference is not supported with custom batching functions"

@@ -142,8 +142,9 @@ def _encrypt_many(
     for number in range(0, len(keys), 2):
         left ^= _feistel(right, kind(width), mask) ^ kind(keys[number]) & mask
         right ^= _feistel(left, kind(width), mask) ^ kind(keys[number + 1]) & mask
-    joined: npt.NDArray[np.uint64] = left.astype(np.uint64) << np.uint64(width)
-    return joined | right.astype(np.uint64)
+    high, low = left.astype(np.uint64), right.astype(np.uint64)
+    joined: npt.NDArray[np.uint64] = high << np.uint64(width) | low
+    return joined
 
 
 def _feistel(x: Words, width: np.unsignedinteger, mask: np.unsignedinteger) -> Words:

@@ -51,7 +51,7 @@ class InterleaveIterDataset(IterDataset[T]):
 
 
 class _Place:
-    """A place in the cycle: its dataset, the iterator of it, or the last state once it has ended."""
+    """A place in the cycle: its dataset, the iterator, or the last state once it has ended."""
 
     __slots__ = ("ended", "index", "iterator")
 

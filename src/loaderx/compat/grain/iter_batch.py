@@ -56,14 +56,14 @@ class BatchIterDataset(IterDataset[T]):
 
 @runtime_checkable
 class GivesRows(Protocol):
-    """An iterator that can give several elements stacked."""
+    """An iterator that can give a batch without giving its elements."""
 
     @property
     def gathers(self) -> bool:
-        """Can `take_rows` give a batch?"""
+        """Can it, in fact?"""
 
     def take_rows(self, count: int, drop_remainder: bool) -> Element:
-        """The next elements stacked; fewer of them at the end."""
+        """The next elements stacked; StopIteration if there are none, or too few."""
 
 
 class BatchIterator(ParentStateIterator[T]):
@@ -80,8 +80,9 @@ class BatchIterator(ParentStateIterator[T]):
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
         self._batch_fn = batch_fn
-        gathers = isinstance(parent, GivesRows) and parent.gathers
-        self._rows = parent.take_rows if gathers and batch_fn is make_batch else None  # type: ignore
+        # Of a pipeline read in this process, or in workers.
+        gives_rows = isinstance(parent, GivesRows) and parent.gathers and batch_fn is make_batch
+        self._rows = parent.take_rows if gives_rows else None  # type: ignore[attr-defined]
 
     def __next__(self) -> Element:
         if self._rows is not None:

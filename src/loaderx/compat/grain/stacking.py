@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,6 +18,7 @@ buffers = PoolPerThread()
 
 _POOLED_BYTES = 4096  # smaller arrays are cheaper to allocate
 _NUMBERS = {int: np.int64, float: np.float64}
+_dtype_of, _shape_of = attrgetter("dtype"), attrgetter("shape")
 
 
 def make_batch(values: Sequence[Element]) -> Element:
@@ -39,19 +41,25 @@ def _stack(*leaves: Element) -> Array:
     kind = type(leaves[0])
     if kind is np.ndarray:
         first = leaves[0]
-        shape, dtype = first.shape, first.dtype
-        if first.nbytes * len(leaves) >= _POOLED_BYTES and dtype.kind in "biufc":
-            for leaf in leaves:
-                if type(leaf) is not np.ndarray or leaf.shape != shape or leaf.dtype != dtype:
-                    return np.stack(leaves)
-            if dtype.isnative:
-                return _stack_rows(leaves, shape, dtype, buffers.lend)
-    elif kind in _NUMBERS and all(type(leaf) is kind for leaf in leaves):
+        if first.nbytes * len(leaves) >= _POOLED_BYTES and _are_alike(leaves, first.dtype):
+            return _stack_rows(leaves, first.shape, first.dtype, buffers.lend)
+    elif kind in _NUMBERS and {*map(type, leaves)} == {kind}:
         try:
             return np.array(leaves, _NUMBERS[kind])
         except OverflowError:  # NumPy finds another type
             pass
     return np.stack(leaves)
+
+
+def _are_alike(leaves: Sequence[Array], dtype: np.dtype[np.generic]) -> bool:
+    """Arrays of one plain dtype and shape?  By sets: this is as long as the copying otherwise."""
+    return (
+        dtype.kind in "biufc"
+        and dtype.isnative
+        and {*map(type, leaves)} == {np.ndarray}
+        and len({*map(_dtype_of, leaves)}) == 1
+        and len({*map(_shape_of, leaves)}) == 1
+    )
 
 
 def _stack_rows(

@@ -160,7 +160,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
     def _native(self) -> DatasetIterator[T]:
         if not isinstance(self._source, DatasetIterator):
             raise ValueError(
-                f"{type(self._source).__name__} is no DatasetIterator: nothing numbers its elements."
+                f"{type(self._source).__name__} is no DatasetIterator, so nothing counts."
             )
         return self._source
 

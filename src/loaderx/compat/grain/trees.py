@@ -31,15 +31,14 @@ def map_structure(function: Callable[..., Element], *trees: Element) -> Element:
     if kind in _LEAVES:
         return function(*trees)
     if kind is dict or kind is OrderedDict or kind is defaultdict:
-        keys = first.keys()
-        for other in trees[1:]:
-            if type(other) is not kind or other.keys() != keys:
-                raise StructureError
-        found = {key: map_structure(function, *[t[key] for t in trees]) for key in keys}
+        _check_alike(trees, kind)
+        try:
+            found = {key: map_structure(function, *[t[key] for t in trees]) for key in first}
+        except KeyError as error:
+            raise StructureError(f"an element lacks the key {error}") from error
         return found if kind is dict else _like(first, found)
     if isinstance(first, (list, tuple)) and (kind in _PLAIN or hasattr(first, "_fields")):
-        if any(type(other) is not kind or len(other) != len(first) for other in trees[1:]):
-            raise StructureError
+        _check_alike(trees, kind)
         items = [map_structure(function, *parts) for parts in zip(*trees, strict=True)]
         return kind(*items) if hasattr(first, "_fields") else kind(items)
     if first is None:
@@ -47,6 +46,12 @@ def map_structure(function: Callable[..., Element], *trees: Element) -> Element:
             raise StructureError
         return None
     return _map_registered(function, trees)
+
+
+def _check_alike(trees: Sequence[Element], kind: type) -> None:
+    """Are all of one type and length?  By sets: there may be hundreds."""
+    if {*map(type, trees)} != {kind} or len({*map(len, trees)}) > 1:
+        raise StructureError
 
 
 def _like(first: Element, found: dict[Element, Element]) -> Element:
