@@ -4,7 +4,8 @@
 
 The environment has Grain (`make test-grain` makes it).  Every program is one function of the
 module it is given, so both run the same lines.  Grain runs with each of a few settings, and its
-best counts; ours runs with Grain's defaults.  Rounds take turns, so that a machine that gets slower slows both.
+best counts; ours runs with Grain's defaults.  Rounds take turns, so that a machine that gets
+slower slows both.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def run_file(python: Path, test: Path, against: str) -> Outcomes:
             (folder / "sitecustomize.py").write_text("import stand_in\nstand_in.install()\n")
             paths.append(str(SOURCE))
         command = [
-            python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+            python, "-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", "-p", "no:cacheprovider",
             "--junitxml=out.xml", test.name,
         ]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}

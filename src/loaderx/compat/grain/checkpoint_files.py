@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loaderx.compat.grain.sharding import process_index_and_count
-
 from loaderx.errors import StateError
 
 

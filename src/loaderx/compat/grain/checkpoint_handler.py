@@ -11,11 +11,10 @@ from dataclasses import make_dataclass
 from importlib import import_module
 from typing import TypeVar
 
-from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.protocols import Element
-
 from loaderx.compat.grain.checkpoint_files import Directory, read_text, state_file
 from loaderx.compat.grain.data_loader import DataLoaderIterator
+from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.protocols import Element
 from loaderx.errors import MissingPackageError
 
 AnyIterator = TypeVar("AnyIterator", DataLoaderIterator, DatasetIterator)  # type: ignore[type-arg]

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import numpy as np
+from numpy.typing import NDArray
+
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
-from numpy.typing import NDArray
-
 from loaderx.errors import ArgumentError, StackError, StateError
 
 Features = Mapping[str, object]

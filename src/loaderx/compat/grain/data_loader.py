@@ -14,11 +14,17 @@ import os
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TypeVar
 
+from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.loader_records import apply_to_records, data_of
+from loaderx.compat.grain.loader_state import loader_state, records_before
 from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.operations import BatchOperation, Operation
 from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, State
+from loaderx.compat.grain.sampled import SampledElements, SampledRecords, sampler_size
+from loaderx.compat.grain.samplers import IndexSampler, Sampler
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions
 from loaderx.compat.grain.transforms import (
     Batch,
@@ -30,13 +36,6 @@ from loaderx.compat.grain.transforms import (
     Transformation,
     Transformations,
 )
-
-from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
-from loaderx.compat.grain.loader_records import apply_to_records, data_of
-from loaderx.compat.grain.loader_state import loader_state, records_before
-from loaderx.compat.grain.operations import BatchOperation, Operation
-from loaderx.compat.grain.sampled import SampledElements, SampledRecords, sampler_size
-from loaderx.compat.grain.samplers import IndexSampler, Sampler
 from loaderx.errors import ArgumentError
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load"]

@@ -7,7 +7,6 @@ from importlib import import_module
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.thread_prefetch import ThreadPrefetchIterDataset
-
 from loaderx.errors import MissingPackageError
 
 

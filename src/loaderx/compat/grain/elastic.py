@@ -12,7 +12,6 @@ from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.sharding import ShardOptions
-
 from loaderx.errors import ArgumentError, ChainError
 
 _STATE = "global_next_index"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.operations import Operation
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.records import Record, RecordMetadata
 from loaderx.compat.grain.stacking import make_batch
@@ -18,8 +19,6 @@ from loaderx.compat.grain.transforms import (
     TfRandomMap,
     Transformation,
 )
-
-from loaderx.compat.grain.operations import Operation
 from loaderx.errors import ArgumentTypeError
 
 Records = IterDataset[Record[Element]]

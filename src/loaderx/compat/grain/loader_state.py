@@ -9,10 +9,10 @@ another stream, and its state cannot be continued.
 from __future__ import annotations
 
 import numpy as np
-from loaderx.compat.grain.protocols import RandomAccessDataSource, State
-from loaderx.compat.grain.sharding import ShardOptions
 
+from loaderx.compat.grain.protocols import RandomAccessDataSource, State
 from loaderx.compat.grain.samplers import Sampler
+from loaderx.compat.grain.sharding import ShardOptions
 from loaderx.errors import StateError
 
 _VERSION = 2

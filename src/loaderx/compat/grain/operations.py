@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.records import Record, RecordMetadata
 from loaderx.compat.grain.stacking import make_batch
-
 from loaderx.compat.grain.trees import StructureError
 from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError, one_line
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from loaderx.compat.grain.packing_bins import Lengths, PackedBatch, first_fit
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.records import Record, RecordMetadata
 from loaderx.compat.grain.trees import flatten, unflatten_as
-
-from loaderx.compat.grain.packing_bins import Lengths, PackedBatch, first_fit
 from loaderx.errors import StackError
 
 Packed = Record[tuple[Element, Element, Element]]

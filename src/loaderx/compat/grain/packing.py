@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.protocols import Element, State
 from numpy.typing import NDArray
 
+from loaderx.compat.grain.iter_dataset import IterDataset
+from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.packing_bins import PackedBatch, best_fit, first_fit
 from loaderx.compat.grain.packing_plan import Features, MakeBins, PackingPlan, packing_plan
+from loaderx.compat.grain.protocols import Element, State
 from loaderx.errors import ArgumentError, ChainError, StateError
 
 Rows = dict[str, "NDArray[np.generic] | Rows"]

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
+
 from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
-from numpy.typing import NDArray
-
 from loaderx.errors import FileError, MissingPackageError
 
 _FILES_AT_A_TIME = 16

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from loaderx.compat.grain.indices import Indices, as_indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource
 from loaderx.compat.grain.records import Record, RecordMetadata
+from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.compat.grain.sharding import ShardOptions
 from loaderx.compat.grain.transforms import Filter, Map, RandomMap, TfRandomMap
-
-from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.memory import Lend
 
 RecordStage = Map | RandomMap | TfRandomMap | Filter

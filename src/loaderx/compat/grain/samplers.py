@@ -6,12 +6,12 @@ import sys
 from typing import Protocol
 
 import numpy as np
+
 from loaderx.compat.grain.indices import Indices, Int64s, as_array
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.records import RecordMetadata
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions, even_split
 from loaderx.compat.grain.stacking import buffers
-
 from loaderx.errors import ArgumentError, ArgumentTypeError, PositionError
 
 __all__ = ["IndexSampler", "Sampler", "SequentialSampler"]

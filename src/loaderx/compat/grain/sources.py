@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, SupportsIndex, TypeVar, runtime_checkable
 
 import numpy as np
-from loaderx.compat.grain.protocols import RandomAccessDataSource
 
+from loaderx.compat.grain.protocols import RandomAccessDataSource
 from loaderx.errors import ArgumentError, ArgumentTypeError, PositionError
 from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles
 from loaderx.sources.ondisk.cache import CacheFolder
