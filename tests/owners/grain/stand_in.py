@@ -18,6 +18,7 @@ import sys
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 OURS = "loaderx.compat.grain"
 
@@ -29,11 +30,39 @@ FROM_GRAIN = {
     "grain._src.python.testing.experimental",
     "grain.proto.execution_summary_pb2",
     "grain._src.python.dataset.transformations.testing_util",
+    "grain._src.python.dataset.transformations.packing_packed_batch",  # one function of it
 }
 
 
 # Functions of Grain's that have another name here.
 RENAMED = {"get_pretty_transform_name": "transform_name"}
+
+
+def _multiprocess_prefetch(
+    ds: Any,
+    num_workers: int = 0,
+    buffer_size: int = 1,
+    worker_init_fn: Any = None,
+    sequential_slice: bool = False,
+) -> Any:
+    """An inner function of Grain's in the words of its public method."""
+    if not num_workers:
+        return ds
+    options = importlib.import_module(f"{OURS}.options").MultiprocessingOptions
+    return ds.mp_prefetch(options(num_workers, buffer_size), worker_init_fn, sequential_slice)
+
+
+def _process_prefetch(parent: Any, buffer_size: int, worker_init_fn: Any = None) -> Any:
+    if buffer_size <= 0:
+        raise ValueError("`buffer_size` must be greater than 0")
+    start = worker_init_fn and (lambda index, count: worker_init_fn())
+    return _multiprocess_prefetch(parent, 1, buffer_size, start)
+
+
+ADAPTED = {
+    "multiprocess_prefetch": _multiprocess_prefetch,
+    "ProcessPrefetchIterDataset": _process_prefetch,
+}
 
 
 class _StandIn(ModuleType):
@@ -42,6 +71,8 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in ADAPTED:
+            return ADAPTED[name]
         if name == "tree_lib":
             return importlib.import_module("grain._src.core.tree_lib")
         try:
