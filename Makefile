@@ -73,4 +73,4 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-grain .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
