@@ -30,7 +30,7 @@ class FilterCheck:
             return
         share = self._skipped / seen
         text = (
-            f"Transformation {self._name} skipped {share:.2%} of the last seen {seen} elements. "
+            f"Transformation {self._name} skipped {share * 100:.2f} % of the last seen {seen} elements. "
             "Please check the filtering logic. If this is intended, filter the data beforehand; "
             "to disable this check, set `filter_{}_threshold_ratio` of the `DatasetOptions` in "
             "`WithOptionsIterDataset` to None."
