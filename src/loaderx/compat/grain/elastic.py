@@ -94,7 +94,9 @@ class ElasticIterator(IterDataset[Element]):
                 f"{shard.shard_count}."
             )
         records = self._ds[start + shard.shard_index :: shard.shard_count]
-        batches: IterDataset[Element] = records.batch(size, drop_remainder=True).to_iter_dataset(self._read_options)
+        batches: IterDataset[Element] = records.batch(size, drop_remainder=True).to_iter_dataset(
+            self._read_options
+        )
         if self._multiprocessing_options is not None:
             batches = batches.mp_prefetch(self._multiprocessing_options)
         return batches

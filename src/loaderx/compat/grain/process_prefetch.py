@@ -91,7 +91,8 @@ class _Start:
         """Workers for some work; they start with the first task."""
         count = self._workers if workers is None else workers
         prefetch = max(2, self._buffered * count)
-        return Processes(count, prefetch, timeout_s=None).session(work)
+        engine = Processes(count, prefetch, timeout_s=None, init=self._init)
+        return engine.session(work)
 
 
 class _ChainPrefetchIterator(DatasetIterator[T]):
@@ -193,6 +194,9 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
             if self._session is not None:
                 self._session.close()
 
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._ds}"
+
 
 def _as_grain(inner: State) -> State:
     """The state of a pipeline in one worker, as Grain has it: an interleave of one dataset."""
@@ -254,6 +258,9 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
         if not self._closed:
             super().close()
             self._session.close()
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._inner}"
 
 
 def _is_root(ds: IterDataset[Element]) -> bool:
