@@ -12,7 +12,7 @@ import loaderx.compat.grain as grain
 from loaderx.compat.grain import experimental, filter_check
 from loaderx.compat.grain.iterator import get_next_index, set_next_index
 
-M, I, X = grain.MapDataset, grain.IterDataset, experimental
+M, X = grain.MapDataset, experimental
 
 
 def is_even(x):
@@ -38,8 +38,8 @@ PIPELINES = {
     "map_with_index": lambda: small().filter(is_even).map_with_index(lambda i, x: (i, x)),
     "rows": lambda: M.source(np.arange(24).reshape(12, 2)).to_iter_dataset().batch(5),
     "dropped": lambda: M.source(np.arange(12)).to_iter_dataset().batch(5, drop_remainder=True),
-    "mix": lambda: I.mix([small(), small(7).filter(is_even)], [1, 2]).batch(2),
-    "names": lambda: I.mix({"b": small(), "a": small(7)}, {"a": 0.3, "b": 0.7}),
+    "mix": lambda: grain.IterDataset.mix([small(), small(7).filter(is_even)], [1, 2]).batch(2),
+    "names": lambda: grain.IterDataset.mix({"b": small(), "a": small(7)}, {"a": 0.3, "b": 0.7}),
     "zip": lambda: X.ZipIterDataset([small(), small(14)], strict=False),
     "flat_map": lambda: X.FlatMapIterDataset(small(), Split()).batch(3),
     "limit": lambda: X.LimitIterDataset(small().batch(2), 4),
@@ -96,19 +96,19 @@ def test_interleave():
 
 
 def test_a_mix_ends_with_its_first_parent():
-    ds = I.mix([M.range(5).to_iter_dataset(), M.range(7, 10).to_iter_dataset()])
+    ds = grain.IterDataset.mix([M.range(5).to_iter_dataset(), M.range(7, 10).to_iter_dataset()])
     assert [*ds] == [0, 7, 1, 8, 2, 9, 3]
 
 
 def test_a_mix_by_name_takes_what_the_state_has():
-    it = iter(I.mix({"a": small(), "b": small()}))
+    it = iter(grain.IterDataset.mix({"a": small(), "b": small()}))
     next(it), next(it), next(it)
     state = it.get_state()
-    more = iter(I.mix({"a": small(), "c": small()}))
+    more = iter(grain.IterDataset.mix({"a": small(), "c": small()}))
     more.set_state(state)
     assert more.get_state()["parents"] == {"a": {"next_index": 2}, "c": {"next_index": 0}}
     with pytest.raises(ValueError, match="datasets and weights must both be mappings"):
-        I.mix({"a": small()}, [1])
+        grain.IterDataset.mix({"a": small()}, [1])
 
 
 def test_zip_is_strict():
@@ -144,7 +144,9 @@ def test_go_to_an_element_by_its_number():
     assert get_next_index(it) == 3
     with pytest.raises(NotImplementedError, match="_FilterIterator"):
         set_next_index(iter(small().filter(is_even)), 1)
-    with pytest.raises(IndexError, match="`next_index` 13 is out of range for dataset of length 12"):
+    with pytest.raises(
+        IndexError, match="`next_index` 13 is out of range for dataset of length 12"
+    ):
         set_next_index(iter(small()), 13)
 
 
@@ -185,9 +187,7 @@ def test_pick_performance_config():
     assert config.multiprocessing_options.num_workers == 3
     assert config.read_options.prefetch_buffer_size == 3
     few = M.range(2).to_iter_dataset()
-    config = X.pick_performance_config(
-        few, ram_budget_mb=3, max_workers=10, max_buffer_size=50
-    )
+    config = X.pick_performance_config(few, ram_budget_mb=3, max_workers=10, max_buffer_size=50)
     assert config.multiprocessing_options.num_workers == 10
     assert config.read_options.prefetch_buffer_size == 50
 
