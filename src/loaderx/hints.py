@@ -118,8 +118,9 @@ LOADER = {
 }
 
 ITERATOR = {
-    "load_state_dict": "Write it.set_state(state).",
-    "state_dict": "Write it.get_state().",
+    "get_next": "Write next(it).",
+    "get_next_as_optional": "Write next(it, None).",
+    "reset": "Write it.seek(0).",
 }
 
 MODULE = {
@@ -198,8 +199,8 @@ KEYWORDS = {
     "worker_buffer_size": "Write prefetch=n, the batches kept ready by all workers together.",
     "worker_count": "Write num_workers.",
     "worker_init_fn": (
-        f"{_LEAVE}: random numbers belong to records (.random_map), and a function can set up "
-        "what it needs when it is first called."
+        "Random numbers belong to records (.random_map), and need no seeds in workers. For other "
+        "things, write engine=engines.Processes(init=f), with f(index, count)."
     ),
 }
 

@@ -159,7 +159,7 @@ def reader_of(node):
     build = StreamBuild(node, 1, None)
     make = node.reader(build, above_of(node, build))
     monitor = Monitor([], set(), None)
-    reading = SimpleNamespace(monitor=monitor, look_ahead=lambda number, lane: None)
+    reading = SimpleNamespace(monitor=monitor, look_ahead=lambda number, lane: SimpleNamespace())
     units = [f"[{stage_names(plan.stages)}]" for plan in build.units]
     return " ".join([type(make(reading, 0)).__name__, *units])
 

@@ -271,6 +271,7 @@ class AutoRun:
         self._ordered = OrderedRun(session, steps)
         self._elements = _elements(session, self._ordered)
         self.next = self._elements.__next__
+        self.start = self._ordered.start
         self.ready = self._ordered.ready
         self.describe = session.describe
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
-from loaderx.errors import LoaderxError, warn_user
+from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
 
 SHARED_S = 10e-3  # steps that take less are not worth sharing
@@ -214,6 +214,12 @@ class Run(Protocol):
     def next(self) -> Callable[[], Element]:
         """Gives the next element; StopIteration after the last."""
 
+    def start(self) -> None:
+        """Lets workers begin with the first elements now; the first ``next`` would do it, too.
+
+        An engine without workers has nothing to do here.
+        """
+
     def ready(self) -> bool:
         """False if ``next`` would have to wait for somebody else."""
 
@@ -244,6 +250,10 @@ class OrderedRun:
     def is_empty(self) -> bool:
         """Is no step under way?"""
         return not self._pending
+
+    def start(self) -> None:
+        if self._session.window and not self.is_closing:
+            self._fill_window()
 
     def next(self) -> Element:
         pending, session = self._pending, self._session
@@ -368,6 +378,21 @@ def is_cancellation(error: Exception) -> bool:
     from concurrent.futures import CancelledError  # late: it imports logging
 
     return isinstance(error, CancelledError)
+
+
+def worker_error(error: BaseException, task: Task) -> BaseException:
+    """What a task failed with in a worker.
+
+    A SystemExit would end the consumer, who has not called it: it is an error like any other.
+    """
+    if not isinstance(error, SystemExit):
+        return error
+    made = RecordError(
+        f"the dataset's code ended its worker: {one_line(error)}.",
+        step=task[0] if len(task) == 1 else None,
+    )
+    made.__cause__ = error
+    return made
 
 
 def forked_error(workers: str) -> LoaderxError:

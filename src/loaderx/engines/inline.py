@@ -54,6 +54,9 @@ class InlineRun:
         self._elements = elements
         self.next = elements.__next__
 
+    def start(self) -> None:
+        """Nobody would make an element ahead."""
+
     def ready(self) -> bool:
         return True
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from loaderx.engines.base import Element, Task, Work, closed_error
+from loaderx.engines.base import Element, Task, Work, closed_error, worker_error
 from loaderx.engines.sharing import MadeRows, Range, RowsWork
 from loaderx.memory import Lend
 
@@ -65,7 +65,7 @@ class Job:
             try:
                 self.value = self.make(work, lend)
             except BaseException as error:
-                self.error = error
+                self.error = worker_error(error, self.task)
             self.seconds += time.perf_counter() - begun
         else:
             self.error = closed_error()

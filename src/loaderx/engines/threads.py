@@ -34,9 +34,18 @@ from loaderx.engines.base import (
 from loaderx.engines.sharing import RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
-from loaderx.errors import LoaderxError, check_int, warn_user
+from loaderx.errors import (
+    ArgumentError,
+    LoaderxError,
+    RecordError,
+    check_bool,
+    check_int,
+    check_name,
+    warn_user,
+)
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend, Pool
+from loaderx.reading.error_text import READING
 
 STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
 EXIT_PATIENCE_S = 2.0
@@ -50,35 +59,71 @@ class Threads(Frozen):
     Args:
         num_workers: threads; by default one per core.
         prefetch: finished elements to keep ready; by default as many as threads, at least 2.
+        name: of the threads, with ``{}`` where their numbers are to stand.
+        in_order: for a source that can be read in one way only, such as an iterator behind an
+            index: one thread reads its records, in the order of the stream and, as long as nothing
+            fails and the iterator is not moved, each of them once.  If the source raises
+            `StopIteration`, the stream ends with the element before the one that needs that record.
     """
 
     num_workers: int | None = None
     prefetch: int | None = None
+    name: str = "loaderx-{}"
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         if self.num_workers is not None:
             check_int("num_workers", self.num_workers, least=1)
         if self.prefetch is not None:
             check_int("prefetch", self.prefetch, least=0)
+        _check_thread_name(self.name)
+        if check_bool("in_order", self.in_order) and self.num_workers not in (None, 1):
+            raise ArgumentError(
+                f"in_order=True reads with one thread, and num_workers={self.num_workers} was "
+                "given. Leave one of them out."
+            )
 
     def session(self, work: Work) -> ThreadsSession:
         warn_if_in_order(work, "engine='threads'")
         workers = cores() if self.num_workers is None else self.num_workers
+        workers = 1 if self.in_order else workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
         turns = _Turns(work.unsure) if work.unsure and self.num_workers != 1 else None
-        return ThreadsSession(work, workers, prefetch, turns)
+        return ThreadsSession(
+            work, workers, prefetch, turns, name=self.name, in_order=self.in_order
+        )
+
+
+def _check_thread_name(name: str) -> None:
+    try:
+        is_numbered = check_name("name", name).format(0) != name.format(1)
+    except (IndexError, KeyError, ValueError):
+        is_numbered = False
+    if not is_numbered:
+        raise ArgumentError(
+            f"`name` must have one {{}} for the number of the thread, such as 'reader_{{}}', got "
+            f"{name!r}."
+        )
 
 
 class ThreadsSession(Session):
     """A pool of threads for the tasks of one loader."""
 
     def __init__(
-        self, work: Work, workers: int, prefetch: int, turns: _Turns | None = None
+        self,
+        work: Work,
+        workers: int,
+        prefetch: int,
+        turns: _Turns | None = None,
+        *,
+        name: str = Threads.name,
+        in_order: bool = False,
     ) -> None:
         self._work = work
         self._workers = workers
         self.window = workers + prefetch
         self._turns = turns
+        self._name, self._in_order = name, in_order
         self._sharing = StepSharing(work, workers)
         self.sharers = self._sharing.sharers
         self._pool: _ThreadPool | None = None
@@ -89,7 +134,7 @@ class ThreadsSession(Session):
         pool = self._usable_pool()
         job = Job(self._work, task, pool)
         pool.jobs.put(job)
-        return PendingInThread(job, self._sharing, self._turns)
+        return PendingInThread(job, self._sharing, self._turns, self._in_order)
 
     def submit_shared(self, task: Task) -> PendingInThread:
         ranges = self._sharing.ranges(task)
@@ -120,7 +165,7 @@ class ThreadsSession(Session):
                 self._finaliser.atexit = False  # `_stop_all` does that
                 self._pool = pool  # known before its threads are, so that they can be stopped
                 # A worker's slots hold elements that wait here, and those that the user holds.
-                pool.start(self._workers, self.window // self._workers + 3)
+                pool.start(self._workers, self.window // self._workers + 3, self._name)
             except BaseException:
                 self.stop()
                 raise
@@ -181,10 +226,13 @@ class _Turns:
 class PendingInThread:
     """The consumer's side of a job."""
 
-    __slots__ = ("_job", "_sharing", "_turns")
+    __slots__ = ("_in_order", "_job", "_sharing", "_turns")
 
-    def __init__(self, job: Job, sharing: StepSharing, turns: _Turns | None) -> None:
+    def __init__(
+        self, job: Job, sharing: StepSharing, turns: _Turns | None, in_order: bool = False
+    ) -> None:
         self._job, self._sharing, self._turns = job, sharing, turns
+        self._in_order = in_order
 
     def result(self) -> Element:
         job = self._job
@@ -200,6 +248,8 @@ class PendingInThread:
             raise closed_error()
         if job.has_failed_part:
             self._sharing.give_up()
+        if self._in_order and _is_end_of_source(job.error):
+            raise StopIteration
         if job.error is not None:
             try:
                 raise job.error
@@ -227,6 +277,12 @@ class PendingInThread:
             time.sleep(0.001)
 
 
+def _is_end_of_source(error: BaseException | None) -> bool:
+    if not isinstance(error, RecordError) or error.stage != READING:
+        return False
+    return isinstance(error.__cause__, StopIteration)
+
+
 class _ThreadPool:
     """Threads, and the queue from which they take their jobs."""
 
@@ -244,13 +300,13 @@ class _ThreadPool:
         """Have all threads started, in this process (they do not survive a fork)?"""
         return self._has_started and not self.stopping.is_set and self.owner == os.getpid()
 
-    def start(self, workers: int, capacity: int) -> None:
+    def start(self, workers: int, capacity: int, name: str) -> None:
         with SignalsDeferred():  # a thread that is half started can neither be used nor joined
             for number in range(workers):
                 thread = threading.Thread(
                     target=_worker_loop,
                     args=(self.jobs, self.stopping, self.idle, capacity),
-                    name=f"loaderx-{number}",
+                    name=name.format(number),
                     daemon=True,
                 )
                 try:

@@ -21,6 +21,7 @@ from threading import get_ident
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from loaderx.dataset import Dataset
 from loaderx.engines.base import Measured, Run, Session
 from loaderx.errors import (
     ArgumentError,
@@ -38,7 +39,7 @@ from loaderx.loader.position import epoch_end, whole_epoch_of
 from loaderx.loader.state import State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.stages.node import Node
-from loaderx.tree import Tree
+from loaderx.tree import ArraySpec, Tree, map_leaves
 
 T = TypeVar("T")
 
@@ -61,7 +62,10 @@ class Ends:
 
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
-    """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work."""
+    """Made by ``iter(loader)`` and ``loader.epoch(e)``; its first ``next`` starts the work.
+
+    `start` does so earlier.
+    """
 
     if not TYPE_CHECKING:  # a type checker would believe that every name exists
 
@@ -93,7 +97,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._in_epoch: EpochCounters | None = None  # the counters of the current epoch
         self._epoch_end: float = 0  # the step at which the next epoch may begin
         self._run: Run | None = None
-        self._next: Callable[[], Tree | Measured] | None = None  # None: no run is open
+        self._next: Callable[[], Tree | Measured] | None = None  # None: nothing was taken of a run
+        self._is_started = False  # is the run to be used by the first `next`?
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has `close` asked that thread to close the run?
@@ -117,10 +122,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         try:
             with self._lock:
                 if self._busy:
-                    raise LoaderxError(
-                        "`next` was called inside a `next` of the same iterator (by a function of "
-                        "the dataset, or by a signal handler)."
-                    )
+                    self._check_not_busy("`next`")
                 self._busy = get_ident()
                 position = self._position
                 try:
@@ -159,7 +161,23 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             raise
 
     def _open(self) -> Tree | Measured:
-        """Starts a run: at the first ``next``, and at the first after an error or a ``seek``."""
+        """The first element of a run: the one that `start` began, or a new one.
+
+        That is so at the first ``next``, and at the first after an error or a ``seek``.
+        """
+        run = self._run
+        if run is None or not self._is_started:
+            run = self._open_run()
+        elif not self._closing:  # what passed since `start` is no time between two batches
+            self._last = perf_counter()
+            self._counted = (self._last, self._position)
+        self._is_started = False
+        self._next = run.next
+        if self._closing:  # `close` came before there was a run that it could interrupt
+            run.interrupt()
+        return run.next()
+
+    def _open_run(self) -> Run:
         self._closing = False
         if self._run is not None:  # an exception came before the run could be closed
             self._stop()
@@ -167,10 +185,44 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._counted = (self._last, self._position)
         self._run = run = self._start()
         self._turn_epoch()
-        self._next = run.next
-        if self._closing:  # `close` came before there was a run that it could interrupt
-            run.interrupt()
-        return run.next()
+        return run
+
+    def start(self) -> None:
+        """Begins to load ahead now; otherwise the first ``next`` does.
+
+        So workers start and make the first batches while a model is built or restored.  It waits
+        for nobody, and does nothing if loading has begun already, or without workers
+        (``engine="inline"``, and ``"auto"`` until it has found that workers help).
+        """
+        try:
+            with self._lock:
+                self._check_not_busy("`start`")
+                if self._next is None and not self._is_started:
+                    self._begin_ahead()
+            if self._closing:
+                self._settle()
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
+
+    def _begin_ahead(self) -> None:
+        self._busy = get_ident()
+        try:
+            run = self._open_run()
+            self._is_started = True
+            run.start()
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            self._busy = 0
+
+    def _check_not_busy(self, call: str) -> None:
+        if self._busy:
+            raise LoaderxError(
+                f"{call} was called inside a `next` of the same iterator (by a function of the "
+                "dataset, or by a signal handler)."
+            )
 
     def _start(self) -> Run:
         session = self._open_session()
@@ -252,7 +304,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """Closes the run; no other thread may be inside ``next``."""
         run, self._run = self._run, None
         self._next = None
-        self._closing = False
+        self._is_started = self._closing = False
         if run is not None:
             try:
                 self._count(run)
@@ -291,7 +343,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def __getstate__(self) -> dict[str, object]:
         """Without what runs: a function that holds an iterator can be sent to a worker process."""
         left = dict.fromkeys(("_session", "_place", "_run", "_next", "_lock"))
-        return {**self.__dict__, **left, "_busy": 0, "_closing": False}
+        return {**self.__dict__, **left, "_busy": 0, "_closing": False, "_is_started": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _next=None, _lock=threading.RLock())
@@ -371,6 +423,31 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _part(self) -> tuple[int, int]:
         return self._shard
 
+    # What trainers written for other libraries call ---------------------------------------------
+
+    def start_prefetch(self) -> None:
+        """`start`, as Grain calls it."""
+        self.start()
+
+    def state_dict(self) -> State:
+        """`get_state`, as PyTorch calls it."""
+        return self.get_state()
+
+    def load_state_dict(self, state: State) -> None:
+        """`set_state`, as PyTorch calls it."""
+        self.set_state(state)
+
+    @property
+    def element_spec(self) -> Tree:
+        """`Dataset.element_spec`; on several hosts, of the rows that this host gets.
+
+        The first element is read for it, unless the spec is known without (arrays, and no `map`).
+        """
+        spec, hosts = Dataset._of(self._base).element_spec, self._shard[1]
+        if hosts == 1 or self._place is not None:  # arrays on the devices of all hosts are global
+            return spec
+        return map_leaves(lambda leaf: ArraySpec(_rows_of(leaf.shape, hosts), leaf.dtype), spec)
+
     def close(self) -> None:
         """Stops what runs in the background.  The position stays; ``next`` starts it again.
 
@@ -391,3 +468,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"<LoaderIterator at step {self._position}>"
+
+
+def _rows_of(shape: tuple[int | None, ...], hosts: int) -> tuple[int | None, ...]:
+    """The shape of one host's rows."""
+    rows = shape[0]
+    return (None if rows is None else rows // hosts, *shape[1:])

@@ -42,6 +42,7 @@ class NarrowedRun:
     def __init__(self, run: Run, narrow: Narrow) -> None:
         self._run, self._narrow = run, narrow
         self._lend = Pool().lend
+        self.start = run.start
         self.ready = run.ready
         self.close = run.close
         self.describe = run.describe

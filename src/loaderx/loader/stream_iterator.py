@@ -183,6 +183,9 @@ class StreamRun:
         self.positions.add(self._step, self._reading.state(), self.rows)
         return self._measured(batch.tree)
 
+    def start(self) -> None:
+        self._reading.begin()
+
     def ready(self) -> bool:
         return True  # the batch is made here, from units that were requested ahead
 

@@ -12,6 +12,7 @@ import numpy as np
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
 from loaderx.reading.operators import Gather, Request
 from loaderx.reading.rows import Rows
 from loaderx.rng import ROOT
@@ -86,8 +87,9 @@ class IndexPlan:
         first = inside * width
         try:
             return self._gather(block.addresses.index[first : first + width], lend)
-        except Exception:
-            pass  # the general way reads again, and names the record that fails
+        except USER_ERRORS as error:
+            raise_if_signalled(error)
+        # The general way reads again, and names the record that fails.
         return self._read(block, inside, step, ReadContext(lend))
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Generator[Tree, None, int]:
@@ -105,7 +107,8 @@ class IndexPlan:
         for first in range((step - start) * width, (stop - start) * width, width):
             try:
                 batch = gather(index[first : first + width], lend)
-            except Exception:
+            except USER_ERRORS as error:
+                raise_if_signalled(error)
                 batch = None
             if batch is None:
                 batch = self._read(block, first // width, start + first // width, ReadContext(lend))

@@ -125,6 +125,11 @@ class Reading:
         self._lookaheads.append(made)
         return made
 
+    def begin(self) -> None:
+        """Submits the first units of all readers now, before a batch is asked for."""
+        for lookahead in self._lookaheads:
+            lookahead.begin()
+
     def clear(self) -> list[PendingUnit]:
         """Forgets the units submitted ahead, and returns them to be cancelled."""
         return [pending for lookahead in self._lookaheads for pending in lookahead.clear()]

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from types import CodeType
 
 from loaderx.errors import RecordError, StackError, below_own_frames, one_line
+
+USER_ERRORS = (Exception, SystemExit)
+"""What a function of the user's may fail with: its ``sys.exit()`` must not end the program that
+loads the data, and in a worker it would."""
+
+READING = "reading the source"
+"""The stage of errors that come from a source."""
 
 _CALLS = {
     "filter": "f(record), where a tuple is one record",
@@ -39,6 +51,7 @@ def within(dataset: int, error: RecordError) -> RecordError:
 
 def error_line(error: BaseException, stage: str, *, is_batch: bool) -> str:
     """An exception of the user's in one line; one of our own speaks for itself."""
+    raise_if_signalled(error)
     if isinstance(error, StackError):
         return str(error)
     text = one_line(error)
@@ -61,3 +74,32 @@ def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> s
         rng = ", and rng gives one draw for each" if kind == "random_map" else ""
         return f" (f gets the rows of many records at once{rng}: use np.where(...) for `if`)"
     return ""
+
+
+def raise_if_signalled(error: BaseException) -> None:
+    """Raises a SystemExit that comes from a signal handler: it is meant for the program.
+
+    A scheduler's SIGTERM may come while a function of the user's runs in the main thread.
+    """
+    if not isinstance(error, SystemExit):
+        return
+    if threading.current_thread() is not threading.main_thread():
+        return  # no handler runs here
+    handlers, traceback = set(_handler_codes()), error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            raise error
+        traceback = traceback.tb_next
+
+
+def _handler_codes() -> Iterator[CodeType]:
+    """The code of all signal handlers that are written in Python."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        if callable(handler) and not hasattr(handler, "__code__"):
+            handler = type(handler).__call__
+        code = getattr(handler, "__code__", None)  # a handler in C has none
+        if isinstance(code, CodeType):
+            yield code

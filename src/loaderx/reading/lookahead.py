@@ -58,6 +58,14 @@ class Lookahead:
         self._bounds = [last_epoch, *plan.epoch_counts[1:]]
         self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
         self._following: tuple[Path, int] | None = None  # what is submitted next
+        self.position: tuple[Path, int] = ((), len(lane))  # where the reader starts
+
+    def begin(self) -> None:
+        """Submits what will be asked for first, if nothing is under way yet."""
+        path, unit = self.position
+        if not self._pending and self._maker.window and unit < len(self._lane):
+            self._following = (path, unit)
+            self._fill()
 
     def get(self, path: Path, unit: int) -> UnitOutput:
         """The output of a unit of the lane."""
@@ -66,11 +74,15 @@ class Lookahead:
             pending.popleft()[2].cancel()
         if not pending:
             self._following = (path, unit)
-        while self._following and (not pending or len(pending) < self._depth):
-            self._submit(*self._following)
+        self._fill()
         output = pending[0][2].result()
         pending.popleft()
         return output
+
+    def _fill(self) -> None:
+        pending = self._pending
+        while self._following and (not pending or len(pending) < self._depth):
+            self._submit(*self._following)
 
     @property
     def _depth(self) -> int:

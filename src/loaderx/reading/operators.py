@@ -133,7 +133,7 @@ class RecordOperator:
     def failer(self, addresses: Addresses, stage: str) -> Fail:
         """The errors of a stage above this operator."""
 
-        def fail(number: int | None, error: Exception) -> LoaderxError:
+        def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
                 return failed(stage, f"a run of {len(addresses)} records", None, error)
             index, name = self.index(addresses, number)

@@ -78,6 +78,7 @@ class UnitReader(Reader):
 
     def _go(self, path: Path, unit: int, used: int) -> None:
         self.path, self.unit, self.used = path, unit, used
+        self.lookahead.position = (path, unit)
         self.rows: Rows | None = None
         self.empty_units = 0
 

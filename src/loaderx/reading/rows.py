@@ -22,7 +22,7 @@ from loaderx.errors import LoaderxError, StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.columns import records_of, wrong_rows
 from loaderx.reading.error_text import failed
-from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, stack, unpadded
+from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, Rules, stack, unpadded
 from loaderx.rng import CHILD, Keys, fold
 from loaderx.tree import Array, Structure, Tree, flatten
 
@@ -34,7 +34,7 @@ Positions = npt.NDArray[np.int64]
 Identify = Callable[[int], tuple[int | None, str]]
 """The index in its source and the name of the row with this origin."""
 
-Fail: TypeAlias = Callable[[int | None, Exception], LoaderxError]
+Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
 """The error to raise when a function fails on a row; None: on all rows at once."""
 
 _NOT_BUILT = object()
@@ -311,7 +311,7 @@ class Rows:
     def fail(self, stage: str) -> Fail:
         """The errors of a stage that works on these rows."""
 
-        def fail(number: int | None, error: Exception) -> LoaderxError:
+        def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
                 return failed(stage, f"a run of {self.count} records", None, error)
             index, name = self.identity(number)
@@ -403,7 +403,12 @@ def _origins(rows: Rows) -> Positions:
     return _NOTHING if rows.origins is None else rows.origins
 
 
-def as_batch(parts: Sequence[Rows], lend: Lend, padding: Padding = NO_PADDING) -> Tree:
+def as_batch(
+    parts: Sequence[Rows],
+    lend: Lend,
+    padding: Padding = NO_PADDING,
+    rules: Rules | None = None,
+) -> Tree:
     """All rows as one batch, in arrays that the caller owns."""
     if not fit_together(parts):
         records = [record for part in parts for record in part.records()]
@@ -414,7 +419,7 @@ def as_batch(parts: Sequence[Rows], lend: Lend, padding: Padding = NO_PADDING) -
                 f"row {first + number} of the batch" if part.identify is None else part.name(number)
                 for number in range(part.count)
             ]
-        return stack(records, lend, names.__getitem__, padding)
+        return stack(records, lend, names.__getitem__, padding, rules)
     first_part = parts[0]
     count = sum(part.count for part in parts)
     shapes = [((count, *leaf.shape[1:]), leaf.dtype) for leaf in first_part.leaves]

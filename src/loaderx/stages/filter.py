@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderx.errors import StackError
 from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Fail, Record, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.stages.encoding import stage_text
@@ -98,7 +99,7 @@ class Filter(UnitStage):
         try:
             leaves, structure = flatten(tree)  # a copy: the function may change its dict
             mask = np.asarray(self.function.call(structure.build(leaves)))
-        except Exception as error:
+        except USER_ERRORS as error:
             raise fail(None, error) from error
         if mask.dtype != np.bool_ or mask.shape != (count,):
             raise fail(
@@ -116,7 +117,7 @@ class Filter(UnitStage):
         try:
             for record in records:
                 answers.append(call(record))  # noqa: PERF401 (its length says which failed)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise fail(len(answers), error) from error
         if not set(map(type, answers)) <= {bool, np.bool_}:
             for number, answer in enumerate(answers):

@@ -8,6 +8,7 @@ import numpy as np
 
 from loaderx.errors import StackError
 from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Record, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.stages.encoding import stage_text
@@ -57,7 +58,7 @@ class FlatMap(UnitStage):
         for number, record in enumerate(rows.records()):
             try:
                 made = _listed(call(record))
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise fail(number, error) from error
             out += made
             counts.append(len(made))

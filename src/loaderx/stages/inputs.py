@@ -14,7 +14,7 @@ from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
-from loaderx.reading.error_text import error_line
+from loaderx.reading.error_text import READING, USER_ERRORS, error_line, raise_if_signalled
 from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing, Views
 from loaderx.reading.readers import Reader
@@ -134,20 +134,20 @@ class ReadSource(RecordOperator):
         except BadRecordError:
             pass
         except LoaderxError as error:  # the source itself is at fault, not a record
-            raise self.failer(addresses, "reading the source")(None, error) from error
-        except Exception:
-            pass  # a traceback must not show it as the cause of what follows
+            raise self.failer(addresses, READING)(None, error) from error
+        except USER_ERRORS as error:  # a traceback must not show it as the cause of what follows
+            raise_if_signalled(error)
         return self._one_by_one(addresses)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
         """Reads again, each record alone: to find the one that fails, or to retry."""
-        fail = self.failer(addresses, "reading the source")
+        fail = self.failer(addresses, READING)
         found: list[Record] = []
         for number in range(len(addresses)):
             try:
                 with self.lock:
                     found += self.source.records(addresses.index[number : number + 1])
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise fail(number, error) from error
         return Rows.of_records(found)
 
@@ -249,11 +249,11 @@ class IterableReader(Reader):
                 self.records = self.opened.read(n)
             except LoaderxError:
                 raise
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise self._failure(error) from error
         return min(n, len(self.records))
 
-    def _failure(self, error: Exception) -> RecordError:
+    def _failure(self, error: BaseException) -> RecordError:
         number = None if self.opened is None else self.opened.count
         where = "when it was opened" if number is None else f"on record {number}"
         text = f"{self.stage} failed {where}: {error_line(error, self.stage, is_batch=False)}"

@@ -246,7 +246,7 @@ class ApplyToBatches(BatchOperator):
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
         return self.child.rows_below(addresses.inner if self.is_tagged else addresses)
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
 
     def keys(self, steps: Steps) -> Keys:
@@ -310,7 +310,7 @@ class ApplyAfterBatch(AfterBatch):
             extra = stage_keys(batch.keys, self.seed, self.ordinal)
         return batch.with_columns(self.transform.on_batch(batch.tree, extra, self._fail))
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
 
 
@@ -329,5 +329,5 @@ class IndexAfterBatch(Counted):
         self.count += 1
         return batch.with_columns(tree)
 
-    def _fail(self, number: int | None, error: Exception) -> LoaderxError:
+    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)

@@ -12,6 +12,7 @@ from loaderx.errors import ArgumentError, ChainError, RecordError, one_line
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
+from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
 from loaderx.reading.operators import (
     BatchOperator,
     OverRecords,
@@ -192,7 +193,8 @@ def decide(policy: Policy, error: RecordError) -> str:
         return policy
     try:
         answer = policy(error)
-    except Exception as problem:
+    except USER_ERRORS as problem:
+        raise_if_signalled(problem)
         if problem is error:
             return "raise"
         text = (

@@ -15,6 +15,7 @@ import numpy as np
 from loaderx.errors import ChainError, LoaderxError, StackError
 from loaderx.frozen import Frozen
 from loaderx.memory import aligned
+from loaderx.reading.error_text import USER_ERRORS
 from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
 from loaderx.stages.functions import Function
 from loaderx.tree import Tree
@@ -22,7 +23,7 @@ from loaderx.tree import Tree
 _NONE = type(None)
 
 Needs: TypeAlias = Literal["nothing", "keys", "positions"]
-Fail: TypeAlias = Callable[[int | None, Exception], LoaderxError]
+Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
 
 
 class Transform(Protocol):
@@ -114,7 +115,7 @@ def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     out: list[Any] = []
     try:
         out.extend(results)  # after a failure, its length is the number of the failed record
-    except Exception as error:
+    except USER_ERRORS as error:
         raise fail(len(out), error) from error
     if len(out) != count:  # `map` took a StopIteration of the function for its own end
         raise fail(len(out), StopIteration("raised by the function"))
@@ -127,7 +128,7 @@ def whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
     """The result of a function of a batch."""
     try:
         out = call(*arguments)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise fail(None, error) from error
     if out is None:
         raise fail(None, _nothing())

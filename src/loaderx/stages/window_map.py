@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentTypeError, ChainError, RecordError, StackError
 from loaderx.reading.context import ReadContext
-from loaderx.reading.error_text import failed
+from loaderx.reading.error_text import USER_ERRORS, failed, raise_if_signalled
 from loaderx.reading.rows import Positions, Record, Rows, joined
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import CHILD, Keys, fold, record_generators, stage_keys
@@ -103,7 +103,8 @@ class MapWindows(UnitStage):
             window = rows.cut(start, stop)
             try:
                 parts.append(self._made(window))
-            except Exception as error:
+            except USER_ERRORS as error:
+                raise_if_signalled(error)
                 left = self._without_failures(window, error, context, guard)
                 parts.append(self._made_or_raise(left))
         return joined(parts) if parts else rows.derived([], np.empty(0, np.int64))
@@ -132,7 +133,7 @@ class MapWindows(UnitStage):
     # Failures ---------------------------------------------------------------------------------
 
     def _without_failures(
-        self, window: Rows, error: Exception, context: ReadContext, guard: UnitStage | None
+        self, window: Rows, error: BaseException, context: ReadContext, guard: UnitStage | None
     ) -> Rows:
         """The window without the records at fault; raises if nothing guards it, or none is."""
         kept: list[int] = []
@@ -152,7 +153,7 @@ class MapWindows(UnitStage):
         """Why the stage fails on a record alone; None if it does not."""
         try:
             self._made(window.pick(np.array([number])))
-        except Exception as error:
+        except USER_ERRORS as error:
             index, name = window.identity(number)
             failure = failed(self.stage, name, index, error)
             failure.__cause__ = error
@@ -162,10 +163,10 @@ class MapWindows(UnitStage):
     def _made_or_raise(self, window: Rows) -> Rows:
         try:
             return self._made(window)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._failed_together(window, error) from error
 
-    def _failed_together(self, window: Rows, error: Exception) -> RecordError:
+    def _failed_together(self, window: Rows, error: BaseException) -> RecordError:
         last = len(window) - 1
         which = f"{last + 1} records together ({window.name(0)} to {window.name(last)})"
         return failed(self.stage, which, None, error)

@@ -12,7 +12,7 @@ import numpy as np
 
 from loaderx import DataLoader, Dataset, LoaderIterator, LoaderxError, RecordError
 from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
-from loaderx.testing.engine_work import PATIENCE_S, Gate, InThread
+from loaderx.testing.engine_work import PATIENCE_S, Gate, InThread, Numbers
 from loaderx.testing.session_contract import SessionContract
 from loaderx.tree import Tree
 
@@ -108,6 +108,16 @@ class EngineContract(SessionContract):
         expected = (17, 4, "step 4: map(_fail) failed on record 17: ValueError: bad record")
         check(found == expected, f"the error has {found}, expected are {expected}.")
         check(isinstance(error.__cause__, ValueError), f"its cause is {error.__cause__!r}.")
+
+    def test_an_exit_is_a_failure(self) -> None:
+        """``sys.exit()`` in a function of the user's does not end the consumer."""
+        iterator = iter(self._loader(_records(8).map(functools.partial(_leave, 5)).batch(2)))
+        for _ in range(2):
+            next(iterator)
+        error = _record_error(iterator)
+        said = "step 2: map(_leave) failed on record 5: SystemExit: enough"
+        check(str(error) == said, f"the error says {str(error)!r}, expected is {said!r}.")
+        check(isinstance(error.__cause__, SystemExit), f"its cause is {error.__cause__!r}.")
 
     def test_after_a_failure_the_position_stays_and_can_be_moved(self) -> None:
         """The failing step fails again; the steps after it can be read."""
@@ -206,6 +216,42 @@ class EngineContract(SessionContract):
             next(iterator)
             check(gate.has_begun_any(), "next() has not called a function of the dataset.")
             loader.close()
+
+    def test_start_begins_before_the_first_next(self) -> None:
+        """Workers begin with the first batches; without workers nothing happens."""
+        has_workers = self._open(Numbers()).window > 0
+        for made in (_records(12), Dataset.range(12).filter(_is_any)):
+            with Gate() as gate:
+                dataset = made.map(functools.partial(_wait, gate)).batch(2)
+                loader = self._loader(dataset)
+                iterator = iter(loader)
+                iterator.start()
+                iterator.start()
+                if has_workers:
+                    gate.wait_until_begun((0,))
+                check(has_workers or not gate.has_begun_any(), "start() has waited for a batch.")
+                check(iterator.step == 0, f"start() has moved the iterator to {iterator.step}.")
+                gate.open()
+                check_all_equal(list(iterator), list(dataset), "after start(), batch")
+                loader.close()
+
+    def test_what_was_started_can_be_moved_closed_and_dropped(self) -> None:
+        """Nothing stays behind of batches that nobody has asked for."""
+        before = self.workers()
+        for dataset in _datasets():
+            expected = list(dataset)
+            iterator = iter(self._loader(dataset))
+            iterator.start()
+            state = iterator.get_state()
+            check_equal(next(iterator), expected[0], "the first batch after start()")
+            iterator.set_state(state)
+            iterator.start()
+            iterator.close()
+            check_all_equal(list(iterator), expected, "after start() and close(), batch")
+            iterator.seek(0)
+            iterator.start()
+            del iterator
+            self._check_gone(before)
 
     def test_dropping_the_iterator_in_the_middle_leaves_nothing(self) -> None:
         """A dropped loader ends its workers, closed or not."""
@@ -341,6 +387,12 @@ def _is_any(number: int) -> bool:
 def _fail(bad: int, record: Tree) -> Tree:
     if record["x"] == bad:
         raise ValueError("bad record")
+    return record
+
+
+def _leave(bad: int, record: Tree) -> Tree:
+    if record["x"] == bad:
+        sys.exit("enough")
     return record
 
 

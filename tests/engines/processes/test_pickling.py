@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
+import traceback
 import urllib.parse
 
 import pytest
@@ -52,7 +54,38 @@ def test_a_worker_that_cannot_take_up_the_work_says_why():
         "the dataset cannot be sent to worker processes: a worker failed to build it: "
         "ImportError: there is no such module in a worker"
     )
-    assert "in _refuse" in caught.value.__notes__[0]  # where, in the worker
+    cause = caught.value.__cause__
+    assert isinstance(cause, ImportError)
+    assert [frame.name for frame in traceback.extract_tb(cause.__traceback__)] == ["_refuse"]
+    assert re.fullmatch(r"\nIn worker \d \(pid \d+\)\.", cause.__notes__[0])
+
+
+def test_the_cause_of_an_object_that_cannot_be_sent_is_the_original_error():
+    lock = threading.Lock()
+    with pytest.raises(PicklingError) as caught:
+        next(iter(DataLoader(arrays(8).map(lambda r: lock and r).batch(2), engine=Processes(1))))
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert "cannot pickle '_thread.lock' object" in str(caught.value.__cause__)
+
+
+class Wordy:
+    """Fails to be unpickled with more text than a worker can leave."""
+
+    def __reduce__(self):
+        return _fail_at_length, ()
+
+    def __call__(self, record):
+        return record
+
+
+def _fail_at_length():
+    raise ImportError("long " * 100_000)
+
+
+def test_a_worker_that_cannot_start_and_has_much_to_say():
+    with pytest.raises(PicklingError, match="ImportError: long long") as caught:
+        next(iter(DataLoader(arrays(8).map(Wordy()).batch(2), engine=Processes(1))))
+    assert str(caught.value.__cause__).startswith("ImportError: long long")
 
 
 def test_cached_functions_of_a_script_go_to_workers_with_an_empty_cache():

@@ -35,7 +35,10 @@ FROM_GRAIN = {
 
 
 # Functions of Grain's that have another name here.
-RENAMED = {"get_pretty_transform_name": "transform_name"}
+RENAMED = {
+    "get_pretty_transform_name": "transform_name",
+    "_ConcatSelectionMap": "ConcatenationMap",
+}
 
 
 def _multiprocess_prefetch(

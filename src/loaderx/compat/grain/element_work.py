@@ -9,7 +9,7 @@ from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.stacking import buffers
 from loaderx.engines.auto import AutoSession
 from loaderx.engines.base import OrderedRun, Session, Task
-from loaderx.engines.threads import ThreadsSession
+from loaderx.engines.threads import Threads
 from loaderx.memory import Lend, Pool
 
 _AHEAD = 32  # elements to keep ready at most, whatever buffer is asked for
@@ -98,7 +98,8 @@ def one_reader(ds: MapDataset[Element], buffer_size: int) -> Session:
 
 def named_threads(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
     """Threads with Grain's names: sources of users' own look at them."""
-    return ThreadsSession(ElementWork(ds), threads, min(buffer_size, _AHEAD))
+    ahead = min(buffer_size, _AHEAD)
+    return Threads(threads, ahead, name="grain-prefetch_{}").session(ElementWork(ds))
 
 
 def measured(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:

@@ -29,17 +29,19 @@ class FilterCheck:
         if seen < _WINDOW:
             return
         share = self._skipped / seen
-        text = (
-            f"Transformation {self._name} skipped {share:.2%} of the last seen {seen} elements. "
-            "Please check the filtering logic. If this is intended, filter the data beforehand; "
-            "to disable this check, set `filter_{}_threshold_ratio` of the `DatasetOptions` in "
+        if share >= self._raise:
+            raise ValueError(self._text(share, seen, "filter_raise_threshold_ratio"))
+        if share >= self._warn:
+            _log(self._text(share, seen, "filter_warn_threshold_ratio"))
+        self._passed = self._skipped = 0
+
+    def _text(self, share: float, seen: int, option: str) -> str:
+        return (
+            f"Transformation {self._name} skipped {share * 100:.2f} % of the last seen {seen} "
+            "elements. Please check the filtering logic. If this is intended, filter the data "
+            f"beforehand; to disable this check, set `{option}` of the `DatasetOptions` in "
             "`WithOptionsIterDataset` to None."
         )
-        if share >= self._raise:
-            raise ValueError(text.format("raise"))
-        if share >= self._warn:
-            _log(text.format("warn"))
-        self._passed = self._skipped = 0
 
 
 def _log(text: str) -> None:

@@ -72,16 +72,17 @@ class LoaderxMapDataset(MapDataset[T]):
 class LoaderxIterDataset(IterDataset[T]):
     """The elements of a dataset in order, from a `loaderx.DataLoader`."""
 
-    def __init__(self, ds: Dataset[T] | DataLoader[T]) -> None:
+    def __init__(self, ds: Dataset[T]) -> None:
         super().__init__()
-        self._loader = ds if isinstance(ds, DataLoader) else DataLoader(_checked(ds))
+        self._dataset = _checked(ds)
 
     def __iter__(self) -> DatasetIterator[T]:
-        return LoaderxDatasetIterator(iter(self._loader))
+        # A loader for each: one that is iterated again warns, and here that is usual.
+        return LoaderxDatasetIterator(iter(DataLoader(self._dataset)))
 
     @property
     def _element_spec(self) -> Spec:
-        return _spec(self._loader.dataset)
+        return _spec(self._dataset)
 
     def __str__(self) -> str:
         return "LoaderxIterDataset"
@@ -111,6 +112,10 @@ class LoaderxDatasetIterator(DatasetIterator[T]):
 
     def _set_next_index(self, index: int) -> None:
         self._iterator.seek(index)
+
+    def start_prefetch(self) -> None:
+        """Begins to read ahead."""
+        self._iterator.start()
 
     def close(self) -> None:
         """Ends what runs in the background; after that ``next`` is an error."""

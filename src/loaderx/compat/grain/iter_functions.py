@@ -187,7 +187,9 @@ class FilterIterDataset(FunctionIterDataset[T]):
         self._filter_fn: Function = transform.filter if is_object else transform  # type: ignore
 
     def __iter__(self) -> DatasetIterator[T]:
-        return _FilterIterator(self._parent.__iter__(), self._filter_fn, self._transform_name)
+        is_object = isinstance(self._transform, Filter)
+        name = type(self._transform).__name__ if is_object else self._transform_name
+        return _FilterIterator(self._parent.__iter__(), self._filter_fn, name)
 
     @property
     def _element_spec(self) -> Spec:

@@ -52,6 +52,10 @@ class SelectionWithProportionsMap(DatasetSelectionMap):
         """The same for many elements."""
         return choose_many(indices, self._proportions)
 
+    def __repr__(self) -> str:
+        proportions, length = self._proportions, self._length
+        return f"SelectionWithProportionsMap(proportions={proportions}, length={length})"
+
 
 class ConcatenationMap(DatasetSelectionMap):
     """One dataset after the other, in every epoch."""
@@ -135,6 +139,10 @@ class MixedMapDataset(MapDataset[T]):
     @property
     def _element_spec(self) -> Spec:
         return self.parents[0]._element_spec
+
+    def __repr__(self) -> str:
+        lengths = [len(parent) for parent in self.parents]
+        return f"MixedMapDataset(parent_lengths={lengths}, selection_map={self._selection_map!r})"
 
     def __str__(self) -> str:
         return f"MixedMapDataset[{len(self._parents)} parents]"

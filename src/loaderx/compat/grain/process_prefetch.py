@@ -91,7 +91,8 @@ class _Start:
         """Workers for some work; they start with the first task."""
         count = self._workers if workers is None else workers
         prefetch = max(2, self._buffered * count)
-        return Processes(count, prefetch, timeout_s=None).session(work)
+        engine = Processes(count, prefetch, timeout_s=None, init=self._init)
+        return engine.session(work)
 
 
 class _ChainPrefetchIterator(DatasetIterator[T]):
@@ -159,7 +160,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
 
     def set_state(self, state: State) -> None:
         """Goes on where the state was taken."""
-        inner = _of_grain(state)
+        inner = _of_grain(state, self._begin())
         for pending in self._pending:
             pending.cancel()
         self._drop()
@@ -193,6 +194,9 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
             if self._session is not None:
                 self._session.close()
 
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._ds}"
+
 
 def _as_grain(inner: State) -> State:
     """The state of a pipeline in one worker, as Grain has it: an interleave of one dataset."""
@@ -206,18 +210,18 @@ def _as_grain(inner: State) -> State:
     }
 
 
-def _of_grain(state: State) -> State:
-    """The state inside; a state of several of Grain's workers is of another order."""
-    states = state.get("iterators_in_use_states")
-    if states is None or "next_index_in_cycle" not in state:
-        return state
-    if len(states) != 1:
+def _of_grain(state: State, own: State) -> State:
+    """The state inside one of Grain's for worker processes; ``own`` is one of the pipeline's."""
+    states = state.get("iterators_in_use_states", ())
+    if len(states) == 1 and states[0] is not None and states[0].keys() == own.keys():
+        return states[0]  # type: ignore[no-any-return]
+    if state.keys() != own.keys() and len(states) > 1:
         raise ValueError(
             f"the state is of Grain's mp_prefetch with {len(states)} workers, each of which reads "
             "a part of the data: that order depends on the number of workers. Here the order is "
             "that of no workers, for every number of them, so that state cannot be continued."
         )
-    return states[0]  # type: ignore[no-any-return]
+    return state
 
 
 class _BlocksPrefetchIterator(DatasetIterator[T]):
@@ -238,10 +242,7 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
 
     def set_state(self, state: State) -> None:
         """Goes on where the state was taken."""
-        try:
-            self._inner.set_state(state)
-        except KeyError:
-            self._inner.set_state(_of_grain(state))
+        self._inner.set_state(_of_grain(state, self._inner.get_state()))
 
     def _get_next_index(self) -> int:
         return get_next_index(self._inner)
@@ -254,6 +255,9 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
         if not self._closed:
             super().close()
             self._session.close()
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._inner}"
 
 
 def _is_root(ds: IterDataset[Element]) -> bool:

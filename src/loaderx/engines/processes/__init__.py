@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from loaderx.engines.base import Work, cores, warn_if_in_order
@@ -34,12 +35,15 @@ class Processes(Frozen):
         prefetch: finished elements to keep ready; by default as many as workers, at least 2.
         timeout_s: a step that takes longer is reported, with the stack of its worker. None: never.
         replace_stuck: also replace that worker, and make the step again.
+        init: called in each worker once, as ``init(index, count)``, before anything else of the
+            user's gets there: to keep a library off the accelerator, to set its threads or seeds.
     """
 
     num_workers: int | None = None
     prefetch: int | None = None
     timeout_s: float | None = 60.0
     replace_stuck: bool = False
+    init: Callable[[int, int], object] | None = None
 
     def __post_init__(self) -> None:
         if self.num_workers is not None:
@@ -57,6 +61,10 @@ class Processes(Frozen):
                 )
             if not self.timeout_s > 0:
                 raise ArgumentError(f"`timeout_s` must be above 0, got {self.timeout_s}.")
+        if self.init is not None and not callable(self.init):
+            raise ArgumentTypeError(
+                f"`init` must be a function of (index, count), got {self.init!r}."
+            )
         missing = why_not()
         if missing:
             raise ArgumentError(
@@ -69,7 +77,9 @@ class Processes(Frozen):
         warn_if_in_order(work, "engine='processes'")
         workers = cores() if self.num_workers is None else self.num_workers
         prefetch = max(2, workers) if self.prefetch is None else self.prefetch
-        return ProcessesSession(work, workers, prefetch, self.timeout_s, self.replace_stuck)
+        return ProcessesSession(
+            work, workers, prefetch, self.timeout_s, self.replace_stuck, init=self.init
+        )
 
 
 def why_not() -> str:

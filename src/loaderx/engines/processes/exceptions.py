@@ -1,8 +1,9 @@
 """Exceptions that cross from a worker to the consumer.
 
-The type comes along where it can be pickled, the message and the traceback always: as a note, which
-Python prints below the exception.  The note is written by the consumer, since it knows the source
-of what was typed into a notebook.  It shows the user's frames; `shows_all_frames` adds the others.
+The type comes along where it can be pickled, the message and the traceback always.  The traceback
+is made by the consumer (`remote_frames`), who knows the source of what was typed into a notebook.
+It has the user's frames; `shows_all_frames` adds the others.  A note, which Python prints below the
+exception, names the worker.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import pickle
 import re
-import traceback
 from collections.abc import Iterable
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from loaderx.engines.processes.pickling import ResetAttribute, dumps
+from loaderx.engines.processes.remote_frames import RemoteFrame, frames_of, traceback_of
 from loaderx.engines.processes.unsendable import getstate
 from loaderx.errors import (
     LoaderxError,
@@ -27,22 +28,26 @@ from loaderx.errors import (
     shows_all_frames,
 )
 
-Frame: TypeAlias = tuple[Any, ...]
-Packed: TypeAlias = tuple[bytes | None, str, list[Frame]]
+Packed: TypeAlias = tuple[bytes | None, str, list[RemoteFrame]]
+"""An exception: pickled if it can be, as text, and its frames."""
 
 
-def pack(error: BaseException) -> bytes:
-    """An exception and what it was raised from."""
+def pack(error: BaseException, most_bytes: int | None = None) -> bytes:
+    """An exception and what it was raised from; the text alone if that would be too many bytes."""
+    packed = dumps(_chain(error))
+    if most_bytes is None or len(packed) <= most_bytes:
+        return packed
+    return dumps([(None, one_line(error)[: most_bytes // 8], [])])
+
+
+def _chain(error: BaseException) -> list[Packed]:
     chain: list[Packed] = []
     one: BaseException | None = error
     while one is not None and len(chain) < 8:
-        stack = traceback.StackSummary.extract(
-            traceback.walk_tb(_shown_traceback(one, is_cause=one is not error)), lookup_lines=False
-        )
-        frames = [(f.filename, f.lineno, f.name, *_columns(f)) for f in stack]
+        frames = frames_of(_shown_traceback(one, is_cause=one is not error))
         chain.append((_pickled(one), one_line(one), frames))
         one = one.__cause__
-    return dumps(chain)
+    return chain
 
 
 def _shown_traceback(error: BaseException, *, is_cause: bool) -> TracebackType | None:
@@ -65,6 +70,12 @@ def unpack(packed: bytes, worker: str, step: int | None) -> BaseException:
         return RecordError(said, step=step)
 
 
+def text_of(packed: bytes) -> str:
+    """What an exception says, on one line."""
+    said: str = pickle.loads(packed)[0][1]
+    return " ".join(said.split())
+
+
 def note_reset_attributes(error: BaseException, reset: Iterable[ResetAttribute]) -> None:
     """Adds a note to an error that seems to come from an attribute that could not be sent."""
     said = one_line(error.__cause__ or error)
@@ -81,13 +92,12 @@ def note_reset_attributes(error: BaseException, reset: Iterable[ResetAttribute])
 def _unpack(packed: bytes, worker: str) -> BaseException:
     chain: list[Packed] = pickle.loads(packed)
     errors = [_rebuilt(pickled, said) for pickled, said, _ in chain]
-    for number, (_, said, frames) in enumerate(chain):
-        if frames:
-            _add_note(errors, number, said, f"\nIn {worker}:\n{_listed(frames)}{said}")
-        elif number == len(chain) - 1:
-            _add_note(errors, number, said, f"\nIn {worker}.")
+    for number, (error, (_, _, frames)) in enumerate(zip(errors, chain, strict=True)):
+        if frames or number == len(chain) - 1:
+            _set(error, "__notes__", [*getattr(error, "__notes__", ()), f"\nIn {worker}."])
+        _set(error, "__traceback__", traceback_of(frames))
     for error, cause in pairwise(errors):
-        error.__cause__ = cause
+        _set(error, "__cause__", cause)
     return errors[0]
 
 
@@ -119,29 +129,8 @@ def _is_own(line: str) -> bool:
     return found is not None and is_own_file(found[1])
 
 
-def _listed(frames: list[Frame]) -> str:
-    stack = traceback.StackSummary.from_list([_frame(*frame) for frame in frames])
-    return f"Traceback (most recent call last):\n{''.join(stack.format())}"
-
-
-def _add_note(errors: list[BaseException], number: int, said: str, note: str) -> None:
-    try:
-        errors[number].add_note(note)
-    except Exception:
-        errors[number] = LoaderxError(said)
-        errors[number].add_note(note)
-
-
-def _columns(frame: Any) -> tuple[Any, ...]:
-    return (frame.end_lineno, frame.colno, frame.end_colno)
-
-
-def _frame(
-    file: str, line: int, name: str, end_lineno: Any, colno: Any, end_colno: Any
-) -> traceback.FrameSummary:
-    return traceback.FrameSummary(
-        file, line, name, end_lineno=end_lineno, colno=colno, end_colno=end_colno
-    )
+def _set(error: BaseException, name: str, value: object) -> None:
+    BaseException.__setattr__(error, name, value)  # its class may forbid setting attributes
 
 
 def _pickled(error: BaseException) -> bytes | None:

@@ -217,7 +217,7 @@ class JobTable:
             worker.is_ready, worker.start_s = True, report.took_us * 1e-6
             return
         if report.kind == protocol.NOT_STARTED:
-            raise self._start_error(worker)
+            raise self._start_error(worker, is_init=bool(report.flags & protocol.INIT))
         job = self.sent.pop(report.job, None)
         if job is None:
             return
@@ -259,12 +259,18 @@ class JobTable:
         elif not step.is_waiting:
             self._queue.appendleft(step)
 
-    def _start_error(self, worker: WorkerProcess) -> PicklingError:
-        said, _, trace = self._processes.claims.read_text(worker.number).rstrip().partition("\n")
-        error = PicklingError(
-            f"the dataset cannot be sent to worker processes: a worker failed to build it: {said}"
+    def _start_error(self, worker: WorkerProcess, *, is_init: bool) -> LoaderxError:
+        packed = self._processes.claims.read_error(worker.number)
+        said = exceptions.text_of(packed)
+        error = (
+            LoaderxError(f"`init` of engines.Processes failed in {worker.name}: {said}")
+            if is_init
+            else PicklingError(
+                "the dataset cannot be sent to worker processes: a worker failed to build it: "
+                f"{said}"
+            )
         )
-        error.add_note(f"\nIn {worker.name}:\n{trace}")
+        error.__cause__ = exceptions.unpack(packed, worker.name, None)
         return error
 
     def _read_done(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:

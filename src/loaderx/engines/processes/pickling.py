@@ -22,8 +22,8 @@ import pickle
 import struct
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 import numpy as np
@@ -47,11 +47,16 @@ from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
 
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
-_HEAD = struct.Struct("<QQQ")  # lengths of the boot record, the pickle and the table of buffers
+# Lengths of the boot record, the pickled `init`, the pickled work and the table of buffers.
+_HEAD = struct.Struct("<QQQQ")
 _BUFFER = struct.Struct("<QQQ")  # start, length, may it be written?
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _WRITE_BYTES = 1 << 28
 _CachedFunction: Any = type(functools.cache(len))
+
+
+Init: TypeAlias = Callable[[int, int], object]
+"""A function of the user's, called in each worker with its number and how many there are."""
 
 
 class PicklingError(LoaderxError, TypeError):
@@ -70,10 +75,11 @@ class ResetAttribute(NamedTuple):
 class SharedPayload:
     """The pickled work in a shared file, from which any number of workers can start."""
 
-    def __init__(self, work: Work, free_share: float = 1.0) -> None:
+    def __init__(self, work: Work, free_share: float = 1.0, init: Init | None = None) -> None:
         buffers: list[pickle.PickleBuffer] = []
         replaced: list[str] = []
         self.reset_attributes: list[ResetAttribute] = []
+        self._init = b"" if init is None else _pickled_init(init)
         self.pickled = _pickled_work(work, buffers, replaced, self.reset_attributes)
         if replaced:
             paths = ", ".join(dict.fromkeys(replaced))
@@ -93,7 +99,7 @@ class SharedPayload:
 
     def _write(self, raws: list[memoryview]) -> None:
         boot = marshal.dumps(([str(place) for place in sys.path], list(map(str, sys.argv))))
-        table_at = _HEAD.size + len(boot) + len(self.pickled)
+        table_at = _HEAD.size + len(boot) + len(self._init) + len(self.pickled)
         start = _page_end(table_at + _BUFFER.size * len(self._order))
         places = []
         for raw in raws:
@@ -101,18 +107,28 @@ class SharedPayload:
             start = _page_end(start + raw.nbytes)
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
         os.ftruncate(self.descriptor, start)
-        head = _HEAD.pack(len(boot), len(self.pickled), len(table))
-        _write_at(self.descriptor, memoryview(head + boot + self.pickled + table), 0)
+        head = _HEAD.pack(len(boot), len(self._init), len(self.pickled), len(table))
+        parts = (head, boot, self._init, self.pickled, table)
+        _write_at(self.descriptor, memoryview(b"".join(parts)), 0)
         for raw, (place, _, _) in zip(raws, places, strict=True):
             _write_at(self.descriptor, raw, place)
 
 
+def load_init(descriptor: int) -> Init | None:
+    """The function to be called in a worker before it loads the work."""
+    boot, length, _, _ = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
+    if not length:
+        return None
+    init: Init = pickle.loads(os.pread(descriptor, length, _HEAD.size + boot))
+    return init
+
+
 def load_work(descriptor: int) -> Any:
     """The work, in a worker."""
-    boot, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
+    boot, init, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     size = os.fstat(descriptor).st_size
     frozen = map_file(descriptor, size, access=mmap.ACCESS_READ)
-    start = _HEAD.size + boot
+    start = _HEAD.size + boot + init
     places = list(_BUFFER.iter_unpack(frozen[start + pickled : start + pickled + table]))
     own = frozen
     if any(writable for _, _, writable in places):
@@ -128,6 +144,16 @@ def dumps(value: Any) -> bytes:
     """A pickle of anything that can be pickled; classes of a script included."""
     pickled: bytes = cloudpickle.dumps(value, protocol=5)
     return pickled
+
+
+def _pickled_init(init: Init) -> bytes:
+    try:
+        return dumps(init)
+    except Exception as error:
+        raise PicklingError(
+            f"`init` of engines.Processes cannot be sent to worker processes: {one_line(error)}. "
+            "Give it a function that uses nothing but modules and plain values."
+        ) from error
 
 
 def _pickled_work(

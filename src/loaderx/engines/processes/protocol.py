@@ -41,12 +41,13 @@ LAYOUTS_KEPT = 64
 
 # Kinds of report.  NOT_STARTED: the worker could not build the work.
 DONE, FAILED, READY, NOT_STARTED = range(4)
-# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot.
-TAIL, KEPT = 1, 2
+# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot; it was
+# the user's `init` that failed.
+TAIL, KEPT, INIT = 1, 2, 4
 
 _CLAIM = struct.Struct("<QQ")  # job number, when it was taken (ns)
-_TEXTS_AT = 1 << 16
-_TEXT_BYTES = 1 << 16
+_ERRORS_AT = 1 << 16
+ERROR_BYTES = (1 << 16) - 8
 SLOTS_AT = 1 << 32
 SLOT_BYTES = 1 << 34
 """Slots begin 16 GB apart in a sparse file: each can grow, and no byte is used before it is."""
@@ -155,14 +156,14 @@ def pipe_capacity(descriptor: int, size: int) -> int:
 
 
 class ClaimTable:
-    """Which job each worker holds, and a text from each that could not start.
+    """Which job each worker holds, and the error of each that could not start.
 
     The first pages of the shared file.
     """
 
     def __init__(self, descriptor: int, lock: int, workers: int) -> None:
         self._lock = lock
-        self._map = map_file(descriptor, _TEXTS_AT + workers * _TEXT_BYTES)
+        self._map = map_file(descriptor, _ERRORS_AT + workers * (ERROR_BYTES + 8))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -201,17 +202,17 @@ class ClaimTable:
         job, since = claim
         return job, (time.monotonic_ns() - since) / 1e9
 
-    def write_text(self, worker: int, text: str) -> None:
-        """Leaves a text of a worker's for the consumer; the end of a long one is cut off."""
-        data = text.encode(errors="replace")[: _TEXT_BYTES - 8]
-        start = _TEXTS_AT + worker * _TEXT_BYTES
+    def write_error(self, worker: int, data: bytes) -> None:
+        """Leaves the error of a worker that could not start for the consumer."""
+        assert len(data) <= ERROR_BYTES
+        start = _ERRORS_AT + worker * (ERROR_BYTES + 8)
         struct.pack_into("<Q", self._map, start, len(data))
         self._map[start + 8 : start + 8 + len(data)] = data
 
-    def read_text(self, worker: int) -> str:
-        start = _TEXTS_AT + worker * _TEXT_BYTES
+    def read_error(self, worker: int) -> bytes:
+        start = _ERRORS_AT + worker * (ERROR_BYTES + 8)
         (length,) = struct.unpack_from("<Q", self._map, start)
-        return bytes(self._map[start + 8 : start + 8 + length]).decode(errors="replace")
+        return bytes(self._map[start + 8 : start + 8 + length])
 
     def close(self) -> None:
         self._map.close()

@@ -11,7 +11,7 @@ from threading import get_ident
 
 from loaderx.engines.base import Element, Session, Task, Work, closed_error
 from loaderx.engines.processes.jobs import Job
-from loaderx.engines.processes.pickling import SharedPayload
+from loaderx.engines.processes.pickling import Init, SharedPayload
 from loaderx.engines.processes.pool import PoolBrokenError, WorkerPool, reentered_error
 from loaderx.engines.sharing import StepSharing
 
@@ -26,6 +26,7 @@ class ProcessesSession(Session):
         timeout_s: a task that takes longer is reported, with the stack of its worker. None: never.
         replace_stuck: also replace that worker, and make the task again.
         free_share: of the free memory, which the data may take to be shared.
+        init: called in each worker with its number and how many there are, before it gets the work.
     """
 
     shares_first = False
@@ -38,6 +39,7 @@ class ProcessesSession(Session):
         timeout_s: float | None,
         replace_stuck: bool = False,
         free_share: float = 1.0,
+        init: Init | None = None,
     ) -> None:
         self.workers = workers
         self.window = workers + prefetch
@@ -48,6 +50,7 @@ class ProcessesSession(Session):
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
         self._free_share = free_share
+        self._init = init
         self._payload: SharedPayload | None = None
         self._pool: WorkerPool | None = None
         self._closings = 0
@@ -116,7 +119,7 @@ class ProcessesSession(Session):
         payload = self._payload
         if payload is None:
             begun = time.perf_counter()
-            self._payload = payload = SharedPayload(self._work, self._free_share)
+            self._payload = payload = SharedPayload(self._work, self._free_share, self._init)
             self.share_s = time.perf_counter() - begun
         return WorkerPool(
             payload,

@@ -16,10 +16,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import Any
 
-from loaderx.engines.base import Element, Measured, Task, Work
+from loaderx.engines.base import Element, Measured, Task, Work, worker_error
 from loaderx.engines.processes import exceptions, pickling, protocol
 from loaderx.engines.processes.packed_rows import read_rows, write_rows
 from loaderx.engines.processes.protocol import PLACE_BYTES, ClaimTable, Report, TakenTask
@@ -43,12 +42,16 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
     claims = ClaimTable(slots, lock, workers)
     with contextlib.suppress(BrokenPipeError):  # nobody reads reports any more
+        flags = protocol.INIT
         try:
+            init = pickling.load_init(data)
+            if init is not None:
+                init(number, workers)
+            flags = 0
             work: Work = pickling.load_work(data)
         except BaseException as error:
-            said = " ".join(one_line(error).split())  # first: the end of a long text is cut off
-            claims.write_text(number, f"{said}\n{traceback.format_exc()}")
-            os.write(reports, Report(0, number, protocol.NOT_STARTED).pack())
+            claims.write_error(number, exceptions.pack(error, protocol.ERROR_BYTES))
+            os.write(reports, Report(0, number, protocol.NOT_STARTED, flags=flags).pack())
             return
         took_us = int(time.process_time() * 1e6)
         os.write(reports, Report(0, number, protocol.READY, took_us=took_us).pack())
@@ -149,7 +152,7 @@ class _Worker:
             del element
             return self._report(job, task, layout, others, measured)
         except BaseException as error:
-            tail = exceptions.pack(error)
+            tail = exceptions.pack(worker_error(error, task))
             self._writer.clear()
             start = self._writer.write_bytes(tail)
             return Report(job, self._number, protocol.FAILED, 0, protocol.TAIL, start, len(tail))

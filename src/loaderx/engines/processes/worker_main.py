@@ -17,7 +17,7 @@ if __name__ == "__main__":
 
     # What `pickling` put first: `sys.path`, since loaderx itself may be found through it only.
     (_length,) = struct.unpack("<Q", os.pread(_given[0], 8, 0))
-    sys.path[:], sys.argv[:] = marshal.loads(os.pread(_given[0], _length, 24))
+    sys.path[:], sys.argv[:] = marshal.loads(os.pread(_given[0], _length, 32))
 
     from loaderx.engines.processes.worker import main
 
