@@ -158,7 +158,7 @@ def test_a_filter_that_leaves_out_all(monkeypatch, caplog):
     assert "skipped 100.00 % of the last seen 1000 elements" in caplog.text
     strict = X.WithOptionsIterDataset(ds, X.DatasetOptions(filter_raise_threshold_ratio=0.5))
     with pytest.raises(ValueError, match="set `filter_raise_threshold_ratio` of the"):
-        [*strict]
+        list(strict)
     sparse = M.range(1000).filter(lambda x: False).to_iter_dataset()
     with pytest.raises(ValueError, match="PrefetchDatasetIterator.* skipped 100.00 %"):
         [*X.WithOptionsIterDataset(sparse, X.DatasetOptions(filter_raise_threshold_ratio=0.5))]

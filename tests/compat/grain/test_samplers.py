@@ -4,9 +4,9 @@ import sys
 
 import numpy as np
 import pytest
-from loaderx.compat.grain.sharding import NoSharding, ShardOptions
 
 from loaderx.compat.grain.samplers import IndexSampler, SequentialSampler
+from loaderx.compat.grain.sharding import NoSharding, ShardOptions
 
 
 def keys(sampler, positions):
