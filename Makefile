@@ -7,7 +7,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test test-owners lint types bench bench-quick bench-devices clean
+.PHONY: demo test test-owners test-grain lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -29,6 +29,16 @@ test-owners: $(VENV)-owners/stamp
 $(VENV)-owners/stamp: pyproject.toml
 	python3 -m venv $(VENV)-owners
 	$(VENV)-owners/bin/python -m pip install -q -e ".[dev,owners]"
+	touch $@
+
+# `loaderx.compat.grain` against Grain: the same bytes, states both ways, then Grain's own tests.
+test-grain: $(VENV)-grain/stamp
+	$(VENV)-grain/bin/python -m pytest -m owners tests/owners/grain
+	$(BIN)/python tests/owners/grain/run_tests.py $(VENV)-grain
+
+$(VENV)-grain/stamp: tests/owners/grain/requirements.txt $(VENV)/dev.stamp
+	python3 -m venv $(VENV)-grain
+	$(VENV)-grain/bin/python -m pip install -q -e ".[dev]" -r tests/owners/grain/requirements.txt
 	touch $@
 
 # loaderx's own figures, each against its bar; then loaderx beside its peers, each of them in an
@@ -63,4 +73,4 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-grain .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

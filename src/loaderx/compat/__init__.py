@@ -1,0 +1,1 @@
+"""Other libraries' words: programs written for them run on loaderx with one import changed."""

@@ -1,0 +1,130 @@
+"""Batches of a `MapDataset`: one gather where the chain below only rearranges rows of arrays."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
+
+from loaderx.compat.grain.function_nodes import FilterMapDataset, FlatMapMapDataset
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec
+from loaderx.compat.grain.registry import node
+from loaderx.compat.grain.stacking import buffers, make_batch
+from loaderx.compat.grain.trees import map_structure
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class HasBatchSpec(Protocol):
+    """A batch function that says what it makes of a spec."""
+
+    def output_spec(self, input_spec: Spec, batch_size: int, drop_remainder: bool) -> Spec:
+        """The spec of its batches."""
+
+
+def batch_spec(
+    input_spec: Spec,
+    batch_size: int,
+    drop_remainder: bool,
+    batch_fn: Callable[[Sequence[Element]], Element] | None,
+) -> Spec:
+    """The spec of batches; the number of rows is None unless all have the same."""
+    function: object = batch_fn  # for a type checker, a function has no other methods
+    if isinstance(function, HasBatchSpec):
+        return function.output_spec(input_spec, batch_size, drop_remainder)
+    if batch_fn not in (None, make_batch):
+        raise NotImplementedError(
+            "Element spec inference is not supported with custom batching functions"
+        )
+    rows = batch_size if drop_remainder else None
+    return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), input_spec)
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Batches have at least one element."""
+    if batch_size <= 0:
+        raise ValueError(f"batch_size must be positive, got {batch_size}.")
+
+
+@node("map.batch")
+class BatchMapDataset(MapDataset[T]):
+    """Consecutive elements of an epoch, stacked."""
+
+    def __init__(
+        self,
+        parent: MapDataset[Element],
+        batch_size: int,
+        drop_remainder: bool = False,
+        batch_fn: Callable[[Sequence[Element]], T] | None = None,
+    ) -> None:
+        super().__init__(parent)
+        check_batch_size(batch_size)
+        _check_dense(parent)
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+        self._batch_fn: Callable[[Sequence[Element]], Element] = batch_fn or make_batch
+        self._parent_length = len(parent)
+        if drop_remainder:
+            self._length = self._parent_length // batch_size
+        else:
+            self._length = math.ceil(self._parent_length / batch_size)
+        self._stacks_rows = batch_fn is None and parent._gathers
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        if isinstance(index, slice):
+            return self.slice(index)
+        epoch, number = divmod(index, self._length)
+        first = number * self._batch_size
+        after = min(self._parent_length, first + self._batch_size)
+        before = epoch * self._parent_length
+        return self._made(range(first + before, after + before))
+
+    def _made(self, rows: range) -> Element:
+        if self._stacks_rows:
+            batch = self._parent._gather(rows, buffers.lend)
+            if batch is not None:
+                return batch
+        values = self._parent._getitems(rows)
+        try:
+            return self._batch_fn(values if isinstance(values, list) else list(values))
+        except ValueError as error:
+            error.add_note(
+                "\nIf you are trying to batch elements after a sparse transformation, such as "
+                "`filter`, you need to first convert the dataset to `IterDataset` with "
+                "`to_iter_dataset()` and then apply `batch`."
+            )
+            raise
+
+    @property
+    def _element_spec(self) -> Spec:
+        return batch_spec(
+            self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
+        )
+
+
+def _check_dense(ds: MapDataset[Element]) -> None:
+    """A batch of elements of which some may be missing has no shape."""
+    to_visit = [ds]
+    while to_visit:
+        below = to_visit.pop()
+        name = (
+            "`MapDataset.filter`" if isinstance(below, FilterMapDataset) else "`FlatMapMapDataset`"
+        )
+        if isinstance(below, (FilterMapDataset, FlatMapMapDataset)):
+            raise ValueError(
+                f"`MapDataset.batch` can not follow {name} because it can discard elements. "
+                "Convert `MapDataset` to `IterDataset` with `to_iter_dataset()` before calling "
+                "`batch`."
+            )
+        to_visit += below.parents

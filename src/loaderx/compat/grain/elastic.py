@@ -1,0 +1,127 @@
+"""`ElasticIterator`: goes on with another number of processes, or another batch size.
+
+Every process has the same state, the number of records that all of them together have used.
+"""
+
+from __future__ import annotations
+
+from loaderx.compat.grain.graph import DatasetNode
+from loaderx.compat.grain.iter_dataset import IterDataset
+from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
+from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.sharding import ShardOptions
+from loaderx.errors import ArgumentError, ChainError
+
+_STATE = "global_next_index"
+
+
+class _ElasticIterator(DatasetIterator[Element]):
+    def __init__(self, ds: ElasticIterator) -> None:
+        super().__init__()
+        self._ds = ds
+        self._next = 0
+        self._running: DatasetIterator[Element] | None = None
+
+    def __next__(self) -> Element:
+        self._assert_not_closed()
+        if self._running is None:
+            self._running = self._ds._batches(self._next).__iter__()
+        element = next(self._running)
+        self._next += self._ds._global_batch_size
+        return element
+
+    def get_state(self) -> State:
+        return {_STATE: self._next}
+
+    def set_state(self, state: State) -> None:
+        self._next = int(state[_STATE])
+        self._stop()
+
+    def close(self) -> None:
+        super().close()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+        self._running = None
+
+
+class ElasticIterator(IterDataset[Element]):
+    """This process' part of each batch of a dataset that is neither batched nor sharded.
+
+    Args:
+        ds: the dataset.
+        global_batch_size: the size of the batch of all processes together.
+        shard_options: this process, and the number of processes.
+        read_options: how records are read.
+        multiprocessing_options: worker processes.
+    """
+
+    def __init__(
+        self,
+        ds: MapDataset[Element],
+        global_batch_size: int,
+        shard_options: ShardOptions,
+        *,
+        read_options: ReadOptions | None = None,
+        multiprocessing_options: MultiprocessingOptions | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(ds, MapDataset):
+            raise ChainError("ElasticIterator takes a MapDataset: an element needs a number.")
+        if _has_filter(ds):
+            raise ChainError(
+                "ElasticIterator does not support `filter` transformation: the number of records "
+                "before an element would not be known. Filter the source beforehand."
+            )
+        self._ds = ds
+        self._global_batch_size = global_batch_size
+        self._shard_options = shard_options
+        self._read_options = read_options or ReadOptions()
+        self._multiprocessing_options = multiprocessing_options
+        self._own: DatasetIterator[Element] | None = None
+
+    def _batches(self, start: int) -> IterDataset[Element]:
+        shard = self._shard_options
+        size, rest = divmod(self._global_batch_size, shard.shard_count)
+        if rest:
+            raise ArgumentError(
+                f"Global batch size {self._global_batch_size} is not divisible by shard count "
+                f"{shard.shard_count}."
+            )
+        records = self._ds[start + shard.shard_index :: shard.shard_count]
+        batches: IterDataset[Element] = records.batch(size, drop_remainder=True).to_iter_dataset(
+            self._read_options
+        )
+        if self._multiprocessing_options is not None:
+            batches = batches.mp_prefetch(self._multiprocessing_options)
+        return batches
+
+    def __iter__(self) -> DatasetIterator[Element]:
+        if self._own is None:
+            self._own = _ElasticIterator(self)
+        return self._own
+
+    def __next__(self) -> Element:
+        return next(self.__iter__())
+
+    def get_state(self) -> State:
+        """The number of records that all processes together have used."""
+        return self.__iter__().get_state()
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken, by whatever number of processes."""
+        self.__iter__().set_state(state)
+
+    def close(self) -> None:
+        """Ends what runs in the background."""
+        if self._own is not None:
+            self._own.close()
+
+
+def _has_filter(ds: DatasetNode) -> bool:
+    is_filter = type(ds).__name__ == "FilterMapDataset"
+    return is_filter or any(_has_filter(parent) for parent in ds._parents)

@@ -1,0 +1,51 @@
+"""Tells the user when nearly all elements are left out."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from loaderx.compat.grain.iterator import IteratorContext
+
+_WINDOW = 1000
+_QUIET_S = 60.0  # between two warnings
+
+_last_warning = float("-inf")
+
+
+class FilterCheck:
+    """Counts elements in windows of a thousand."""
+
+    def __init__(self, name: str, context: IteratorContext) -> None:
+        self._name = name
+        self._warn, self._raise = context.dataset_options.filter_limits()
+        self._passed = self._skipped = 0
+
+    def count(self, passed: int, skipped: int) -> None:
+        """So many more elements; raises or warns at the end of a window."""
+        self._passed += passed
+        self._skipped += skipped
+        seen = self._passed + self._skipped
+        if seen < _WINDOW:
+            return
+        share = self._skipped / seen
+        if share >= self._raise:
+            raise ValueError(self._text(share, seen, "filter_raise_threshold_ratio"))
+        if share >= self._warn:
+            _log(self._text(share, seen, "filter_warn_threshold_ratio"))
+        self._passed = self._skipped = 0
+
+    def _text(self, share: float, seen: int, option: str) -> str:
+        return (
+            f"Transformation {self._name} skipped {share * 100:.2f} % of the last seen {seen} "
+            "elements. Please check the filtering logic. If this is intended, filter the data "
+            f"beforehand; to disable this check, set `{option}` of the `DatasetOptions` in "
+            "`WithOptionsIterDataset` to None."
+        )
+
+
+def _log(text: str) -> None:
+    global _last_warning
+    if monotonic() - _last_warning >= _QUIET_S:
+        _last_warning = monotonic()
+        logging.getLogger(__name__).warning(text)

@@ -1,0 +1,168 @@
+"""The permutation behind Grain's shuffles, for one index and for many.
+
+An index is encrypted (SIMON, few rounds, keys from C++'s ``std::seed_seq``) in a block of an even
+number of bits, at least 16; whatever falls beyond the length is encrypted again until it does not.
+``2**16 + 1`` records (and ``2**18 + 1``, ...) do not fit their block: one record comes twice and
+one never, as in Grain.
+
+For a length far below ``2**16`` the walk is long.  `permutation` follows it for all 65,536 values
+at once: composing the map with itself doubles the steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Words: TypeAlias = npt.NDArray[np.unsignedinteger]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+ROUNDS = 4
+_LEAST_BITS = 16
+_DOUBLINGS = 6  # of the walk, before the rest of it is followed for the unfinished indices alone
+_MASK = 0xFFFFFFFF
+
+
+def index_shuffle(index: int, max_index: int, seed: int, rounds: int = ROUNDS) -> int:
+    """Where an index from 0 to ``max_index`` goes.
+
+    >>> sorted(index_shuffle(i, max_index=4, seed=1) for i in range(5))
+    [0, 1, 2, 3, 4]
+    """
+    if not 4 <= rounds <= 1024 or rounds % 2:
+        raise ValueError(f"rounds must be an even integer between 4 and 1024, got {rounds}.")
+    if not 0 <= index <= max_index:
+        raise ValueError(f"index must be in [0, max_index], got {index} and {max_index}.")
+    if max_index == 0:
+        return 0
+    width, keys = word_bits(max_index), round_keys(seed & _MASK, rounds)
+    while True:
+        index = _encrypt_one(index, width, keys)
+        if index <= max_index:
+            return index
+
+
+def permutation(seed: int, length: int) -> Int64s:
+    """All of a permutation of at most 65,537 indices."""
+    if length <= 1:
+        return np.zeros(length, np.int64)
+    if length > 1 << (_LEAST_BITS - 1):
+        return shuffled(seed, length, np.arange(length, dtype=np.int64))
+    step = _encrypted_16_bits(round_keys(seed & _MASK, ROUNDS))
+    last = np.uint16(length - 1)
+    walk = step
+    for _ in range(min(_DOUBLINGS, _LEAST_BITS - length.bit_length())):
+        walk = np.where(walk > last, walk.take(walk), walk)
+    found = walk[:length].copy()
+    unfinished = np.flatnonzero(found > last)
+    while unfinished.size:
+        moved = walk.take(found.take(unfinished))
+        found[unfinished] = moved
+        unfinished = unfinished[moved > last]
+    return found.astype(np.int64)
+
+
+def shuffled(seed: int, length: int, indices: Int64s) -> Int64s:
+    """Where many indices below ``length`` go."""
+    if length <= 1:
+        return np.zeros(len(indices), np.int64)
+    last, width = length - 1, word_bits(length - 1)
+    keys = round_keys(seed & _MASK, ROUNDS)
+    kind = np.uint32 if width <= 16 else np.uint64
+    # Narrower first: an index of `2**16 + 1` records loses its highest bit in the cipher only.
+    found = _encrypt_many(indices.astype(np.uint64), width, keys, kind)
+    beyond = np.flatnonzero(found > last)
+    while beyond.size:
+        moved = _encrypt_many(found.take(beyond), width, keys, kind)
+        found[beyond] = moved
+        beyond = beyond[moved > last]
+    return found.astype(np.int64)
+
+
+def word_bits(max_index: int) -> int:
+    """Half of the bits of a block."""
+    bits = math.ceil(math.log2(float(max_index)))
+    return max(bits + bits % 2, _LEAST_BITS) // 2
+
+
+@functools.lru_cache(maxsize=64)
+def round_keys(seed: int, rounds: int) -> tuple[int, ...]:
+    """What C++'s ``std::seed_seq{seed}`` generates."""
+    n = rounds
+    x = [0x8B8B8B8B] * n
+    t = 11 if n >= 623 else 7 if n >= 68 else 5 if n >= 39 else 3 if n >= 7 else (n - 1) // 2
+    p = (n - t) // 2
+    q = p + t
+    for k in range(n):
+        r1 = 1664525 * _mixed(x[k] ^ x[(k + p) % n] ^ x[k - 1]) & _MASK
+        r2 = r1 + (1 if k == 0 else k + seed if k == 1 else k)
+        x[(k + p) % n] = (x[(k + p) % n] + r1) & _MASK
+        x[(k + q) % n] = (x[(k + q) % n] + r2) & _MASK
+        x[k] = r2 & _MASK
+    for k in range(n):
+        r3 = 1566083941 * _mixed((x[k] + x[(k + p) % n] + x[k - 1]) & _MASK) & _MASK
+        r4 = (r3 - k) & _MASK
+        x[(k + p) % n] ^= r3
+        x[(k + q) % n] ^= r4
+        x[k] = r4
+    return tuple(x)
+
+
+def _mixed(value: int) -> int:
+    return value ^ value >> 27
+
+
+def _encrypt_one(value: int, width: int, keys: tuple[int, ...]) -> int:
+    mask = (1 << width) - 1
+    left, right = value >> width & mask, value & mask
+    for number in range(0, len(keys), 2):
+        left ^= _feistel_one(right, width, mask) ^ keys[number] & mask
+        right ^= _feistel_one(left, width, mask) ^ keys[number + 1] & mask
+    return left << width | right
+
+
+def _feistel_one(x: int, width: int, mask: int) -> int:
+    by_1, by_8, by_2 = (x << n | x >> (width - n) for n in (1, 8, 2))
+    return (by_1 & by_8 ^ by_2) & mask
+
+
+def _encrypt_many(
+    values: npt.NDArray[np.uint64],
+    width: int,
+    keys: tuple[int, ...],
+    kind: type[np.unsignedinteger],
+) -> npt.NDArray[np.uint64]:
+    mask = kind((1 << width) - 1)
+    left = (values >> np.uint64(width)).astype(kind) & mask
+    right = values.astype(kind) & mask
+    for number in range(0, len(keys), 2):
+        left ^= _feistel(right, kind(width), mask) ^ kind(keys[number]) & mask
+        right ^= _feistel(left, kind(width), mask) ^ kind(keys[number + 1]) & mask
+    high, low = left.astype(np.uint64), right.astype(np.uint64)
+    joined: npt.NDArray[np.uint64] = high << np.uint64(width) | low
+    return joined
+
+
+def _feistel(x: Words, width: np.unsignedinteger, mask: np.unsignedinteger) -> Words:
+    kind = type(width)
+    by_8 = x << kind(8) | x >> width - kind(8)
+    by_2 = x << kind(2) | x >> width - kind(2)
+    by_1 = x << kind(1) | x >> width - kind(1)
+    mixed: Words = (by_1 & by_8 ^ by_2) & mask
+    return mixed
+
+
+def _encrypted_16_bits(keys: tuple[int, ...]) -> npt.NDArray[np.uint16]:
+    """All 65,536 blocks encrypted: two words of 8 bits each, so the rounds are tables."""
+    word = np.arange(256, dtype=np.uint8)
+    table = (word << 1 | word >> 7) & word ^ (word << 2 | word >> 6)  # turned by 8 bits, it stays
+    left = np.repeat(word, 256)
+    right = np.tile(word, 256)
+    for number in range(0, len(keys), 2):
+        left ^= table.take(right) ^ np.uint8(keys[number] & 0xFF)
+        right ^= table.take(left) ^ np.uint8(keys[number + 1] & 0xFF)
+    return left.astype(np.uint16) << np.uint16(8) | right

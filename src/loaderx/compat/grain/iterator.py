@@ -1,0 +1,112 @@
+"""`DatasetIterator`: an iterator with a state."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+from loaderx.compat.grain.no_stats import NoStats
+from loaderx.compat.grain.options import DatasetOptions
+from loaderx.compat.grain.protocols import Element, State
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class IteratorContext:
+    """What all iterators of a pipeline share; complete when the pipeline has been built."""
+
+    dataset_options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
+
+    def merge(self, other: IteratorContext) -> None:
+        """Takes over options that are not set here."""
+        self.dataset_options = self.dataset_options.merge(other.dataset_options)
+
+
+class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
+    """An iterator over the elements of an `IterDataset`.  To be subclassed by users, too."""
+
+    _MUTATES_ELEMENT_SPEC = True
+    # For subclasses of users' own that do not call `super().__init__`.
+    _parents: Sequence[DatasetIterator[Element]] = ()
+    _closed = False
+    _stats = NoStats()
+
+    def __init__(
+        self, parents: DatasetIterator[Element] | Sequence[DatasetIterator[Element]] = ()
+    ) -> None:
+        super().__init__()
+        # An iterator that is not one of ours: the `__iter__` of a user's dataset is a generator.
+        is_one = isinstance(parents, Iterator)
+        self._parents = (parents,) if is_one else tuple(parents)  # type: ignore[assignment]
+        contexts = [found for p in self._parents if (found := getattr(p, "_ctx", None)) is not None]
+        self._ctx: IteratorContext = contexts[0] if contexts else IteratorContext()
+        for context in contexts[1:]:
+            self._ctx.merge(context)
+        self._share_context(self._parents[1:])
+
+    def _share_context(self, parents: Sequence[DatasetIterator[Element]]) -> None:
+        """One object for the whole pipeline, so that options set above reach the stages below."""
+        for parent in parents:
+            if isinstance(parent, DatasetIterator):
+                parent._ctx = self._ctx
+                self._share_context(parent._parents)
+
+    @property
+    def _parent(self) -> DatasetIterator[Element]:
+        (parent,) = self._parents
+        return parent
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return self
+
+    @abc.abstractmethod
+    def __next__(self) -> T:
+        """The next element."""
+
+    @abc.abstractmethod
+    def get_state(self) -> State:
+        """The position, as a dict of numbers."""
+
+    @abc.abstractmethod
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+
+    def start_prefetch(self) -> None:
+        """Begins to read ahead now, before the first ``next``."""
+        for parent in self._parents:
+            if isinstance(parent, DatasetIterator):
+                parent.start_prefetch()
+
+    def close(self) -> None:
+        """Ends what runs in the background; after that ``next`` is an error."""
+        if self._closed:
+            return
+        self._closed = True
+        for parent in self._parents:
+            if isinstance(parent, DatasetIterator):
+                parent.close()
+
+    def _assert_not_closed(self) -> None:
+        if self._closed:
+            raise ValueError(f"Trying to advance a closed iterator: '{self}'.")
+
+    def _set_next_index(self, index: int) -> None:
+        """Goes to the element with this number; a stage that cannot do that raises."""
+        raise NotImplementedError(f"{type(self).__name__} cannot go to an element by its number.")
+
+    def _get_next_index(self) -> int:
+        """The number of the next element."""
+        raise NotImplementedError(f"{type(self).__name__} does not number its elements.")
+
+
+def set_next_index(ds_iter: DatasetIterator[Element], index: int) -> None:
+    """Goes to the element with this number."""
+    ds_iter._set_next_index(index)
+
+
+def get_next_index(ds_iter: DatasetIterator[Element]) -> int:
+    """The number of the next element."""
+    return ds_iter._get_next_index()

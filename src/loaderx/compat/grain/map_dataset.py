@@ -1,0 +1,185 @@
+"""`MapDataset`: elements by index.
+
+The index has no end: ``ds[i]`` beyond the length is an element of the next epoch.  An element that
+a filter has left out is None.
+
+A node that reads many elements at once overrides `_getitems`; one that can give a batch of them
+stacked, in one gather of arrays, overrides `_gather`.  Both have slow twins here.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+import numpy as np
+
+from loaderx.compat.grain.graph import DatasetNode, apply_transformations
+from loaderx.compat.grain.indices import Indices, as_ints
+from loaderx.compat.grain.options import ReadOptions
+from loaderx.compat.grain.protocols import DatasetSelectionMap, Element, RandomAccessDataSource
+from loaderx.compat.grain.registry import make
+from loaderx.compat.grain.transforms import (
+    Filter,
+    Map,
+    MapWithIndex,
+    RandomMap,
+    Transformation,
+    Transformations,
+)
+from loaderx.memory import Lend
+
+if TYPE_CHECKING:
+    from loaderx.compat.grain.iter_dataset import IterDataset
+    from loaderx.compat.grain.iterator import DatasetIterator
+    from loaderx.dataset import Dataset
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class MapDatasetMeta(abc.ABCMeta):
+    """The factories of `MapDataset`."""
+
+    def source(cls, source: Sequence[T] | RandomAccessDataSource[T]) -> MapDataset[T]:
+        """The records of a source: anything with a length and an index."""
+        return make("source", source)  # type: ignore[no-any-return]
+
+    def range(cls, start: int, stop: int | None = None, step: int = 1) -> MapDataset[int]:
+        """The integers of Python's `range`."""
+        return make("range", start, stop, step)  # type: ignore[no-any-return]
+
+    def mix(
+        cls, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None = None
+    ) -> MapDataset[T]:
+        """Elements of several datasets in proportion; as long as the first to end allows."""
+        return make("map.mix", datasets, weights)  # type: ignore[no-any-return]
+
+    def select_from_datasets(
+        cls, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
+    ) -> MapDataset[T]:
+        """Elements of several datasets as a map selects them."""
+        return make("map.mix", datasets, selection_map=selection_map)  # type: ignore[no-any-return]
+
+    def concatenate(cls, datasets: Sequence[MapDataset[T]]) -> MapDataset[T]:
+        """One dataset after the other."""
+        return make("map.concatenate", datasets)  # type: ignore[no-any-return]
+
+    def from_loaderx(cls, ds: Dataset[T]) -> MapDataset[T]:
+        """The elements of a `loaderx.Dataset` that is read by index."""
+        return make("map.from_loaderx", ds)  # type: ignore[no-any-return]
+
+
+class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
+    """A dataset whose elements are read by index.  To be subclassed by users, too."""
+
+    def __init__(self, parents: MapDataset[Element] | Sequence[MapDataset[Element]] = ()) -> None:
+        super().__init__((parents,) if isinstance(parents, MapDataset) else tuple(parents))
+
+    @property
+    def parents(self) -> Sequence[MapDataset[Element]]:
+        """The datasets that this one is made from."""
+        return self._parents  # type: ignore[return-value]
+
+    @property
+    def _parent(self) -> MapDataset[Element]:
+        (parent,) = self.parents
+        return parent
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The length of one epoch; `sys.maxsize` if endless."""
+
+    @overload
+    def __getitem__(self, index: builtins.slice) -> MapDataset[T]: ...
+
+    @overload
+    def __getitem__(self, index: int) -> T | None: ...
+
+    @abc.abstractmethod
+    def __getitem__(self, index: builtins.slice | int) -> MapDataset[T] | T | None:
+        """The element at an index, which may be beyond the length; a dataset for a slice."""
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
+        """The elements at several indices."""
+        return [self[i] for i in as_ints(indices)]
+
+    def _gather(self, indices: Indices, lend: Lend) -> Element:
+        """The elements at several indices, stacked; None if they cannot be had in one gather."""
+        return None
+
+    @property
+    def _gathers(self) -> bool:
+        """May `_gather` give a batch?"""
+        return False
+
+    def apply(self, transformations: Transformation | Transformations) -> MapDataset[Element]:
+        """The dataset with one or more transformations applied in order."""
+        return apply_transformations(self, transformations)
+
+    def batch(
+        self,
+        batch_size: int,
+        *,
+        drop_remainder: bool = False,
+        batch_fn: Callable[[Sequence[T]], S] | None = None,
+    ) -> MapDataset[S]:
+        """Elements stacked, or given as a list to ``batch_fn``; not after a filter."""
+        return make(  # type: ignore[no-any-return]
+            "map.batch", self, batch_size, drop_remainder=drop_remainder, batch_fn=batch_fn
+        )
+
+    def filter(self, transform: Filter | Callable[[T], bool]) -> MapDataset[T]:
+        """None in place of elements for which ``transform`` is false; the length stays."""
+        return make("map.filter", self, transform)  # type: ignore[no-any-return]
+
+    def map(self, transform: Map | Callable[[T], S]) -> MapDataset[S]:
+        """Each element transformed."""
+        return make("map.map", self, transform)  # type: ignore[no-any-return]
+
+    def map_with_index(self, transform: MapWithIndex | Callable[[int, T], S]) -> MapDataset[S]:
+        """Each element transformed, knowing its index."""
+        return make("map.map_with_index", self, transform)  # type: ignore[no-any-return]
+
+    def random_map(
+        self,
+        transform: RandomMap | Callable[[T, np.random.Generator], S],
+        *,
+        seed: int | None = None,
+    ) -> MapDataset[S]:
+        """Each element transformed with random numbers that its index and the seed determine."""
+        return make("map.random_map", self, transform, seed=seed)  # type: ignore[no-any-return]
+
+    def seed(self, seed: int) -> MapDataset[T]:
+        """The seed from which random stages above derive theirs."""
+        return make("map.seed", self, seed=seed)  # type: ignore[no-any-return]
+
+    def shuffle(self, seed: int | None = None) -> MapDataset[T]:
+        """The elements of an epoch in random order, another in every epoch."""
+        return make("map.shuffle", self, seed=seed)  # type: ignore[no-any-return]
+
+    def slice(self, sl: builtins.slice) -> MapDataset[T]:
+        """Some elements of every epoch, as ``ds[start:stop:step]``."""
+        return make("map.slice", self, sl)  # type: ignore[no-any-return]
+
+    def repeat(
+        self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
+    ) -> MapDataset[T]:
+        """So many epochs, or an endless number; each with random numbers of its own if reseeded."""
+        return make(  # type: ignore[no-any-return]
+            "map.repeat", self, num_epochs, reseed_each_epoch=reseed_each_epoch
+        )
+
+    def to_iter_dataset(
+        self, read_options: ReadOptions | None = None, *, allow_nones: bool = False
+    ) -> IterDataset[T]:
+        """One epoch as an `IterDataset`, without the Nones unless they are allowed."""
+        return make(  # type: ignore[no-any-return]
+            "to_iter_dataset", self,
+            read_options=read_options or ReadOptions(), allow_nones=allow_nones,
+        )  # fmt: skip
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return self.to_iter_dataset().__iter__()

@@ -1,0 +1,25 @@
+"""Options of worker processes, and the names of Grain's arrays in shared memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.compat.grain.options import MultiprocessingOptions
+
+__all__ = ["MultiprocessingOptions", "SharedMemoryArray", "SharedMemoryArrayMetadata"]
+
+
+class SharedMemoryArray(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
+    """A plain array: batches come from workers in shared memory without being asked to."""
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class SharedMemoryArrayMetadata:
+    """Says where an array lies; nothing here makes one."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike

@@ -1,0 +1,98 @@
+"""How to read and where to work: hints, which never change the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(slots=True)
+class ReadOptions:
+    """How elements of a `MapDataset` are read.
+
+    ``num_threads=0`` or ``prefetch_buffer_size=0`` means in the caller's thread, 1 means one thread
+    that reads in order, more means whatever is measured to be fastest, with so many threads at
+    most.
+    """
+
+    num_threads: int = 16
+    prefetch_buffer_size: int = 500
+
+    def __post_init__(self) -> None:
+        if self.num_threads < 0:
+            raise ValueError(f"num_threads must be non-negative, got {self.num_threads}")
+        if self.prefetch_buffer_size < 0:
+            raise ValueError(
+                f"prefetch_buffer_size must be non-negative, got {self.prefetch_buffer_size}"
+            )
+        if 0 < self.prefetch_buffer_size < self.num_threads:
+            logging.getLogger(__name__).warning(
+                "prefetch_buffer_size=%d is less than num_threads=%d: no more than %d threads can "
+                "be at work at once. Set prefetch_buffer_size to num_threads or more.",
+                self.prefetch_buffer_size, self.num_threads, self.prefetch_buffer_size,
+            )  # fmt: skip
+
+
+@dataclasses.dataclass(slots=True)
+class MultiprocessingOptions:
+    """Worker processes; 0 for none.  The stream is the same for every number of them."""
+
+    num_workers: int = 0
+    per_worker_buffer_size: int = 1
+    enable_profiling: bool = False
+
+
+@enum.unique
+class ExecutionTrackingMode(enum.Enum):
+    """What is measured while a pipeline runs; here nothing is, whatever is asked for."""
+
+    DISABLED = enum.auto()
+    STAGE_TIMING = enum.auto()
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class _Default(Generic[T]):
+    """A value that the user has not set."""
+
+    value: T
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class DatasetOptions:
+    """Options for all stages of a pipeline; those that were set win over defaults in `merge`."""
+
+    filter_warn_threshold_ratio: float | _Default[float] | None = _Default(0.9)
+    filter_raise_threshold_ratio: float | _Default[None] | None = _Default(None)
+    execution_tracking_mode: ExecutionTrackingMode | _Default[ExecutionTrackingMode] = _Default(
+        ExecutionTrackingMode.DISABLED
+    )
+    min_shm_size: int | _Default[int] = _Default(0)
+    _user_set_fields: set[str] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(DatasetOptions):
+            value = getattr(self, field.name)
+            if isinstance(value, _Default):
+                object.__setattr__(self, field.name, value.value)
+            elif field.init:
+                self._user_set_fields.add(field.name)
+
+    def merge(self, other: DatasetOptions | None) -> DatasetOptions:
+        """These options, and those of ``other`` where these were not set."""
+        if other is None:
+            return self
+        chosen = {name: getattr(other, name) for name in other._user_set_fields}
+        chosen.update((name, getattr(self, name)) for name in self._user_set_fields)
+        return DatasetOptions(**chosen)
+
+    def filter_limits(self) -> tuple[float, float]:
+        """The shares of elements left out from which on to warn, and to raise."""
+        warn, fail = self.filter_warn_threshold_ratio, self.filter_raise_threshold_ratio
+        return (
+            float("inf") if not isinstance(warn, (int, float)) or not warn else float(warn),
+            float("inf") if not isinstance(fail, (int, float)) or not fail else float(fail),
+        )

@@ -1,0 +1,314 @@
+"""`mp_prefetch`: the elements of a dataset, made in worker processes.
+
+With one worker the whole pipeline runs in it (`worker_chain`).  With more, all parts whose elements
+have numbers run in them, and what needs to know what came before runs in the consumer
+(`worker_blocks`).  The stream and its states are those of no workers at all.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from loaderx.compat.grain.interleave import InterleaveIterDataset
+from loaderx.compat.grain.iter_batch import BatchIterDataset
+from loaderx.compat.grain.iter_dataset import IterDataset, WithOptionsIterDataset
+from loaderx.compat.grain.iter_functions import FilterIterDataset, MapIterDataset
+from loaderx.compat.grain.iter_mix import WithSeedIterDataset
+from loaderx.compat.grain.iter_orders import SameSpecIterDataset
+from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions
+from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.read_iterator import PrefetchIterDataset
+from loaderx.compat.grain.registry import node
+from loaderx.compat.grain.stacking import make_batch
+from loaderx.compat.grain.worker_blocks import BlockIterDataset, BlocksWork, Root
+from loaderx.compat.grain.worker_chain import ChainWork, Chunk
+from loaderx.engines.base import Pending, Session, Work, cores
+from loaderx.engines.processes import Processes
+
+T = TypeVar("T")
+WorkerInit = Callable[[int, int], None]
+
+_WORKERS_PER_CORE = 4  # more cannot have anything to do
+
+
+@node("iter.mp_prefetch")
+def mp_prefetch(
+    ds: IterDataset[T], options: MultiprocessingOptions, worker_init_fn: WorkerInit | None = None
+) -> IterDataset[T]:
+    """The same elements from worker processes; the dataset itself if there are none."""
+    if options.num_workers == 0:
+        return ds
+    return ProcessPrefetchIterDataset(
+        ds, options.num_workers, options.per_worker_buffer_size, worker_init_fn
+    )
+
+
+class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
+    """The elements of a dataset, made in worker processes."""
+
+    def __init__(
+        self,
+        parent: IterDataset[T],
+        num_workers: int,
+        buffer_size: int,
+        worker_init_fn: WorkerInit | None = None,
+    ) -> None:
+        if num_workers < 0:
+            raise ValueError(f"`num_workers` must be at least 0, got {num_workers}.")
+        if buffer_size <= 0:
+            raise ValueError(f"`buffer_size` must be greater than 0, got {buffer_size}.")
+        super().__init__(parent)
+        self._num_workers = num_workers
+        self._buffer_size = buffer_size
+        self._worker_init_fn = worker_init_fn
+
+    def __iter__(self) -> DatasetIterator[T]:
+        workers = min(self._num_workers, _WORKERS_PER_CORE * cores())
+        start = _Start(workers, self._buffer_size, self._worker_init_fn)
+        roots: list[tuple[IterDataset[Element], int]] = []
+        if workers > 1:
+            _find_roots(self._parent, roots)
+        if roots:
+            return _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
+        return _ChainPrefetchIterator(self._parent, start)
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"
+
+
+class _Start:
+    """How to start workers."""
+
+    def __init__(self, workers: int, buffered: int, init: WorkerInit | None) -> None:
+        self._workers, self._buffered, self._init = workers, buffered, init
+
+    def session(self, work: Work, workers: int | None = None) -> Session:
+        """Workers for some work; they start with the first task."""
+        count = self._workers if workers is None else workers
+        prefetch = max(2, self._buffered * count)
+        engine = Processes(count, prefetch, timeout_s=None, init=self._init)
+        return engine.session(work)
+
+
+class _ChainPrefetchIterator(DatasetIterator[T]):
+    """Chunks of elements from one worker; the state is that after the last one handed out."""
+
+    def __init__(self, ds: IterDataset[T], start: _Start) -> None:
+        super().__init__()
+        self._ds = ds
+        self._start = start
+        self._ctx.dataset_options = options_of(ds)
+        self._session: Session | None = None
+        self._run = 0  # each set_state begins another
+        self._first: State | None = None  # of the dataset
+        self._given: State | None = None  # what the session can begin at, besides
+        self._began_at: State | None = None  # of this run
+        self._state: State | None = None
+        self._is_last = False
+        self._drop()
+
+    def _drop(self) -> None:
+        self._pending: deque[Pending] = deque()
+        self._chunk_number = 0  # of the next to be asked for
+        self._made: list[tuple[Element, State]] = []  # the next one last
+
+    def _begin(self) -> State:
+        if self._first is None:
+            self._first = self._ds.__iter__().get_state()
+        return self._first
+
+    def __next__(self) -> T:
+        self._assert_not_closed()
+        while not self._made:
+            if self._is_last:
+                raise StopIteration
+            self._take_chunk()
+        element, self._state = self._made.pop()
+        return element  # type: ignore[no-any-return]
+
+    def _take_chunk(self) -> None:
+        self.start_prefetch()
+        try:
+            chunk: Chunk = self._pending.popleft().result()
+        except BaseException:
+            self.set_state(self.get_state())  # what follows is asked for anew
+            raise
+        self._is_last = chunk.is_last
+        self._made = [*zip(chunk.elements, chunk.states, strict=True)][::-1]
+
+    def start_prefetch(self) -> None:
+        """Starts the worker, and asks it for the first chunks."""
+        self._assert_not_closed()
+        if self._session is None:
+            ds = WithOptionsIterDataset(self._ds, self._ctx.dataset_options)
+            self._given = self._state
+            self._session = self._start.session(ChainWork(ds, self._given), 1)
+        beginning = int(self._given is not None and self._began_at == self._given)
+        while len(self._pending) < self._session.window and not self._is_last:
+            task = (self._run, beginning, self._chunk_number)
+            self._pending.append(self._session.submit(task))
+            self._chunk_number += 1
+
+    def get_state(self) -> State:
+        """The state of the pipeline without workers."""
+        return _as_grain(self._begin() if self._state is None else self._state)
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        inner = _of_grain(state, self._begin())
+        for pending in self._pending:
+            pending.cancel()
+        self._drop()
+        self._is_last = False
+        self._run += 1
+        self._state = self._began_at = inner
+        if self._session is not None and inner not in (self._begin(), self._given):
+            self._session.close()
+            self._session = None
+
+    def _parked(self) -> DatasetIterator[T]:
+        """An iterator of the pipeline at the position, in this process."""
+        iterator = self._ds.__iter__()
+        if self._state is not None:
+            iterator.set_state(self._state)
+        return iterator
+
+    def _get_next_index(self) -> int:
+        return get_next_index(self._parked())
+
+    def _set_next_index(self, index: int) -> None:
+        iterator = self._parked()
+        set_next_index(iterator, index)
+        self.set_state(_as_grain(iterator.get_state()))
+
+    def close(self) -> None:
+        """Ends the worker; after that ``next`` is an error."""
+        if not self._closed:
+            super().close()
+            self._drop()
+            if self._session is not None:
+                self._session.close()
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._ds}"
+
+
+def _as_grain(inner: State) -> State:
+    """The state of a pipeline in one worker, as Grain has it: an interleave of one dataset."""
+    return {
+        "next_index_in_cycle": 0,
+        "next_index_in_datasets": 1,
+        "iterators_in_use_indices": [0],
+        "iterators_in_use_states": [inner],
+        "exhausted": [0],
+        "future_states": {},
+    }
+
+
+def _of_grain(state: State, own: State) -> State:
+    """The state inside one of Grain's for worker processes; ``own`` is one of the pipeline's."""
+    states = state.get("iterators_in_use_states", ())
+    if len(states) == 1 and states[0] is not None and states[0].keys() == own.keys():
+        return states[0]  # type: ignore[no-any-return]
+    if state.keys() != own.keys() and len(states) > 1:
+        raise ValueError(
+            f"the state is of Grain's mp_prefetch with {len(states)} workers, each of which reads "
+            "a part of the data: that order depends on the number of workers. Here the order is "
+            "that of no workers, for every number of them, so that state cannot be continued."
+        )
+    return state
+
+
+class _BlocksPrefetchIterator(DatasetIterator[T]):
+    """The pipeline with its roots in workers."""
+
+    def __init__(self, ds: IterDataset[T], roots: list[Root], start: _Start) -> None:
+        self._session = start.session(BlocksWork(roots))
+        self._inner = _with_workers(ds, iter(enumerate(roots)), self._session).__iter__()
+        super().__init__(self._inner)
+
+    def __next__(self) -> T:
+        self._assert_not_closed()
+        return next(self._inner)
+
+    def get_state(self) -> State:
+        """The state of the pipeline without workers."""
+        return self._inner.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        self._inner.set_state(_of_grain(state, self._inner.get_state()))
+
+    def _get_next_index(self) -> int:
+        return get_next_index(self._inner)
+
+    def _set_next_index(self, index: int) -> None:
+        set_next_index(self._inner, index)
+
+    def close(self) -> None:
+        """Ends the workers; after that ``next`` is an error."""
+        if not self._closed:
+            super().close()
+            self._session.close()
+
+    def __str__(self) -> str:
+        return f"ProcessPrefetchDatasetIterator of {self._inner}"
+
+
+def _is_root(ds: IterDataset[Element]) -> bool:
+    while type(ds) in (MapIterDataset, FilterIterDataset, WithSeedIterDataset):
+        ds = ds._parent
+    return type(ds) is PrefetchIterDataset
+
+
+def _find_roots(
+    ds: IterDataset[Element], found: list[tuple[IterDataset[Element], int]], batch_size: int = 0
+) -> None:
+    """All roots of a pipeline in a fixed order, each with the size of the batch right above it."""
+    if _is_root(ds):
+        found.append((ds, batch_size))
+        return
+    size = 0
+    if type(ds) is BatchIterDataset and ds._batch_fn is make_batch:
+        size = ds._batch_size
+    for parent in _below(ds):
+        _find_roots(parent, found, size)
+
+
+def _below(ds: IterDataset[Element]) -> list[IterDataset[Element]]:
+    if isinstance(ds, InterleaveIterDataset):
+        return [
+            one.to_iter_dataset() if isinstance(one, MapDataset) else one for one in ds._datasets
+        ]
+    return [parent for parent in ds.parents if isinstance(parent, IterDataset)]
+
+
+def _with_workers(ds: IterDataset[T], roots: Element, session: Session) -> IterDataset[T]:
+    """A copy of a pipeline whose roots take their elements from workers."""
+    if _is_root(ds):
+        number, root = next(roots)
+        return BlockIterDataset(ds, root, number, session)
+    made = copy.copy(ds)
+    below = [_with_workers(parent, roots, session) for parent in _below(ds)]
+    if isinstance(made, InterleaveIterDataset):
+        made._datasets = below
+    elif len(below) == len(ds.parents):
+        made._parents = tuple(below)
+    return made
+
+
+def options_of(ds: IterDataset[Element]) -> DatasetOptions:
+    """The options that a pipeline sets."""
+    found = DatasetOptions()
+    to_visit: list[IterDataset[Element] | MapDataset[Element]] = [ds]
+    while to_visit:
+        below = to_visit.pop()
+        if isinstance(below, WithOptionsIterDataset):
+            found = found.merge(below.options)
+        to_visit += below.parents
+    return found

@@ -1,0 +1,13 @@
+"""``grain.python``: another name of the package itself."""
+
+from loaderx.compat import grain
+
+__all__ = [*grain.__all__, *grain._LATE]  # noqa: PLE0604 (they are strings)
+
+
+def __getattr__(name: str) -> object:
+    return getattr(grain, name)
+
+
+def __dir__() -> list[str]:
+    return dir(grain)

@@ -1,0 +1,235 @@
+"""`to_iter_dataset`: the elements of one epoch of a `MapDataset`, in order.
+
+Where nothing of the user's is called, elements are read in blocks and handed out singly, or as rows
+to a batch above.  Otherwise they come from an engine: `ReadOptions` says which.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TypeVar
+
+from loaderx.compat.grain.element_work import ElementReader, measured, named_threads, one_reader
+from loaderx.compat.grain.filter_check import FilterCheck
+from loaderx.compat.grain.index_nodes import IndexNode
+from loaderx.compat.grain.iter_dataset import IterDataset
+from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.join_nodes import MixedMapDataset, ZipMapDataset
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.options import ReadOptions
+from loaderx.compat.grain.protocols import Element, Spec, State
+from loaderx.compat.grain.registry import node
+from loaderx.compat.grain.source_nodes import RangeMapDataset, SourceMapDataset
+from loaderx.compat.grain.stacking import buffers
+from loaderx.engines.base import Session
+
+T = TypeVar("T")
+
+_BLOCK = 256
+_FIRST = 8  # elements that `start_prefetch` reads ahead
+
+
+@node("to_iter_dataset")
+class PrefetchIterDataset(IterDataset[T]):
+    """The elements of a `MapDataset` in order."""
+
+    def __init__(
+        self, parent: MapDataset[T], *, read_options: ReadOptions, allow_nones: bool = False
+    ) -> None:
+        super().__init__(parent)
+        self._read_options = read_options
+        self._allow_nones = allow_nones
+
+    @property
+    def map_dataset(self) -> MapDataset[T]:
+        """What is read."""
+        (parent,) = self._parents
+        return parent  # type: ignore[return-value]
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return PrefetchDatasetIterator(self.map_dataset, self._read_options, self._allow_nones)
+
+    @property
+    def _element_spec(self) -> Spec:
+        return self.map_dataset._element_spec
+
+    def __str__(self) -> str:
+        return (
+            f"PrefetchIterDataset(read_options={self._read_options}, "
+            f"allow_nones={self._allow_nones})"
+        )
+
+
+class PrefetchDatasetIterator(DatasetIterator[T]):
+    """Its position is the index of the next element."""
+
+    def __init__(self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool) -> None:
+        super().__init__()
+        self._ds = parent
+        self._length = len(parent)
+        self._read_options = read_options
+        self._allow_nones = allow_nones
+        self._next_index = 0
+        self._is_pure = is_pure(parent)
+        self._block: list[T | None] = []  # elements read ahead, the next one last
+        self._session: Session | None = None
+        self._reader: ElementReader | None = None
+        self._first: ElementReader | None = None  # elements that `start_prefetch` has asked for
+
+    @functools.cached_property
+    def _check(self) -> FilterCheck:
+        return FilterCheck(str(self), self._ctx)  # late: options may be set above
+
+    @property
+    def _is_inline(self) -> bool:
+        options = self._read_options
+        return options.num_threads == 0 or options.prefetch_buffer_size == 0
+
+    def __next__(self) -> T:
+        if self._closed:
+            self._assert_not_closed()
+        while self._next_index != self._length:
+            element = self._block.pop() if self._block else self._read()
+            self._next_index += 1
+            if element is not None or self._allow_nones:
+                self._check.count(1, 0)
+                return element  # type: ignore[return-value]
+            self._check.count(0, 1)
+        raise StopIteration
+
+    def _read(self) -> T | None:
+        """The element at the position; one that fails stays the next."""
+        index = self._next_index
+        if self._is_pure:
+            found = self._ds._getitems(range(index, min(index + _BLOCK, self._length)))
+            self._block = [*found][::-1]
+            return self._block.pop()
+        if self._is_inline:
+            return self._ds[index]
+        try:
+            if self._first is not None:
+                if not self._first.is_done:
+                    return self._first.next()  # type: ignore[no-any-return]
+                self._stop()
+            if self._reader is None:
+                self._reader = ElementReader(
+                    self._ds, self._open_session(), range(index, self._length)
+                )
+            return self._reader.next()  # type: ignore[no-any-return]
+        except BaseException:
+            self._stop()
+            raise
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            options = self._read_options
+            threads, size = options.num_threads, options.prefetch_buffer_size
+            if threads == 1:
+                self._session = one_reader(self._ds, size)
+            elif asks_for_its_thread(self._ds):
+                self._session = named_threads(self._ds, threads, size)
+            else:
+                self._session = measured(self._ds, threads, size)
+        return self._session
+
+    @property
+    def gathers(self) -> bool:
+        """Can `take_rows` give a batch?"""
+        return self._is_pure and self._ds._gathers and type(self) is PrefetchDatasetIterator
+
+    def take_rows(self, count: int, drop_remainder: bool) -> Element:
+        """The next elements stacked, for a batch above."""
+        if self._closed:
+            self._assert_not_closed()
+        start, stop = self._next_index, min(self._next_index + count, self._length)
+        self._block = []
+        self._next_index = stop
+        if start == stop or (drop_remainder and stop - start < count):
+            raise StopIteration
+        try:
+            return self._ds._gather(range(start, stop), buffers.lend)
+        except BaseException:
+            self._next_index = start
+            raise
+
+    def get_state(self) -> State:
+        """The index of the next element."""
+        return {"next_index": self._next_index}
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        index = state["next_index"]
+        if not 0 <= index <= self._length:
+            raise IndexError(
+                f"Checkpoint `next_index` {index} is out of range for dataset of length "
+                f"{self._length}."
+            )
+        self._stop()
+        self._next_index = index
+
+    def _get_next_index(self) -> int:
+        return self._next_index
+
+    def _set_next_index(self, index: int) -> None:
+        self.set_state({"next_index": index})
+
+    def start_prefetch(self) -> None:
+        """Begins to read the first elements in the background."""
+        if self._is_inline or self._is_pure or self._reader is not None or self._first is not None:
+            return
+        start = self._next_index
+        options = self._read_options
+        if options.num_threads == 1:  # the one reader, which goes on
+            self._reader = ElementReader(self._ds, self._open_session(), range(start, self._length))
+            self._reader.start()
+            return
+        threads = named_threads(self._ds, min(options.num_threads, _FIRST), _FIRST)
+        self._first = ElementReader(
+            self._ds, threads, range(start, min(start + _FIRST, self._length))
+        )
+        self._first.start()
+
+    def _stop(self) -> None:
+        """Drops what was read ahead."""
+        self._block = []
+        for reader in (self._reader, self._first):
+            if reader is not None:
+                reader.close()
+        self._reader = self._first = None
+
+    def close(self) -> None:
+        """Ends the threads; after that ``next`` is an error."""
+        if self._closed:
+            return
+        super().close()
+        self._stop()
+        if self._session is not None:
+            self._session.close()
+
+    def __str__(self) -> str:
+        return (
+            f"PrefetchDatasetIterator(read_options={self._read_options}, "
+            f"allow_nones={self._allow_nones})"
+        )
+
+
+def is_pure(ds: MapDataset[Element]) -> bool:
+    """Is no function or source of the user's called, so that elements may be read in blocks?"""
+    if isinstance(ds, SourceMapDataset):
+        source = ds._source
+        return type(source) in (list, tuple, range) or ds._arrays is not None
+    if isinstance(ds, MixedMapDataset):
+        is_ours = ds.has_own_map
+    else:
+        is_ours = isinstance(ds, (IndexNode, ZipMapDataset, RangeMapDataset))
+    # A subclass of the user's may do anything.
+    is_ours = is_ours and type(ds).__module__.startswith(__package__)
+    return is_ours and all(map(is_pure, ds.parents))
+
+
+def asks_for_its_thread(ds: MapDataset[Element]) -> bool:
+    """Does a source look at the thread that reads it, as MaxText's does by its name?"""
+    if isinstance(ds, SourceMapDataset):
+        code = getattr(getattr(type(ds._source), "__getitem__", None), "__code__", None)
+        return code is not None and "current_thread" in code.co_names
+    return any(map(asks_for_its_thread, ds.parents))

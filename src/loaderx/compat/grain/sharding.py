@@ -1,0 +1,73 @@
+"""Which part of a source this process reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+
+__all__ = ["NoSharding", "ShardByJaxProcess", "ShardOptions", "even_split"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOptions:
+    """Part ``shard_index`` of ``shard_count``; parts are equal with ``drop_remainder``."""
+
+    shard_index: int
+    shard_count: int
+    drop_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shard_count <= 0:
+            raise ValueError(
+                f"Number of shards must be a positive integer but got {self.shard_count}."
+            )
+        if not 0 <= self.shard_index < self.shard_count:
+            raise ValueError(
+                "Shard shard_index must be in [0, shard_count - 1], shard_count was "
+                f"{self.shard_count} and shard_index was {self.shard_index}."
+            )
+
+
+class NoSharding(ShardOptions):
+    """Every process reads all records."""
+
+    def __init__(self) -> None:
+        super().__init__(shard_index=0, shard_count=1)
+
+
+class ShardByJaxProcess(ShardOptions):
+    """A part for each process of JAX; all records where JAX is not installed."""
+
+    def __init__(self, drop_remainder: bool = False) -> None:
+        index, count = process_index_and_count()
+        super().__init__(index, count, drop_remainder)
+
+
+def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
+    """The first record of a part, and the one after its last.
+
+    >>> even_split(10, ShardOptions(0, 3)), even_split(10, ShardOptions(2, 3))
+    ((0, 4), (7, 10))
+    """
+    size, rest = divmod(num_examples, options.shard_count)
+    index = options.shard_index
+    start, stop = size * index, size * (index + 1)
+    if rest and options.drop_remainder:
+        logging.getLogger(__name__).warning(
+            "Dropping %d examples of %d examples (shard %d).",
+            rest, num_examples, options.shard_count,
+        )  # fmt: skip
+    elif rest:
+        start, stop = start + min(index, rest), stop + min(index + 1, rest)
+    return start, stop
+
+
+def process_index_and_count() -> tuple[int, int]:
+    """This process of JAX, and how many there are."""
+    try:
+        import_module = __import__("importlib").import_module
+        jax = sys.modules.get("jax") or import_module("jax")
+    except ImportError:
+        return 0, 1
+    return jax.process_index(), jax.process_count()

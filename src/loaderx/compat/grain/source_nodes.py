@@ -1,0 +1,152 @@
+"""Where a `MapDataset` begins: a source, or a range of integers."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from loaderx.compat.grain.indices import Indices, as_array, as_indices, as_ints, modulo
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.options import ReadOptions
+from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, ShapeDtypeStruct, Spec
+from loaderx.compat.grain.registry import node
+from loaderx.memory import Lend
+from loaderx.sources.arrays import ArraySource
+from loaderx.sources.base import Source
+from loaderx.tree import flatten, is_array_like
+
+if TYPE_CHECKING:
+    from loaderx.compat.grain.iter_dataset import IterDataset
+
+T = TypeVar("T")
+
+_INT64 = np.iinfo(np.int64)
+
+
+@node("source")
+class SourceMapDataset(MapDataset[T]):
+    """The records of a source, as the source gives them: a list's own objects, not copies."""
+
+    def __init__(self, source: Sequence[T] | RandomAccessDataSource[T]) -> None:
+        super().__init__()
+        self._source: Element = source
+        self._arrays = _arrays_of(source)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        if isinstance(index, slice):
+            return self.slice(index)
+        with contextlib.suppress(TypeError):  # a source without a length
+            index %= len(self._source)
+        return self._source[index]
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
+        source = self._source
+        inside = modulo(as_indices(indices), len(source))
+        if isinstance(source, MapDataset):
+            return source._getitems(inside)
+        for bulk in ("_getitems", "__getitems__"):
+            if hasattr(source, bulk):
+                return getattr(source, bulk)(list(as_ints(inside)))  # type: ignore[no-any-return]
+        return [source[i] for i in as_ints(inside)]
+
+    @property
+    def _gathers(self) -> bool:
+        source = self._source
+        return source._gathers if isinstance(source, MapDataset) else self._arrays is not None
+
+    def _gather(self, indices: Indices, lend: Lend) -> Element:
+        source = self._source
+        inside = modulo(indices, len(source))
+        if isinstance(source, MapDataset):
+            return source._gather(inside, lend)
+        return None if self._arrays is None else self._arrays.gather(as_array(inside), lend)
+
+    @property
+    def paths(self) -> str | Sequence[str]:
+        """The files of the source, if it names them."""
+        return getattr(self._source, "paths", [])
+
+    def __str__(self) -> str:
+        return f"SourceMapDataset(source={type(self._source).__name__})"
+
+
+def _arrays_of(source: object) -> Source | None:
+    """A source of loaderx's that gathers rows as NumPy would stack them; None if there is none."""
+    try:
+        if isinstance(source, Source):
+            found: Source = source
+        elif _is_rows(source):
+            found = ArraySource(source)
+        else:
+            return None
+    except Exception:  # whatever it is, it is read record by record
+        return None
+    if not found.gathers or found.spec is None:
+        return None
+    # Text is as wide as its longest in each batch, and objects are what they are.
+    specs = flatten(found.spec)[0]
+    return found if all(s.dtype.kind in "biufcmM" and s.dtype.isnative for s in specs) else None
+
+
+def _is_rows(source: object) -> bool:
+    """Is it an array, whose elements are its rows?  (A series of pandas is read by label.)"""
+    if isinstance(source, np.ndarray):
+        return type(source) in (np.ndarray, np.memmap) and len(source) > 0
+    module = type(source).__module__.partition(".")[0]
+    is_array = is_array_like(source) and hasattr(source, "shape") and hasattr(source, "dtype")
+    return is_array and module not in ("pandas", "polars")
+
+
+@node("range")
+class RangeMapDataset(MapDataset[int]):
+    """The integers of Python's `range`."""
+
+    def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
+        super().__init__()
+        self.start = 0 if stop is None else start
+        self.stop = start if stop is None else stop
+        self.step = step
+        self._values = range(self.start, self.stop, step)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return self.start + (index % len(self._values)) * self.step
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[int]:
+        start, step, length = self.start, self.step, len(self._values)
+        return [start + i % length * step for i in as_ints(indices)]
+
+    @property
+    def _gathers(self) -> bool:
+        ends = (self.start, self.stop)
+        return min(ends) >= _INT64.min // 2 and max(ends) <= _INT64.max // 2
+
+    def _gather(self, indices: Indices, lend: Lend) -> Element:
+        inside = as_array(modulo(indices, len(self._values)))
+        return self.start + inside * self.step
+
+    def to_iter_dataset(
+        self, read_options: ReadOptions | None = None, *, allow_nones: bool = False
+    ) -> IterDataset[int]:
+        """As everywhere; read in the caller's thread by default."""
+        return super().to_iter_dataset(
+            read_options or ReadOptions(prefetch_buffer_size=0), allow_nones=allow_nones
+        )
+
+    @property
+    def _element_spec(self) -> Spec:
+        return ShapeDtypeStruct((), np.int64)
+
+    def __str__(self) -> str:
+        return f"RangeMapDataset(start={self.start}, stop={self.stop}, step={self.step})"

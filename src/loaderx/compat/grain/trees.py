@@ -1,0 +1,127 @@
+"""Trees of arrays as Grain has them.
+
+Dicts, lists, tuples and named tuples are structure, and None is an empty tree.  What is registered
+with JAX is structure, too; that can only be if JAX has been imported, and it is not imported here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pprint
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from loaderx.compat.grain.protocols import Element
+
+_PLAIN = (dict, list, tuple)
+_LEAVES = frozenset({np.ndarray, int, float, bool, str, bytes, np.float32, np.int32, np.int64})
+
+
+class StructureError(ValueError):
+    """Trees do not have the same structure."""
+
+
+def map_structure(function: Callable[..., Element], *trees: Element) -> Element:
+    """The tree of ``function`` of the leaves of one or more trees of the same structure."""
+    first = trees[0]
+    kind = type(first)
+    if kind in _LEAVES:
+        return function(*trees)
+    if kind is dict or kind is OrderedDict or kind is defaultdict:
+        _check_alike(trees, kind)
+        try:
+            found = {key: map_structure(function, *[t[key] for t in trees]) for key in first}
+        except KeyError as error:
+            raise StructureError(f"an element lacks the key {error}") from error
+        return found if kind is dict else _like(first, found)
+    if isinstance(first, (list, tuple)) and (kind in _PLAIN or hasattr(first, "_fields")):
+        _check_alike(trees, kind)
+        items = [map_structure(function, *parts) for parts in zip(*trees, strict=True)]
+        return kind(*items) if hasattr(first, "_fields") else kind(items)
+    if first is None:
+        if any(other is not None for other in trees):
+            raise StructureError
+        return None
+    return _map_registered(function, trees)
+
+
+def _check_alike(trees: Sequence[Element], kind: type) -> None:
+    """Are all of one type and length?  By sets: there may be hundreds."""
+    if {*map(type, trees)} != {kind} or len({*map(len, trees)}) > 1:
+        raise StructureError
+
+
+def _like(first: Element, found: dict[Element, Element]) -> Element:
+    if isinstance(first, defaultdict):
+        return defaultdict(first.default_factory, found)
+    return OrderedDict(found)
+
+
+def _map_registered(function: Callable[..., Element], trees: Sequence[Element]) -> Element:
+    """The same for an object that JAX may know; a leaf if it does not."""
+    tree_util = sys.modules.get("jax.tree_util")
+    first = trees[0]
+    if tree_util is None or not hasattr(tree_util, "tree_flatten"):
+        return function(*trees)
+    parts, structure = tree_util.tree_flatten(first, is_leaf=lambda node: node is not first)
+    if len(parts) == 1 and parts[0] is first:
+        return function(*trees)
+    several = [parts]
+    for other in trees[1:]:
+        inner, same = tree_util.tree_flatten(other, is_leaf=_is_not(other))
+        if same != structure:
+            raise StructureError
+        several.append(inner)
+    return structure.unflatten(
+        [map_structure(function, *those) for those in zip(*several, strict=True)]
+    )
+
+
+def _is_not(tree: Element) -> Callable[[Element], bool]:
+    return lambda node: node is not tree
+
+
+def flatten(tree: Element) -> list[Element]:
+    """The leaves of a tree; those of a dict in the order of its keys."""
+    leaves: list[Element] = []
+    map_structure(leaves.append, _sorted(tree))
+    return leaves
+
+
+def _sorted(tree: Element) -> Element:
+    """Dicts with their keys in order, as JAX has their leaves."""
+    if type(tree) in (dict, defaultdict):
+        try:
+            return {key: _sorted(tree[key]) for key in sorted(tree)}
+        except TypeError:  # keys that cannot be compared
+            return {key: _sorted(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_sorted, tree))
+    return tree
+
+
+def unflatten_as(structure: Element, leaves: Sequence[Element]) -> Element:
+    """A tree of the structure of another, of the leaves that `flatten` gives."""
+    left: Iterator[Element] = iter(leaves)
+    return map_structure(lambda _: next(left), _sorted(structure))
+
+
+def spec_text(tree: Element) -> str:
+    """The types and shapes of a tree, for messages."""
+    return pprint.pformat(_spec_like(tree))
+
+
+def _spec_like(tree: Element) -> Element:
+    if isinstance(tree, dict):
+        return {key: _spec_like(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_spec_like(value) for value in tree]
+    if isinstance(tree, np.ndarray):
+        return f"{tree.dtype}{list(tree.shape)}"
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
+        return f"{type(tree).__name__}\n{spec_text(fields)}"
+    return f"{type(tree).__name__}{list(np.shape(tree)) if np.isscalar(tree) else ''}"

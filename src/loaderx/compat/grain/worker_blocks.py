@@ -1,0 +1,312 @@
+"""The parts of a pipeline whose elements have numbers, in several worker processes.
+
+A *root* is a `MapDataset` that is read in order, with the maps and filters that follow: what comes
+of a block of indices depends on nothing before it.  Workers make blocks of all roots of a pipeline;
+whatever needs to know what came before (a batch after a filter, packing, a count) takes the
+elements in order, in the consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from loaderx.compat.grain.filter_check import FilterCheck
+from loaderx.compat.grain.indices import Int64s
+from loaderx.compat.grain.iter_dataset import IterDataset
+from loaderx.compat.grain.iter_functions import FilterIterDataset, MapIterDataset
+from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.read_iterator import PrefetchIterDataset
+from loaderx.compat.grain.stacking import buffers, make_batch
+from loaderx.compat.grain.trees import StructureError, flatten, map_structure
+from loaderx.engines.base import Pending, Session, Task
+from loaderx.memory import Lend
+
+T = TypeVar("T")
+
+_MOST_ELEMENTS = 16
+
+
+class Block(NamedTuple):
+    """What has come of a block of indices."""
+
+    elements: list[Element]
+    rows: Element  # the elements stacked, where that is wanted and possible; else None
+    after: Int64s  # for each element, the index to go on from
+    end: int  # the index after the last that was read: less than asked for if the next one fails
+
+
+class Root:
+    """A dataset by index, and the functions that follow."""
+
+    def __init__(self, top: IterDataset[Element], batch_size: int = 0) -> None:
+        steps: list[tuple[bool, Callable[..., Element]]] = []
+        below = top
+        while not isinstance(below, PrefetchIterDataset):
+            if isinstance(below, MapIterDataset):
+                steps.append((False, below._map_fn))
+            elif isinstance(below, FilterIterDataset):
+                steps.append((True, below._filter_fn))
+            below = below._parent
+        self.ds: MapDataset[Element] = below.map_dataset
+        self.length = len(self.ds)
+        self.batch_size = batch_size  # of the batch above; 0 if there is none
+        self._allow_nones = below._allow_nones
+        self._steps = steps[::-1]
+
+    def block(self, start: int, stop: int) -> Block:
+        """The elements of some indices, up to the first that fails."""
+        try:
+            found = list(enumerate(self.ds._getitems(range(start, stop)), start))
+            return self._finished([one for one in map(self._follow, found) if one], stop)
+        except Exception:
+            if stop == start + 1:
+                raise
+        kept = []
+        for index in range(start, stop):
+            try:
+                one = self._follow((index, self.ds[index]))
+            except Exception:
+                stop = index
+                break
+            if one:
+                kept.append(one)
+        if stop == start:
+            return self.block(start, start + 1)  # raises
+        return self._finished(kept, stop)
+
+    def _follow(self, numbered: tuple[int, Element]) -> tuple[int, Element] | None:
+        index, element = numbered
+        if element is None and not self._allow_nones:
+            return None
+        for is_filter, function in self._steps:
+            if is_filter:
+                if not function(element):
+                    return None
+            elif element is not None:
+                element = function(element)
+        return index, element
+
+    def _finished(self, kept: list[tuple[int, Element]], stop: int) -> Block:
+        after = np.array([index + 1 for index, _ in kept], np.int64)
+        elements = [element for _, element in kept]
+        rows = _stacked(elements) if self.batch_size and elements else None
+        return Block([] if rows is not None else elements, rows, after, stop)
+
+
+def _stacked(elements: list[Element]) -> Element:
+    """The elements stacked; None unless any part of them would stack to the same."""
+    try:
+        rows = make_batch(elements)
+    except (ValueError, TypeError):
+        return None  # the batch that they are for says what is wrong
+    leaves = flatten(rows)
+    is_plain = all(isinstance(x, np.ndarray) and x.dtype.kind in "biufcmM" for x in leaves)
+    return rows if leaves and is_plain else None
+
+
+class BlocksWork:
+    """Makes a block for task ``(root, start, stop)``."""
+
+    thread_safe = True
+    unsure = ""
+    only_gathers = False
+    noun = "element"
+
+    def __init__(self, roots: Sequence[Root]) -> None:
+        self._roots = roots
+
+    def __call__(self, task: Task, lend: Lend) -> Block:
+        buffers.lend = lend  # type: ignore[assignment]
+        root, start, stop = task
+        return self._roots[root].block(start, stop)
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
+        """Not used: blocks go to workers."""
+        raise NotImplementedError
+
+    def describe(self, task: Task) -> str:
+        """For messages."""
+        return f"elements {task[1]} to {task[2] - 1}"
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        """The datasets, for messages about what cannot be sent."""
+        for root in self._roots:
+            yield str(root.ds), root.ds
+
+
+class BlockIterDataset(IterDataset[T]):
+    """The elements of a root, from workers."""
+
+    def __init__(self, top: IterDataset[T], root: Root, number: int, session: Session) -> None:
+        super().__init__(top.parents)
+        self._name = str(top)
+        self._root, self._number, self._session = root, number, session
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return BlockIterator(self._name, self._root, self._number, self._session)
+
+
+class BlockIterator(DatasetIterator[T]):
+    """Its position is an index, as in the pipeline without workers."""
+
+    def __init__(self, name: str, root: Root, number: int, session: Session) -> None:
+        super().__init__()
+        self._name = name
+        self._root = root
+        self._number = number
+        self._session = session
+        self._check: FilterCheck | None = None
+        self._go_to(0)
+
+    def _go_to(self, index: int) -> None:
+        self._next_index = index
+        self._submitted = index  # the first index that no worker has been asked for
+        self._size = 1
+        self._pending: deque[tuple[int, int, Pending]] = deque()
+        self._block: Block | None = None
+        self._used = 0  # elements of the block
+
+    def _advance(self) -> Block:
+        """The next block that has elements; StopIteration after the last."""
+        while True:
+            self._fill_window()
+            if not self._pending:
+                self._next_index = self._root.length
+                raise StopIteration
+            start, stop, pending = self._pending[0]
+            try:
+                block: Block = pending.result()
+            except BaseException:
+                self._cancel()
+                self._go_to(start)
+                raise
+            self._pending.popleft()
+            if block.end < stop:  # the next one fails: it is asked for alone, in its turn
+                self._cancel()
+                self._submitted, self._size = block.end, 1
+            self._count(len(block.after), block.end - start - len(block.after))
+            if len(block.after):
+                self._block, self._used = block, 0
+                return block
+            self._next_index = block.end
+
+    def _count(self, passed: int, skipped: int) -> None:
+        if self._check is None:
+            self._check = FilterCheck(self._name, self._ctx)
+        self._check.count(passed, skipped)
+
+    def _fill_window(self) -> None:
+        root = self._root
+        while self._submitted < root.length and len(self._pending) < max(1, self._session.window):
+            stop = min(root.length, self._submitted + self._block_size())
+            task = (self._number, self._submitted, stop)
+            self._pending.append((self._submitted, stop, self._session.submit(task)))
+            self._submitted = stop
+
+    def _block_size(self) -> int:
+        size = self._root.batch_size
+        if size:
+            return size * max(1, _MOST_ELEMENTS // size)
+        self._size = min(self._size + 1, _MOST_ELEMENTS)
+        return self._size - 1
+
+    def __next__(self) -> T:
+        block = self._block
+        if block is None or self._used == len(block.after):
+            block = self._advance()
+        used = self._used
+        self._used = used + 1
+        self._next_index = int(block.after[used])
+        if block.rows is not None:
+            return map_structure(lambda leaf: leaf[used], block.rows)  # type: ignore[no-any-return]
+        return block.elements[used]  # type: ignore[no-any-return]
+
+    gathers = True
+
+    def take_rows(self, count: int, drop_remainder: bool) -> Element:
+        """A batch of the next elements."""
+        parts: list[Block] = []
+        missing = count
+        while missing:
+            block = self._block
+            if block is None or self._used == len(block.after):
+                try:
+                    block = self._advance()
+                except StopIteration:
+                    if drop_remainder or not parts:
+                        raise
+                    break
+            taken = min(missing, len(block.after) - self._used)
+            parts.append(_part(block, self._used, self._used + taken))
+            self._used += taken
+            missing -= taken
+            self._next_index = int(block.after[self._used - 1])
+        return _joined(parts)
+
+    def _cancel(self) -> None:
+        for _, _, pending in self._pending:
+            pending.cancel()
+        self._pending.clear()
+
+    def get_state(self) -> State:
+        """The index to go on from."""
+        return {"next_index": self._next_index}
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        index = state["next_index"]
+        if not 0 <= index <= self._root.length:
+            raise IndexError(
+                f"Checkpoint `next_index` {index} is out of range for dataset of length "
+                f"{self._root.length}."
+            )
+        self._cancel()
+        self._go_to(index)
+
+    def _get_next_index(self) -> int:
+        return self._next_index
+
+    def _set_next_index(self, index: int) -> None:
+        self.set_state({"next_index": index})
+
+    def start_prefetch(self) -> None:
+        """Asks the workers for the first blocks."""
+        self._fill_window()
+
+    def close(self) -> None:
+        """Ends the tasks under way."""
+        if not self._closed:
+            super().close()
+            self._cancel()
+
+
+def _part(block: Block, first: int, stop: int) -> Block:
+    if block.rows is None:
+        return Block(block.elements[first:stop], None, block.after, 0)
+    if first == 0 and stop == len(block.after):
+        return block
+    return Block([], map_structure(lambda leaf: leaf[first:stop], block.rows), block.after, 0)
+
+
+def _joined(parts: list[Block]) -> Element:
+    if len(parts) == 1 and parts[0].rows is not None:
+        return parts[0].rows
+    if all(part.rows is not None for part in parts):
+        try:
+            return map_structure(lambda *leaves: np.concatenate(leaves), *[p.rows for p in parts])
+        except (StructureError, ValueError):
+            pass  # `make_batch` says what is wrong
+    return make_batch([element for part in parts for element in _elements(part)])
+
+
+def _elements(part: Block) -> list[Element]:
+    if part.rows is None:
+        return part.elements
+    count = len(flatten(part.rows)[0])
+    return [map_structure(lambda leaf, n=n: leaf[n], part.rows) for n in range(count)]

@@ -1,0 +1,116 @@
+"""A whole pipeline in one worker process: chunks of consecutive elements, each with its state.
+
+The worker keeps the iterator between two chunks.  A chunk is a pure function of where the run
+began and of the chunk's number all the same: a new worker, in the place of one that died, makes the
+chunks before it again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from loaderx.compat.grain.iter_dataset import IterDataset
+from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.stacking import buffers
+from loaderx.compat.grain.trees import flatten
+from loaderx.engines.base import Task
+from loaderx.memory import Lend
+
+MOST_ELEMENTS = 32
+MOST_BYTES = 1 << 20
+
+
+class Chunk(NamedTuple):
+    """Consecutive elements, and the state after each."""
+
+    elements: list[Element]
+    states: list[State]
+    is_last: bool
+
+
+class ChainWork:
+    """Makes chunk ``k`` of a run for task ``(run, beginning, k)``.
+
+    Beginning 0 is that of the dataset, 1 that of ``state``.
+    """
+
+    thread_safe = True
+    unsure = ""
+    only_gathers = False
+    noun = "element"
+
+    def __init__(self, ds: IterDataset[Element], state: State | None) -> None:
+        self._ds = ds
+        self._state = state
+        self._iterator: DatasetIterator[Element] | None = None
+        self._at: tuple[int, int, int] = (-1, 0, 0)  # the next task, if all goes on in order
+        self._error: BaseException | None = None  # of the element after the last chunk
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_ds": self._ds, "_state": self._state}
+
+    def __setstate__(self, state: dict[str, Element]) -> None:
+        self.__init__(state["_ds"], state["_state"])  # type: ignore[misc]
+
+    def __call__(self, task: Task, lend: Lend) -> Chunk:
+        run, beginning, number = task
+        if (run, beginning, number) != self._at:
+            self._begin(beginning)
+            for before in range(number):  # whoever made them is gone
+                self._chunk(before)
+        buffers.lend = lend  # type: ignore[assignment]
+        self._at = (run, beginning, number + 1)
+        return self._chunk(number)
+
+    def _begin(self, beginning: int) -> None:
+        if self._iterator is not None:
+            self._iterator.close()
+        self._error = None
+        self._iterator = self._ds.__iter__()
+        if beginning:
+            assert self._state is not None
+            self._iterator.set_state(self._state)
+
+    def _chunk(self, number: int) -> Chunk:
+        if self._error is not None:
+            raise self._error
+        assert self._iterator is not None
+        elements: list[Element] = []
+        states: list[State] = []
+        left = MOST_BYTES
+        # Small at first: nobody waits for the thirty-second element to get the first.
+        while len(elements) < min(MOST_ELEMENTS, 1 + number) and left > 0:
+            try:
+                element = next(self._iterator)
+            except StopIteration:
+                return Chunk(elements, states, True)
+            except Exception as error:
+                if not elements:
+                    raise
+                self._error = error
+                break
+            elements.append(element)
+            states.append(copy.deepcopy(self._iterator.get_state()))
+            left -= _nbytes(element)
+        return Chunk(elements, states, False)
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
+        """Not used: chunks go to a worker."""
+        raise NotImplementedError
+
+    def describe(self, task: Task) -> str:
+        """For messages."""
+        return f"chunk {task[2]} of the elements"
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        """The dataset, for messages about what cannot be sent."""
+        yield str(self._ds), self._ds
+
+
+def _nbytes(element: Element) -> int:
+    return sum(leaf.nbytes for leaf in flatten(element) if isinstance(leaf, np.ndarray))

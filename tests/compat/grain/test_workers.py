@@ -1,0 +1,163 @@
+"""`mp_prefetch`: the stream and the states of no workers, for every number of them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import loaderx.compat.grain as grain
+from loaderx.compat.grain import experimental
+
+M, X = grain.MapDataset, experimental
+
+
+def workers(count, buffered=1):
+    return grain.MultiprocessingOptions(num_workers=count, per_worker_buffer_size=buffered)
+
+
+def is_odd(record):
+    return record["n"] % 2 == 1
+
+
+def record(i):
+    return {"n": i, "x": np.full(3, i, np.float32), "t": "a" * (i % 3)}
+
+
+def noisy(one, rng):
+    return {**one, "r": rng.random()}
+
+
+def without_text(one):
+    return {key: one[key] for key in ("n", "x")}
+
+
+def numbers():
+    return M.range(40).seed(1).shuffle().map(record)
+
+
+PIPELINES = {
+    "filter": lambda: numbers().to_iter_dataset().filter(is_odd).map(without_text).batch(6),
+    "text": lambda: numbers().random_map(noisy).to_iter_dataset().filter(is_odd).batch(6),
+    "batched": lambda: numbers().batch(7, drop_remainder=True).to_iter_dataset(),
+    "counted": lambda: numbers().to_iter_dataset().filter(is_odd).random_map(noisy).batch(4),
+    "joined": lambda: X.WindowShuffleIterDataset(
+        grain.IterDataset.mix(
+            [numbers().to_iter_dataset(), numbers().to_iter_dataset().filter(is_odd)]
+        ),
+        window_size=5,
+        seed=3,
+    ),
+    "interleaved": lambda: X.InterleaveIterDataset(
+        [M.range(9).map(record), numbers().to_iter_dataset().filter(is_odd)], cycle_length=2
+    ),
+}
+
+
+def steps(it):
+    found, states = [], [it.get_state()]
+    for element in it:
+        found.append(element)
+        states.append(it.get_state())
+    return found, states
+
+
+# One worker runs the whole pipeline, several run what has numbers: each case has something to show.
+CASES = [(1, "text"), (1, "joined"), *((2, name) for name in PIPELINES)]
+
+
+@pytest.mark.parametrize(("count", "name"), CASES)
+def test_the_stream_is_that_of_no_workers(count, name):
+    expected, expected_states = steps(iter(PIPELINES[name]()))
+    it = iter(PIPELINES[name]().mp_prefetch(workers(count)))
+    found, states = steps(it)
+    if count == 1:
+        states = [state["iterators_in_use_states"][0] for state in states]
+    np.testing.assert_equal(found, expected)
+    assert states == expected_states
+    it.set_state(expected_states[3])
+    np.testing.assert_equal([*it], expected[3:])
+    it.close()
+
+
+def test_repeat_uses_the_same_worker():
+    ds = M.range(4).to_iter_dataset().map(lambda x: (x, os.getpid())).mp_prefetch(workers(1))
+    it = iter(X.RepeatIterDataset(ds, 3))
+    found = [*it]
+    it.close()
+    assert [x for x, _ in found] == [0, 1, 2, 3] * 3
+    assert len({pid for _, pid in found} - {os.getpid()}) == 1
+
+
+def set_variable(index, count):
+    os.environ["GRAIN_WORKER"] = f"{index} of {count}"
+
+
+def read_variable(x):
+    return os.environ["GRAIN_WORKER"]
+
+
+def test_worker_init_fn():
+    ds = M.range(3).map(read_variable).to_iter_dataset()
+    it = iter(ds.mp_prefetch(workers(1), worker_init_fn=set_variable, sequential_slice=True))
+    assert [*it] == ["0 of 1"] * 3
+    it.close()
+
+
+def fail_at_five(x):
+    if x == 5:
+        raise KeyError("five")
+    return x
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failure_comes_in_its_turn(count):
+    it = iter(M.range(9).map(fail_at_five).to_iter_dataset().mp_prefetch(workers(count)))
+    assert [next(it) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(KeyError, match="five"):
+        next(it)
+    it.set_state({"next_index": 6})
+    assert [*it] == [6, 7, 8]
+    it.close()
+    with pytest.raises(ValueError, match="closed iterator"):
+        next(it)
+
+
+def test_workers_do_not_import_jax():
+    def heavy(x):
+        import sys
+
+        return [name for name in ("jax", "orbax", "pyarrow") if name in sys.modules]
+
+    it = iter(M.range(1).map(heavy).to_iter_dataset().mp_prefetch(workers(1)))
+    assert [*it] == [[]]
+    it.close()
+
+
+def test_states_of_grains_workers():
+    one = {
+        "next_index_in_cycle": 0,
+        "next_index_in_datasets": 1,
+        "iterators_in_use_indices": [0],
+        "iterators_in_use_states": [{"next_index": 5}],
+        "exhausted": [0],
+        "future_states": {},
+    }
+    for count in (1, 2):
+        it = iter(M.range(9).to_iter_dataset().mp_prefetch(workers(count)))
+        it.set_state(one)
+        assert it._get_next_index() == 5
+        several = {**one, "iterators_in_use_states": [{"next_index": 5}, {"next_index": 4}]}
+        with pytest.raises(ValueError, match="Grain's mp_prefetch with 2 workers"):
+            it.set_state(several)
+        it.close()
+
+
+def test_no_workers_is_the_dataset_itself():
+    ds = M.range(3).to_iter_dataset()
+    assert ds.mp_prefetch(workers(0)) is ds
+    with pytest.warns(DeprecationWarning, match="use `mp_prefetch`"):
+        assert ds.prefetch(workers(0)) is ds
+    with pytest.raises(ValueError, match="`buffer_size` must be greater than 0, got 0"):
+        ds.mp_prefetch(workers(1, buffered=0))

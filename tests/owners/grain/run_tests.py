@@ -1,0 +1,159 @@
+"""Runs Grain's own tests against Grain and against `loaderx.compat.grain`.
+
+    python tests/owners/grain/run_tests.py .venv-grain            # a summary, and what is missing
+    python tests/owners/grain/run_tests.py .venv-grain map mix    # some files
+
+The environment has Grain 0.2.18 and what its tests need (`requirements.txt`); its wheel ships them.
+Each file runs twice in processes of its own: with Grain as it is, and with our package in its place
+(`stand_in.py`).  A case counts if Grain passes it.  Cases that ours does not pass must stand in
+`exceptions.txt`, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[2] / "src"
+
+FAST = (
+    *("samplers", "data_sources", "record", "options", "operations", "load", "index_shuffle"),
+    *("pack_and_batch", "transforms", "sharding", "base", "dataset", "batch", "cache", "filter"),
+    *("flatmap", "interleave", "limit", "map", "mix", "packing", "packing_concat_then_split"),
+    *("rebatch", "repeat", "shuffle", "slice", "source", "zip"),
+    *("parquet_dataset", "tfrecord_dataset"),
+)
+WORKERS = ("data_loader", "prefetch", "process_prefetch", "elastic_iterator")
+BARS = {"fast": 0.98, "workers": 0.85}
+REASONS = {"order by worker", "shared-memory internals", "wording", "internals"}
+TIMEOUT_S = 900
+
+CONFTEST = """
+from absl import flags
+flags.FLAGS.mark_as_parsed()
+"""
+
+Outcomes = dict[str, bool]
+
+
+def grain_folder(python: Path) -> Path:
+    code = "import importlib.util as u; print(u.find_spec('grain').origin)"
+    found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip()).parent
+
+
+def run_file(python: Path, test: Path, against: str) -> Outcomes:
+    """The cases of a file, and whether each passed; skipped ones are left out."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, *test.parts[test.parts.index("_src") : -1])  # messages have the end
+        folder.mkdir(parents=True)
+        shutil.copy(test, folder)
+        (folder / "conftest.py").write_text(CONFTEST)
+        paths = [str(folder)]
+        if against == "loaderx":
+            shutil.copy(HERE / "stand_in.py", folder)
+            (folder / "sitecustomize.py").write_text("import stand_in\nstand_in.install()\n")
+            paths.append(str(SOURCE))
+        command = [
+            python, "-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+            "-q", "-p", "no:cacheprovider", "--junitxml=out.xml", test.name,
+        ]  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
+        log = subprocess.PIPE
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT,
+                text=True, timeout=TIMEOUT_S,
+            )  # fmt: skip
+            output = done.stdout
+        except subprocess.TimeoutExpired as error:
+            output = f"{error.stdout or ''}\nended after {TIMEOUT_S} s"
+        if logs := os.environ.get("GRAIN_TEST_LOGS"):
+            Path(logs).mkdir(exist_ok=True)
+            Path(logs, f"{test.stem}.{against}.txt").write_text(str(output))
+        report = folder / "out.xml"
+        return read_report(report) if report.exists() else {}
+
+
+def read_report(path: Path) -> Outcomes:
+    outcomes = {}
+    for case in ET.parse(path).iter("testcase"):
+        kinds = {child.tag for child in case}
+        if "skipped" not in kinds:
+            name = f"{case.get('classname')}::{case.get('name')}"
+            outcomes[name] = not kinds & {"failure", "error"}
+    return outcomes
+
+
+def read_exceptions() -> dict[str, str]:
+    """Reasons by the pattern of the cases."""
+    found = {}
+    for line in (HERE / "exceptions.txt").read_text().splitlines():
+        pattern, _, reason = line.partition("  # ")
+        if pattern.strip() and not line.startswith("#"):
+            assert reason.split(":")[0].strip() in REASONS, line
+            found[pattern.strip()] = reason.strip()
+    return found
+
+
+def compare(name: str, baseline: Outcomes, ours: Outcomes) -> tuple[int, list[str]]:
+    """The number of cases that count, and those that only Grain passes."""
+    asked = [case for case, passed in baseline.items() if passed]
+    return len(asked), [case for case in asked if not ours.get(case)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("environment", type=Path, help="the folder of the environment")
+    parser.add_argument("files", nargs="*", help="names of test files, without _test.py")
+    parser.add_argument("--baseline", type=Path, help="keep Grain's own results in this file")
+    arguments = parser.parse_args()
+    python = (arguments.environment / "bin" / "python").absolute()
+    grain = grain_folder(python)
+    tests = {path.stem.removesuffix("_test"): path for path in grain.rglob("*_test.py")}
+    kept: dict[str, Outcomes] = {}
+    if arguments.baseline and arguments.baseline.exists():
+        kept = json.loads(arguments.baseline.read_text())
+    exceptions = read_exceptions()
+    unlisted = 0
+    for group, names in ("fast", FAST), ("workers", WORKERS):
+        asked = missing = inside = 0
+        for name in names:
+            if arguments.files and name not in arguments.files:
+                continue
+            if name not in kept:
+                kept[name] = run_file(python, tests[name], "grain")
+            count, lost = compare(name, kept[name], run_file(python, tests[name], "loaderx"))
+            asked, missing = asked + count, missing + len(lost)
+            print(f"{name:28} {count:5} cases of Grain's, {count - len(lost):5} passed by both")
+            for case in lost:
+                reason = next((r for p, r in exceptions.items() if fnmatch.fnmatch(case, p)), None)
+                inside += reason is not None and reason.startswith("internals")
+                if reason is None:
+                    unlisted += 1
+                    print(f"    not listed: {case}", flush=True)
+        passed, fair = asked - missing, asked - inside  # nobody else can have Grain's internals
+        share = passed / fair if fair else 1.0
+        verdict = "as asked for" if share >= BARS[group] else f"less than {BARS[group]:.0%}"
+        print(
+            f"{group}: {passed} of {asked} cases; without the {inside} about internals "
+            f"{share:.2%}, {verdict}",
+            flush=True,
+        )
+    if arguments.baseline:
+        arguments.baseline.write_text(json.dumps(kept))
+    print(f"{unlisted} cases are missing and not listed in exceptions.txt")
+    return int(unlisted > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
