@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_data import ITEMS, ColumnType, pixels_of
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.mapping import open_regular
@@ -50,6 +51,10 @@ class Reader(Protocol):
         """One for each record: arrays (read-only views or new ones), numbers, text, bytes."""
         ...
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values, in the order in which it is read, as far as that is told."""
+        ...
+
 
 class ArrayReader:
     """Values of one dtype and shape: numbers, or lists of one length."""
@@ -75,6 +80,11 @@ class ArrayReader:
         found = np.empty((len(place.rows), *self.shape), self.dtype)
         self.take(place, found)
         return list(found)
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        starts, stops = self._lists.spans(place, place.rows, place.rows + 1)
+        yield self._items.touched(place, starts, stops)
 
 
 def _item_count(kind: ColumnType, items: Node) -> int:
@@ -104,6 +114,12 @@ class RaggedReader:
             raise BadRecordError(f"a list does not have the shape {list(self._shape)} throughout.")
         return [array.reshape(-1, *self._shape) for array in found]  # no axis has length 0
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        yield from self._lists.touched(place)
+        starts, stops = self._lists.spans(place, place.rows, place.rows + 1)
+        yield self._items.touched(place, starts, stops)
+
 
 class _Lists:
     """Lists in lists down to what is in the innermost: where the items of a record lie there."""
@@ -128,6 +144,13 @@ class _Lists:
             stops = _offsets(place.data, base + stops * node.width, node.width)
             _check_spans(starts, stops, most)
         return starts, stops
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """The offsets of the outermost lists."""
+        node, slots = self._levels[0]
+        if node.kind == "list":
+            at = slots[0][place.batches] + place.rows * node.width
+            yield Span(place.data, at, at + 2 * node.width)
 
 
 class _Items:
@@ -171,6 +194,13 @@ class _Items:
             return [array.astype(np.int64).view(self._dtype) for array in found]
         return found
 
+    def touched(self, place: Place, starts: Indices, stops: Indices) -> Span:
+        """The bytes of these items."""
+        base = self._addresses[place.batches]
+        if self._is_bits:
+            return Span(place.data, (base + starts) >> 3, ((base + stops) >> 3) + 1)
+        return Span(place.data, base + starts * self.width, base + stops * self.width)
+
 
 def _views(data: Array, begins: Indices, ends: Indices, dtype: np.dtype[np.generic]) -> list[Array]:
     width = dtype.itemsize
@@ -198,6 +228,12 @@ class BytesReader:
         base = self._data[place.batches]
         starts, stops = starts + base, stops + base
         return starts, stops
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        at = self._offsets[place.batches] + place.rows * self._width
+        yield Span(place.data, at, at + 2 * self._width)
+        yield Span(place.data, *self.spans(place))
 
     def values(self, place: Place) -> Sequence[object]:
         starts, stops = self.spans(place)
@@ -253,6 +289,10 @@ class EmbeddedReader:
             node, slots = fields["path"]
             self._paths, self._path_valid = BytesReader(node, slots, is_text=True), slots[0]
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._bytes.touched(place)
+
     def values(self, place: Place) -> Sequence[object]:
         missing = nulls(place, self._valid)
         if missing is None or not missing.any():
@@ -285,6 +325,10 @@ class PlainReader:
     def __init__(self, arrays: ArrayReader | RaggedReader) -> None:
         self._arrays = arrays
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._arrays.touched(place)
+
     def values(self, place: Place) -> Sequence[object]:
         if isinstance(self._arrays, RaggedReader):
             return [array.tolist() for array in self._arrays.values(place)]
@@ -300,6 +344,10 @@ class PixelsReader:
     def __init__(self, encoded: Reader) -> None:
         self._encoded = encoded
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._encoded.touched(place)
+
     def values(self, place: Place) -> Sequence[object]:
         return list(map(pixels_of, self._encoded.values(place)))
 
@@ -311,6 +359,10 @@ class ListReader:
         self._lists = _OneList(node, slots)
         readers = build_reader(items, node.children[0], slots[node.own_slots :], style)
         self._items, self._structure = flatten(readers)
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """The offsets of the lists; what lies in them is not told."""
+        return self._lists.touched(place)
 
     def values(self, place: Place) -> Sequence[object]:
         starts, stops = self._lists.spans(place, place.rows, place.rows + 1)

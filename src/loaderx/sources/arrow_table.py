@@ -23,6 +23,7 @@ from loaderx.sources.arrow_readers import (
     nulls,
 )
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.columns import OBJECT, Column
 from loaderx.sources.file_source import BadRecordError
@@ -189,6 +190,10 @@ class ArrowColumn(Column):
             for number, value in zip(places.tolist(), values, strict=True):
                 found[number] = value
         return found
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        for _, place in self._batches.places(indices):
+            yield from self._reader.touched(place)
 
     def _values_filled(self, place: Place) -> Sequence[object]:
         missing = self._missing_in(place)

@@ -7,13 +7,14 @@ parts of a dataset (`Parts`), which are its files or the pieces of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, ArraySpec
@@ -45,6 +46,21 @@ class Column:
         """The values at ``indices``: arrays (new, or read-only views), numbers, text or bytes."""
         raise NotImplementedError
 
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        """What is read for these values, in the order in which it is read."""
+        return iter(())
+
+
+class ColumnSpans:
+    """What is read for records of several columns; a `FindSpans`."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+
+    def __call__(self, indices: Indices) -> Iterator[Span]:
+        for column in self._columns:
+            yield from column.spans(indices)
+
 
 class FixedColumn(Column):
     """Values of one shape and dtype: rows of an array in each part."""
@@ -69,6 +85,10 @@ class FixedColumn(Column):
         found = np.empty((len(indices), *self._shape), self._spec.dtype)
         self.take(indices, found)
         return list(found)
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        for part, _, local in self._parts.split(indices):
+            yield Span(self._array_of(part), local, local + 1)
 
 
 class RunColumn(Column):
@@ -97,6 +117,13 @@ class RunColumn(Column):
             for place, value in zip(places.tolist(), values, strict=True):
                 found[place] = value
         return found
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        for part, _, local in self._parts.split(indices):
+            data, offsets = self._data_of(part), self._offsets_of(part)
+            yield Span(offsets, local, local + 2)
+            starts, stops = offsets[local], np.minimum(offsets[local + 1], len(data))
+            yield Span(data, np.clip(starts, 0, stops), stops)
 
 
 def _touch(data: Array, starts: Array) -> None:
@@ -159,6 +186,9 @@ class DecodedColumn(Column):
     def values(self, indices: Indices) -> Sequence[object]:
         return list(map(self._decode, self._column.values(indices)))
 
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._column.spans(indices)
+
 
 class FilledColumn(Column):
     """Another column, with a value in place of those that are not there."""
@@ -201,6 +231,9 @@ class FilledColumn(Column):
         for place in self._missing(indices).tolist():
             values[place] = self._value
         return values
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._column.spans(indices)
 
     def _taken(self, indices: Indices) -> Array:
         assert self.spec is not None

@@ -11,7 +11,8 @@ from loaderx.errors import ArgumentError, one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices
-from loaderx.sources.columns import Column
+from loaderx.sources.cold_reads import ColdReads
+from loaderx.sources.columns import Column, ColumnSpans
 from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.parts import Parts
 from loaderx.tree import Structure, Tree, flatten
@@ -22,6 +23,8 @@ ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 
 class TableSource(FileSource):
     """Rows of columns: a record is a dict in the names of the file."""
+
+    is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
 
     def __init__(
         self,
@@ -43,6 +46,8 @@ class TableSource(FileSource):
         specs = [column.spec for column in self._columns]
         self._gathers = all(spec is not None for spec in specs)
         self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
+        spans = ColumnSpans(self._columns) if self.is_mapped else None
+        self._cold = ColdReads(find=spans)
 
     def __len__(self) -> int:
         return self._length
@@ -75,6 +80,8 @@ class TableSource(FileSource):
         return f"open({self._label}: {', '.join(self._structure.paths())})"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         count = len(indices)
         shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
         out = lend(Layout.of(*shapes))
@@ -83,6 +90,8 @@ class TableSource(FileSource):
         return self._structure.build(out)
 
     def records(self, indices: Indices) -> list[Tree]:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         try:
             columns = [column.values(indices) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:

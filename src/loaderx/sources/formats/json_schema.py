@@ -11,6 +11,7 @@ from typing import TypeAlias
 from loaderx.errors import ArgumentError
 from loaderx.sources.formats.json_columns import JsonColumn, Values, column_of
 from loaderx.sources.formats.numbers import DType, check_known
+from loaderx.sources.ondisk.cache import Json
 
 Record: TypeAlias = "dict[str, object]"
 
@@ -55,6 +56,14 @@ class JsonSchema:
                     column.converted([value], {type(value)})
                 except ValueError as error:
                     raise ArgumentError(f"`fill`: {error}.") from error
+
+    def told(self) -> list[Json]:
+        """All that the values of a file depend on beside its lines."""
+        columns: list[Json] = [
+            [column.name, type(column).__name__, str(column.kept.kind)] for column in self.columns
+        ]
+        fill: list[Json] = [[name, repr(value)] for name, value in sorted(self.fill.items())]
+        return [columns, list(self.others), self.is_chosen, fill]
 
     @property
     def can_be_stacked(self) -> bool:
