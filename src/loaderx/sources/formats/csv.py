@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.memory import Lend
+from loaderx.memory import Lend, Pool
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.file_source import BadRecordError, FileSource, Problem
@@ -173,10 +173,11 @@ class Csv(FileSource):
         return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._copy is not None:
+            found = self._copy.gather(indices, [one.dtype for one in self._columns], lend)
+            if found is not None:
+                return {one.name: array for one, array in zip(self._columns, found, strict=True)}
         batch = self.buffers(len(indices), lend)
-        if self._copy is not None and not self._copy.has_odd(indices):
-            self._copy.take(indices, [batch[column.name] for column in self._columns])
-            return batch
         for column, array in zip(self._columns, self._arrays(indices), strict=True):
             batch[column.name][:] = array
         return batch
@@ -212,12 +213,12 @@ class Csv(FileSource):
     def _arrays_at_once(self, indices: Indices) -> list[Array]:
         if self._copy is None:
             return self._parsed(indices)
-        found = [np.empty(len(indices), column.dtype) for column in self._columns]
-        if not self._copy.has_odd(indices):
-            self._copy.take(indices, found)
-            return found
-        for target, values in zip(found, self._copy.read(indices, self._parsed), strict=True):
-            target[:] = values
+        dtypes = [one.dtype for one in self._columns]
+        found = self._copy.gather(indices, dtypes, Pool().lend)
+        if found is None:
+            found = [np.empty(len(indices), dtype) for dtype in dtypes]
+            for target, values in zip(found, self._copy.read(indices, self._parsed), strict=True):
+                target[:] = values
         return found
 
     def _parsed(self, indices: Indices) -> list[Array]:

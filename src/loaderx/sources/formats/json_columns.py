@@ -21,7 +21,7 @@ from loaderx.sources.formats.line_copies import TEXT, Kept, kept_lists, kept_num
 from loaderx.sources.formats.numbers import DType, array_of, fitted, shown
 from loaderx.tree import Array, ArraySpec
 
-Values: TypeAlias = Sequence[object]
+Values: TypeAlias = "Sequence[object] | Array"
 Kinds: TypeAlias = "set[type]"
 
 _INT, _FLOAT, _BOOL = (np.dtype(kind) for kind in (np.int32, np.float32, np.bool_))
@@ -146,7 +146,7 @@ class TypedNumbers(JsonColumn):
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         try:
-            return array_of(values, self._dtype)  # type: ignore[arg-type, return-value]
+            return array_of(values, self._dtype)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+import numpy as np
+
 from loaderx.errors import ArgumentError
 from loaderx.sources.formats.json_columns import JsonColumn, Values, column_of
 from loaderx.sources.formats.numbers import DType, check_known
@@ -46,6 +48,7 @@ class JsonSchema:
         for name in self.names:
             values = [one[name] for one in sample if one.get(name) is not None]
             self.columns.append(column_of(name, values, types.get(name)))
+        self.dtypes = [np.dtype(one.spec.dtype) for one in self.columns if one.spec is not None]
         self._check_fill()
 
     def _check_fill(self) -> None:

@@ -139,11 +139,13 @@ class Jsonl(FileSource):
         return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        schema = self._schema
+        if self._copy is not None:
+            found = self._copy.gather(indices, schema.dtypes, lend)
+            if found is not None:
+                return dict(zip(schema.names, found, strict=True))
         batch = self.buffers(len(indices), lend)
-        if self._copy is not None and not self._copy.has_odd(indices):
-            self._copy.take(indices, [batch[name] for name in self._schema.names])
-            return batch
-        for column, values in zip(self._schema.columns, self._columns(indices), strict=True):
+        for column, values in zip(schema.columns, self._columns(indices), strict=True):
             column.write(values, batch[column.name])
         return batch
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
+from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads, Span
 from loaderx.sources.column_data import ColumnData, ColumnType
@@ -42,7 +43,7 @@ _ODD = "odd.npy"
 _STEP_BYTES, _STEP_RECORDS = 1 << 20, 1024
 _ODD_SHARE = 8  # if more than one in so many is odd, a copy is not worth its place
 
-Values: TypeAlias = Sequence[object]
+Values: TypeAlias = "Sequence[object] | Array"
 Parse: TypeAlias = Callable[[Indices], Sequence[Values]]
 """The values of records column by column, parsed; a ValueError if one of them is wrong."""
 
@@ -81,15 +82,16 @@ class LineCopy:
         self._columns, self._odd = columns, odd
         self._cold = ColdReads(find=ColumnSpans(columns))
 
-    def has_odd(self, indices: Indices) -> bool:
-        return self._odd_places(indices) is not None
-
-    def take(self, indices: Indices, targets: Sequence[Array]) -> None:
-        """Writes the columns of records, none of which is odd, into the rows of arrays."""
+    def gather(self, indices: Indices, dtypes: Sequence[DType], lend: Lend) -> list[Array] | None:
+        """The columns of records as arrays of these dtypes; None if one of them is odd."""
+        if self._odd_places(indices) is not None:
+            return None
         if self._cold.is_needed:
             self._cold.before(indices)
-        for column, target in zip(self._columns, targets, strict=True):
+        found = lend(Layout.of(*[((len(indices),), dtype) for dtype in dtypes]))
+        for column, target in zip(self._columns, found, strict=True):
             column.take(indices, target)
+        return found
 
     def read(self, indices: Indices, parse: Parse) -> Sequence[Values]:
         """The values of records column by column; ``parse`` is asked for those that are odd."""
@@ -137,7 +139,7 @@ class PythonNumbers(Column):
     def take(self, indices: Indices, out: Array) -> None:
         out[:] = fitted(self._wide(indices), out.dtype)
 
-    def values(self, indices: Indices) -> Values:
+    def values(self, indices: Indices) -> list[object]:
         found: list[object] = self._wide(indices).tolist()
         return found
 
@@ -202,7 +204,7 @@ def column_data(kept: Kept, values: Values) -> ColumnData:
     kind = kept.kind
     try:
         if kind.kind in ("text", "bytes"):
-            encoded = list(map(kept.encode or str.encode, values))  # type: ignore[arg-type]
+            encoded = list(map(kept.encode or str.encode, values))
             data: Array = np.frombuffer(b"".join(encoded), np.uint8)
             return ColumnData(len(values), data, _offsets(encoded))
         assert kind.dtype is not None
