@@ -1,9 +1,9 @@
 """Damaged JSON, CSV and text files.  A target of `fuzz.py`.
 
 A case writes a file, damages it (or not), and reads every record alone, all in order, and some in
-any order, with msgspec, as if it were not installed, and from a copy: all must agree.  A record that cannot be
-read must be a `RecordError` that names the file; a file that cannot be opened a `FileError` that
-names it.  What was not damaged must be what was written.
+any order, with msgspec, as if it were not installed, and from a copy: all must agree.  A record
+that cannot be read must be a `RecordError` that names the file; a file that cannot be opened a
+`FileError` that names it.  What was not damaged must be what was written.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columns import Column, ColumnSpans
 from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.parts import Parts
-from loaderx.tree import Structure, Tree, flatten
+from loaderx.tree import LEAF, Structure, Tree, flatten
 
 ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 """Columns by name; columns of structs are dicts of columns."""
@@ -108,12 +108,24 @@ def _told(error: Exception) -> str:
 
 def records_of(structure: Structure, columns: Sequence[Sequence[object]]) -> list[Tree]:
     """The records whose leaves are the values of these columns."""
-    if structure.is_flat_dict:
-        # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-        first, *others = structure.keys
-        records: list[Tree] = [{first: value} for value in columns[0]]
-        for key, column in zip(others, columns[1:], strict=True):
-            for record, value in zip(records, column, strict=True):
-                record[key] = value
-        return records
+    if _is_of_dicts(structure):
+        return list(_dicts(structure, iter(columns)))
     return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def _is_of_dicts(structure: Structure) -> bool:
+    is_dict = structure.kind == "dict" and bool(structure.children)
+    return is_dict and all(one is LEAF or _is_of_dicts(one) for one in structure.children)
+
+
+def _dicts(structure: Structure, columns: Iterator[Sequence[object]]) -> Sequence[Tree]:
+    """Dicts, or the values of a leaf."""
+    if structure is LEAF:
+        return next(columns)
+    # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
+    first, *others = zip(structure.keys, structure.children, strict=True)
+    records: list[Tree] = [{first[0]: value} for value in _dicts(first[1], columns)]
+    for key, child in others:
+        for record, value in zip(records, _dicts(child, columns), strict=True):
+            record[key] = value
+    return records
