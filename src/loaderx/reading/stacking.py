@@ -33,7 +33,7 @@ Value: TypeAlias = Any
 RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
 """What to do about unequal shapes where a batch is stacked."""
 
-_shape = attrgetter("shape")
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PYTHON_NUMBERS = {bool, int, float, complex}
 _TEXT = {str, bytes}
 _LEAVES = {np.ndarray, *_PYTHON_NUMBERS, *_TEXT}
@@ -197,6 +197,11 @@ class _Piece:
 
     @classmethod
     def _padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> _Piece:
+        shapes, dtypes = list(map(_shape, arrays)), set(map(_dtype, arrays))
+        if len(dtypes) == 1 and set(map(len, shapes)) == {1}:  # the usual case
+            lengths = [shape[0] for shape in shapes]
+            if max(lengths) <= pad_to:
+                return cls(arrays, (pad_to,), dtypes.pop(), lengths)
         first = next((array for array in arrays if array.size), arrays[0])
         for number, array in enumerate(arrays):
             if array.ndim == 0:
