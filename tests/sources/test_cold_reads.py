@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from loaderx import DataLoader, Dataset
 from loaderx.sources import cold_reads
-from loaderx.sources.cold_reads import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows
+from loaderx.sources.cold_reads import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows, Span
+from loaderx.sources.formats import line_copies
 
 pytestmark = pytest.mark.skipif(
     not CAN_ADVISE, reason="this system takes no hints for mapped files"
@@ -111,3 +113,108 @@ def test_the_data_is_the_same(tmp_path, monkeypatch, engine):
         for ours, theirs in zip(loader, expected, strict=True):
             assert np.array_equal(ours["x"], theirs["x"])
             assert np.array_equal(ours["y"], theirs["y"])
+
+
+class Advice:
+    """Which bytes of mapped files the kernel was told about, by `MappedSpans`."""
+
+    def __init__(self, monkeypatch):
+        self.runs = []
+        self.read_ahead = []
+
+        def will_need_runs(rows, starts, stops):
+            self.runs.append((rows, starts.tolist(), stops.tolist()))
+
+        monkeypatch.setattr(MappedRows, "will_need_runs", will_need_runs)
+        monkeypatch.setattr(MappedRows, "read_ahead", lambda rows, on: self.read_ahead.append(on))
+
+
+def json_lines(folder):
+    path = folder / "x.jsonl"
+    rows = [{"t": f"text {n} " * (n % 9), "n": n, "l": list(range(n % 5))} for n in range(900)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def parquet(folder):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = folder / "x.parquet"
+    columns = {"t": [f"text {n} " * (n % 9) for n in range(900)], "n": list(range(900)),
+               "l": [list(range(n % 5)) for n in range(900)]}  # fmt: skip
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def arrow(folder):
+    pa = pytest.importorskip("pyarrow")
+    path = folder / "x.arrow"
+    rows = range(900)
+    table = pa.table({
+        "t": [f"text {n} " * (n % 9) for n in rows],
+        "n": list(rows), "ok": [n % 3 > 0 for n in rows],
+        "l": [list(range(n % 5)) for n in rows], "s": [[f"{n}"] * (n % 3) for n in rows],
+        "f": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(1800.0)), 2),
+    })  # fmt: skip
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    return path
+
+
+def text(folder):
+    path = folder / "x.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(900)))
+    return path
+
+
+@pytest.mark.parametrize("make", [json_lines, parquet, arrow, text])
+@pytest.mark.parametrize("least", [0, 1 << 20], ids=["copied", "parsed"])
+def test_hints_of_file_formats(make, least, tmp_path, monkeypatch):
+    """They are given while the disk is read, cover what is read, and change nothing."""
+    monkeypatch.setattr(line_copies, "LEAST_BYTES", least)
+    dataset = Dataset.open(make(tmp_path), cache=tmp_path / "cache")
+    chosen = [880, 3, 4, 17, 3]
+    monkeypatch.setattr(cold_reads, "blocks_read", lambda: 0)
+    expected = repr([dataset[n] for n in chosen])
+    again = Dataset.open(tmp_path / make(tmp_path).name, cache=tmp_path / "cache")
+    advice = Advice(monkeypatch)
+    counter = iter(range(1 << 30))
+    monkeypatch.setattr(cold_reads, "blocks_read", lambda: next(counter))
+    with DataLoader(again[chosen].batch(5, collate_fn=list), engine="inline") as loader:
+        (records,) = loader
+    assert repr(records) == expected
+    assert advice.runs
+    assert set(advice.read_ahead) == {False}
+    for _, starts, stops in advice.runs:
+        assert all(start < stop for start, stop in zip(starts, stops, strict=True))
+
+
+def test_damage_is_told_by_the_reader_not_by_a_hint(monkeypatch):
+    def find(indices):
+        raise ValueError("damaged")
+        yield
+
+    monkeypatch.setattr(cold_reads, "blocks_read", iter(range(10)).__next__)
+    ColdReads(find=find).before(np.array([1, 5]))
+
+
+def test_read_ahead_comes_back_for_files_that_were_mapped_later(mapped, monkeypatch):
+    disk, advice = Disk(monkeypatch), Advice(monkeypatch)
+    told = []
+    cold = ColdReads(find=lambda indices: iter([Span(mapped, indices, indices + 1)]))
+
+    class Mapped:
+        def madvise(self, option):
+            told.append(option)
+
+    rows = MappedRows.of(mapped)
+    rows.mapped = Mapped()
+    monkeypatch.setattr(MappedRows, "of", lambda array: rows)
+    cold.before(np.array([5, 2]))
+    assert advice.read_ahead == [False]
+    assert [run[1] for run in advice.runs] == [[5, 2]]
+    disk.blocks += 1
+    cold.before(np.array([9, 1]))
+    assert advice.read_ahead == [False]  # once for each file
+    cold.before(np.array([9, 1]))
+    assert told == [mmap.MADV_NORMAL]

@@ -1,9 +1,9 @@
 """Damaged JSON, CSV and text files.  A target of `fuzz.py`.
 
 A case writes a file, damages it (or not), and reads every record alone, all in order, and some in
-any order, with msgspec and as if it were not installed: all must agree.  A record that cannot be
-read must be a `RecordError` that names the file; a file that cannot be opened a `FileError` that
-names it.  What was not damaged must be what was written.
+any order, with msgspec, as if it were not installed, and from a copy: all must agree.  A record
+that cannot be read must be a `RecordError` that names the file; a file that cannot be opened a
+`FileError` that names it.  What was not damaged must be what was written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from fuzz_files import damaged
 from loaderx import ArgumentError, Dataset, FileError, LoaderxError, RecordError
+from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.csv_columns import fast_numbers
 from loaderx.sources.formats.json_parsing import fast_parser
 
@@ -61,6 +62,9 @@ def _check(draw: random.Random, place: Path) -> str:
         slow = _outcome(path, order)
     _forget_parsers()
     assert repr(fast) == repr(slow), f"with msgspec {fast}, without {slow}"
+    with patch.object(line_copies, "LEAST_BYTES", 0):
+        copied = _outcome(path, order, cache=place / "cache")
+    assert repr(fast) == repr(copied), f"parsed {fast}, copied {copied}"
     if is_whole:
         assert isinstance(fast, list), fast
         assert repr([_plain(one) for one in fast]) == repr([_plain(one) for one in expected])
@@ -125,9 +129,9 @@ def _text(draw: random.Random) -> tuple[str, bytes, list[dict]]:
 # Reading ----------------------------------------------------------------------------------------
 
 
-def _outcome(path: Path, order: np.ndarray) -> list[dict] | str:
+def _outcome(path: Path, order: np.ndarray, cache: Path | bool = False) -> list[dict] | str:
     """All records; or what was said of the file, or of the first record that cannot be read."""
-    opened = _opened(path)
+    opened = _opened(path, cache)
     if isinstance(opened, LoaderxError):
         assert path.name in str(opened), f"the message does not name the file: {opened}"
         return str(opened)
@@ -144,9 +148,9 @@ def _outcome(path: Path, order: np.ndarray) -> list[dict] | str:
     return wrong[0] if wrong else alone
 
 
-def _opened(path: Path) -> Dataset | LoaderxError:
+def _opened(path: Path, cache: Path | bool) -> Dataset | LoaderxError:
     try:
-        return Dataset.open(path, cache=False)
+        return Dataset.open(path, cache=cache)
     except (ArgumentError, FileError) as error:
         return error
 

@@ -13,6 +13,7 @@ from loaderx.errors import StackError, one_line
 from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend, aligned
 from loaderx.tree import (
+    LEAF,
     Array,
     Flatten,
     Leaf,
@@ -34,9 +35,10 @@ Value: TypeAlias = Any
 RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
 """What to do about unequal shapes where a batch is stacked."""
 
-_shape = attrgetter("shape")
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PYTHON_NUMBERS = {bool, int, float, complex}
 _TEXT = {str, bytes}
+_LEAVES = {np.ndarray, *_PYTHON_NUMBERS, *_TEXT}
 
 
 _NO_LENGTHS: Mapping[str, int] = {}
@@ -116,6 +118,10 @@ def columns_of(
                 return [list(map(itemgetter(key), records)) for key in keys]
             except KeyError:
                 pass  # reported below
+    elif structure.kind == "dict":
+        at_once = _columns_at_once(records, structure)
+        if at_once is not None:
+            return at_once
     rows = []
     for number, record in enumerate(records):
         leaves = same_structure(record, structure, flatten)
@@ -128,6 +134,29 @@ def columns_of(
             )
         rows.append(leaves)
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
+    """The leaves of dicts in dicts, key by key; None if there is anything else among them."""
+    kinds = set(map(type, values))
+    if structure is LEAF:
+        is_leaf = all(kind in _LEAVES or issubclass(kind, np.generic) for kind in kinds)
+        return [values] if is_leaf else None
+    if structure.kind == "none":
+        return [] if kinds == {type(None)} else None
+    keys = structure.keys
+    if structure.kind != "dict" or kinds != {dict} or set(map(len, values)) != {len(keys)}:
+        return None
+    found: list[list[Any]] = []
+    for key, child in zip(keys, structure.children, strict=True):
+        try:
+            inner = _columns_at_once(list(map(itemgetter(key), values)), child)
+        except KeyError:
+            return None
+        if inner is None:
+            return None
+        found += inner
+    return found
 
 
 def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
@@ -190,6 +219,11 @@ class Column:
     @classmethod
     def padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> Column:
         """Arrays that differ in length."""
+        shapes, dtypes = list(map(_shape, arrays)), set(map(_dtype, arrays))
+        if len(dtypes) == 1 and set(map(len, shapes)) == {1}:  # the usual case
+            lengths = [shape[0] for shape in shapes]
+            if max(lengths) <= pad_to:
+                return cls(arrays, (pad_to,), dtypes.pop(), lengths)
         first = next((array for array in arrays if array.size), arrays[0])
         for number, array in enumerate(arrays):
             if array.ndim == 0:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Addresses, Node, NotMappedError, node_of
 from loaderx.sources.arrow_types import import_pyarrow
+from loaderx.sources.heads import ARROW_FILE, ARROW_STREAM, OLD_FEATHER
 from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile
 from loaderx.sources.ondisk.file_set import FileSet
@@ -25,9 +26,7 @@ from loaderx.tree import Array
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE_MAGIC, OLD_MAGIC = b"ARROW1", b"FEA1"
-CONTINUATION = b"\xff\xff\xff\xff"
-_END = CONTINUATION + b"\0\0\0\0"
+_END = ARROW_STREAM + b"\0\0\0\0"
 _VERSION = 1
 
 
@@ -40,12 +39,12 @@ class ArrowReader:
 
         self._data, self._path = data, path
         head = bytes(data[:8])
-        if head.startswith(OLD_MAGIC):
+        if head.startswith(OLD_FEATHER):
             raise FileError(
                 f"{path} is a Feather file of version 1, which is not Arrow: write it again with "
                 "pyarrow.feather.write_feather."
             )
-        self._is_file = head.startswith(FILE_MAGIC)
+        self._is_file = head.startswith(ARROW_FILE)
         self._input = pa.BufferReader(pa.py_buffer(data))
         options = pa.ipc.IpcReadOptions(
             use_threads=False, included_fields=[] if fields is None else list(fields)

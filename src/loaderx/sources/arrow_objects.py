@@ -279,6 +279,8 @@ class HuggingFace(TableSource):
     >>> Dataset.from_source(HuggingFace(dataset, columns=["tokens"]))  # doctest: +SKIP
     """
 
+    is_mapped = False  # not by us
+
     def __init__(
         self,
         dataset: HubDataset,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node
 from loaderx.sources.base import Indices
+from loaderx.sources.bulk_text import FEW, bulk_values
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_data import ITEMS, ColumnType, pixels_of
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.mapping import open_regular
@@ -27,7 +29,6 @@ from loaderx.tree import Array, Structure, flatten
 Slots: TypeAlias = npt.NDArray[np.int64]
 """The slots of a column, one row each; a column for each record batch."""
 
-_FEW = 16  # texts that are as fast one by one
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 DAMAGED = "the offsets of an Arrow column are damaged: they lie outside its data."
 
@@ -43,11 +44,24 @@ class Place(NamedTuple):
         return Place(self.data, batches, rows)
 
 
+class PlaceRun(NamedTuple):
+    """Records that follow each other in one batch."""
+
+    data: Array  # uint8
+    batch: int
+    start: int  # rows
+    stop: int
+
+
 class Reader(Protocol):
     """Reads the values of a column, or of items and fields within one."""
 
     def values(self, place: Place) -> Sequence[object]:
         """One for each record: arrays (read-only views or new ones), numbers, text, bytes."""
+        ...
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values, in the order in which it is read, as far as that is told."""
         ...
 
 
@@ -75,6 +89,19 @@ class ArrayReader:
         found = np.empty((len(place.rows), *self.shape), self.dtype)
         self.take(place, found)
         return list(found)
+
+    def take_run(self, run: PlaceRun, out: Array) -> bool:
+        """Copies values that follow each other; False, and nothing, if they do not lie so."""
+        first = self._lists.fixed_item(run.batch, run.start)
+        last = self._lists.fixed_item(run.batch, run.stop)
+        if first is None or last is None or last - first != len(out) * self._count:
+            return False
+        return self._items.take_run(run, first, last, out)
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        starts, stops = self._lists.spans(place, place.rows, place.rows + 1)
+        yield self._items.touched(place, starts, stops)
 
 
 def _item_count(kind: ColumnType, items: Node) -> int:
@@ -104,6 +131,12 @@ class RaggedReader:
             raise BadRecordError(f"a list does not have the shape {list(self._shape)} throughout.")
         return [array.reshape(-1, *self._shape) for array in found]  # no axis has length 0
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        yield from self._lists.touched(place)
+        starts, stops = self._lists.spans(place, place.rows, place.rows + 1)
+        yield self._items.touched(place, starts, stops)
+
 
 class _Lists:
     """Lists in lists down to what is in the innermost: where the items of a record lie there."""
@@ -128,6 +161,21 @@ class _Lists:
             stops = _offsets(place.data, base + stops * node.width, node.width)
             _check_spans(starts, stops, most)
         return starts, stops
+
+    def fixed_item(self, batch: int, row: int) -> int | None:
+        """The first item of a record, where all lists have one length; else None."""
+        for node, slots in self._levels:
+            if node.kind != "fixed_list":
+                return None
+            row = int(slots[0][batch]) + row * node.size
+        return row
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """The offsets of the outermost lists."""
+        node, slots = self._levels[0]
+        if node.kind == "list":
+            at = slots[0][place.batches] + place.rows * node.width
+            yield Span(place.data, at, at + 2 * node.width)
 
 
 class _Items:
@@ -158,6 +206,21 @@ class _Items:
         else:
             gather_rows(place.data, addresses, out)
 
+    def take_run(self, run: PlaceRun, first: int, last: int, out: Array) -> bool:
+        """Copies items that follow each other, if they are kept as they are read."""
+        at, nbytes = int(self._addresses[run.batch]), (last - first) * self.width
+        found = run.data[at + first * self.width :][:nbytes]
+        if (
+            self._is_bits
+            or self._is_widened
+            or not nbytes
+            or len(found) != nbytes
+            or out.nbytes != nbytes
+        ):
+            return False
+        out.reshape(-1).view(np.uint8)[:] = found
+        return True
+
     def runs(self, place: Place, starts: Indices, stops: Indices) -> list[Array]:
         """The items of each record: a read-only view where their dtype is that of the file."""
         base = self._addresses[place.batches]
@@ -170,6 +233,13 @@ class _Items:
         if self._is_widened:
             return [array.astype(np.int64).view(self._dtype) for array in found]
         return found
+
+    def touched(self, place: Place, starts: Indices, stops: Indices) -> Span:
+        """The bytes of these items."""
+        base = self._addresses[place.batches]
+        if self._is_bits:
+            return Span(place.data, (base + starts) >> 3, ((base + stops) >> 3) + 1)
+        return Span(place.data, base + starts * self.width, base + stops * self.width)
 
 
 def _views(data: Array, begins: Indices, ends: Indices, dtype: np.dtype[np.generic]) -> list[Array]:
@@ -199,6 +269,31 @@ class BytesReader:
         starts, stops = starts + base, stops + base
         return starts, stops
 
+    def take_run(self, run: PlaceRun, out: Array) -> bool:
+        """Writes values that follow each other; pyarrow takes half the time of one `str` for each.
+
+        False, and nothing, where that cannot be, or where something is damaged.
+        """
+        count, width = run.stop - run.start, self._width
+        at, base = int(self._offsets[run.batch]) + run.start * width, int(self._data[run.batch])
+        if count < FEW or at % width:
+            return False
+        dtype = np.dtype(np.int32 if width == 4 else np.int64)
+        offsets: Array = run.data[at : at + (count + 1) * width].view(dtype)
+        data = run.data[base : base + int(self._sizes[run.batch])]
+        if len(offsets) <= count or offsets[0] < 0 or int(offsets[-1]) > len(data):
+            return False
+        if (offsets[1:] < offsets[:-1]).any():
+            return False
+        out[:] = bulk_values(data, offsets, is_text=self._is_text)
+        return True
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        at = self._offsets[place.batches] + place.rows * self._width
+        yield Span(place.data, at, at + 2 * self._width)
+        yield Span(place.data, *self.spans(place))
+
     def values(self, place: Place) -> Sequence[object]:
         starts, stops = self.spans(place)
         if self._is_text:
@@ -209,10 +304,10 @@ class BytesReader:
 
 
 def _texts(data: Array, starts: Indices, stops: Indices) -> Sequence[str]:
-    if len(starts) < _FEW:
+    if len(starts) < FEW:
         return _each_text(data, starts, stops)
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-    if len(breaks) * _FEW > len(starts):
+    if len(breaks) * FEW > len(starts):
         return _each_text(data, starts, stops)
     found: list[str] = []
     for first, last in itertools.pairwise([0, *breaks.tolist(), len(starts)]):
@@ -228,17 +323,11 @@ def _each_text(data: Array, starts: Indices, stops: Indices) -> list[str]:
 
 
 def _run_of_text(data: Array, starts: Indices, stops: Indices) -> list[str]:
-    """Texts that follow each other: pyarrow takes half the time of one `str` for each."""
-    import pyarrow as pa
-
+    """Texts that follow each other."""
     start, stop = int(starts[0]), int(stops[-1])
     offsets = np.empty(len(starts) + 1, np.int64)
     offsets[0], offsets[1:] = 0, stops - start
-    array = pa.LargeStringArray.from_buffers(
-        len(starts), pa.py_buffer(offsets), pa.py_buffer(data[start:stop])
-    )
-    found: list[str] = array.to_pylist()
-    return found
+    return bulk_values(data[start:stop], offsets, is_text=True)  # type: ignore[return-value]
 
 
 class EmbeddedReader:
@@ -252,6 +341,10 @@ class EmbeddedReader:
         if "path" in fields:
             node, slots = fields["path"]
             self._paths, self._path_valid = BytesReader(node, slots, is_text=True), slots[0]
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._bytes.touched(place)
 
     def values(self, place: Place) -> Sequence[object]:
         missing = nulls(place, self._valid)
@@ -285,6 +378,10 @@ class PlainReader:
     def __init__(self, arrays: ArrayReader | RaggedReader) -> None:
         self._arrays = arrays
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._arrays.touched(place)
+
     def values(self, place: Place) -> Sequence[object]:
         if isinstance(self._arrays, RaggedReader):
             return [array.tolist() for array in self._arrays.values(place)]
@@ -300,6 +397,10 @@ class PixelsReader:
     def __init__(self, encoded: Reader) -> None:
         self._encoded = encoded
 
+    def touched(self, place: Place) -> Iterator[Span]:
+        """What is read for the values."""
+        return self._encoded.touched(place)
+
     def values(self, place: Place) -> Sequence[object]:
         return list(map(pixels_of, self._encoded.values(place)))
 
@@ -311,6 +412,10 @@ class ListReader:
         self._lists = _OneList(node, slots)
         readers = build_reader(items, node.children[0], slots[node.own_slots :], style)
         self._items, self._structure = flatten(readers)
+
+    def touched(self, place: Place) -> Iterator[Span]:
+        """The offsets of the lists; what lies in them is not told."""
+        return self._lists.touched(place)
 
     def values(self, place: Place) -> Sequence[object]:
         starts, stops = self._lists.spans(place, place.rows, place.rows + 1)

@@ -15,6 +15,7 @@ from loaderx.sources.arrow_readers import (
     ArrayReader,
     BytesReader,
     Place,
+    PlaceRun,
     Reader,
     Slots,
     Style,
@@ -23,10 +24,11 @@ from loaderx.sources.arrow_readers import (
     nulls,
 )
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.columns import OBJECT, Column
 from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.parts import Parts, Places
+from loaderx.sources.parts import Parts, Places, is_run
 from loaderx.sources.table import ColumnTree
 from loaderx.tree import Array, ArraySpec
 
@@ -41,6 +43,10 @@ class Memory(Protocol):
 
 Located = list[tuple[Places, Place]]
 """The records that were asked for, file by file: which of them, and where they lie."""
+
+
+LocatedRuns = list[tuple[slice, PlaceRun]]
+"""The same of records that follow each other, batch by batch."""
 
 
 class RecordBatches:
@@ -64,6 +70,7 @@ class RecordBatches:
         self._rows, self._chosen = Parts(rows), chosen
         # Each column of a batch asks for the same records: they are located once.
         self._last: tuple[bytes, Located] | None = None
+        self._last_runs: tuple[tuple[int, int], LocatedRuns] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -75,6 +82,24 @@ class RecordBatches:
         found = list(self._locate(indices))
         self._last = asked, found
         return found
+
+    def runs(self, indices: Indices) -> LocatedRuns | None:
+        """Records that follow each other, batch by batch; None for others."""
+        if self._chosen is not None or not is_run(indices):
+            return None
+        asked = int(indices[0]), len(indices)
+        last = self._last_runs
+        if last is not None and last[0] == asked:
+            return last[1]
+        found = [
+            (run.places, PlaceRun(self._data_of(run.part), run.part, run.start, run.stop))
+            for run in self._rows.runs(*asked)
+        ]
+        self._last_runs = asked, found
+        return found
+
+    def _data_of(self, batch: int) -> Array:
+        return self._memory.data(self._files.locate(batch)[0])
 
     def _locate(self, indices: Indices) -> Iterator[tuple[Places, Place]]:
         rows = indices if self._chosen is None else self._chosen_rows(self._chosen, indices)
@@ -106,7 +131,7 @@ class RecordBatches:
         return Place(self._memory.data(file), np.full(count, batch), np.arange(count))
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_last_runs": None}
 
 
 def any_null(place: Place, valid: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_] | None:
@@ -144,6 +169,8 @@ class ArrowColumn(Column):
         return self._spec
 
     def take(self, indices: Indices, out: Array) -> None:
+        if self._take_runs(indices, out):
+            return
         if not isinstance(self._reader, ArrayReader):
             out[:] = self.values(indices)
             return
@@ -151,6 +178,14 @@ class ArrowColumn(Column):
             self._take(self._reader, indices, out)
         except (IndexError, ValueError) as error:  # an index that is damaged
             raise BadRecordError(DAMAGED) from error
+
+    def _take_runs(self, indices: Indices, out: Array) -> bool:
+        """Takes records that follow each other, without looking at each; False for others."""
+        reader = self._reader
+        if self._missing is not None or not isinstance(reader, (ArrayReader, BytesReader)):
+            return False
+        runs = self._batches.runs(indices)
+        return runs is not None and all(reader.take_run(run, out[at]) for at, run in runs)
 
     def _take(self, reader: ArrayReader, indices: Indices, out: Array) -> None:
         for places, place in self._batches.places(indices):
@@ -181,6 +216,10 @@ class ArrowColumn(Column):
             rows = np.empty((len(indices), *self._reader.shape), self._reader.dtype)
             self.take(indices, rows)
             return list(rows)
+        if isinstance(self._reader, BytesReader) and len(indices) > 1:
+            texts = np.empty(len(indices), object)
+            if self._take_runs(indices, texts):
+                return list(texts)
         found: list[object] = [None] * len(indices)
         for places, place in self._batches.places(indices):
             values = self._values_filled(place)
@@ -189,6 +228,10 @@ class ArrowColumn(Column):
             for number, value in zip(places.tolist(), values, strict=True):
                 found[number] = value
         return found
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        for _, place in self._batches.places(indices):
+            yield from self._reader.touched(place)
 
     def _values_filled(self, place: Place) -> Sequence[object]:
         missing = self._missing_in(place)

@@ -9,9 +9,11 @@ then there are none, and only now and then a look at how much the process has re
 
 from __future__ import annotations
 
+import contextlib
 import mmap
-from collections.abc import Sequence
-from typing import cast
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,15 +59,21 @@ class MappedRows:
 
     def will_need(self, indices: Indices) -> None:
         """Tells the kernel which rows are read next."""
-        starts = indices * self._width + self._offset
-        pages = starts // mmap.PAGESIZE
-        for first, last in _runs(pages, (starts + self._width - 1) // mmap.PAGESIZE):
-            length = (last - first + 1) * mmap.PAGESIZE
-            self.mapped.madvise(_WILLNEED, first * mmap.PAGESIZE, length)
+        self.will_need_runs(indices, indices + 1)
+
+    def will_need_runs(self, starts: Indices, stops: Indices) -> None:
+        """The same for runs of rows."""
+        first = (starts * self._width + self._offset) // mmap.PAGESIZE
+        last = (stops * self._width + self._offset - 1) // mmap.PAGESIZE
+        for begin, end in _runs(first, last):
+            length = (end - begin + 1) * mmap.PAGESIZE
+            self.mapped.madvise(_WILLNEED, begin * mmap.PAGESIZE, length)
 
 
 def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Ranges of pages, those that touch or overlap as one."""
+    if not len(first):
+        return []
     order = np.argsort(first)
     first, last = first[order], np.maximum.accumulate(last[order])
     begins = np.flatnonzero(np.concatenate([[True], first[1:] > last[:-1] + 1]))
@@ -73,21 +81,81 @@ def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tup
     return list(zip(first[begins].tolist(), last[ends].tolist(), strict=True))
 
 
-class ColdReads:
-    """Gives hints for the batches of one source, while they come from disk."""
+class Span(NamedTuple):
+    """Runs of rows of an array, from start to stop."""
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        found = [MappedRows.of(array) for array in arrays] if CAN_ADVISE else []
-        self._rows = [rows for rows in found if rows is not None]
+    array: Array
+    starts: Indices
+    stops: Indices
+
+
+FindSpans: TypeAlias = Callable[[Indices], Iterator[Span]]
+"""What is read for these records, in the order in which it is read."""
+
+
+class MappedSpans:
+    """Records in files that are mapped one by one, as they are needed."""
+
+    def __init__(self, find: FindSpans) -> None:
+        self._find = find
+        self._random: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+    def read_ahead(self, is_on: bool) -> None:
+        if is_on:
+            for mapped in list(self._random):
+                mapped.madvise(_NORMAL)
+            self._random.clear()
+
+    def will_need(self, indices: Indices) -> None:
+        # Whoever reads what is damaged says so; a hint does not.
+        with contextlib.suppress(ValueError, IndexError, OSError):
+            for span in self._find(indices):
+                self._advise(span)
+
+    def _advise(self, span: Span) -> None:
+        rows = MappedRows.of(span.array)
+        if rows is None:
+            return
+        if rows.mapped not in self._random:
+            rows.read_ahead(False)
+            self._random.add(rows.mapped)
+        some = span.stops > span.starts
+        rows.will_need_runs(span.starts[some].astype(np.int64), span.stops[some].astype(np.int64))
+
+
+class Hinted(Protocol):
+    """What hints are given for."""
+
+    def read_ahead(self, is_on: bool) -> None: ...
+
+    def will_need(self, indices: Indices) -> None: ...
+
+
+class ColdReads:
+    """Gives hints for the batches of one source, while they come from disk.
+
+    Its records are rows of ``arrays``, or else ``find`` says where they lie.
+    """
+
+    def __init__(self, arrays: Sequence[Array] = (), find: FindSpans | None = None) -> None:
+        self._given = arrays, find
+        found: list[Hinted | None] = [MappedRows.of(array) for array in arrays]
+        found += [] if find is None else [MappedSpans(find)]
+        self._rows = [rows for rows in found if rows is not None and CAN_ADVISE]
         self.is_needed = bool(self._rows)
         self._left = 0  # batches until the next look
         self._blocks = -1
         self._is_cold = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return ColdReads, self._given
+
     def before(self, indices: Indices) -> None:
         """To be called before each batch is gathered."""
         if self._left:
             self._left -= 1
+            return
+        if len(indices) < 2:  # a look at one record tells nothing about batches
             return
         blocks = blocks_read()
         is_cold, self._blocks = blocks != self._blocks, blocks
@@ -112,4 +180,4 @@ def blocks_read() -> int:
 
 
 def _are_in_sequence(indices: Indices) -> bool:
-    return len(indices) < 2 or bool((np.diff(indices) == 1).all())
+    return bool((np.diff(indices) == 1).all())

@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import ColdReads, Span
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.line_index import Offsets, line_number
@@ -74,6 +75,7 @@ class LineFiles:
         found: FileIndex = cache.index(kind, version, self.files, indexer)
         self._offsets, self._stored = found.arrays[_OFFSETS], found.parts[_OFFSETS]
         self.notes = found.notes
+        self._cold = ColdReads(find=self._spans)
         self._skip(0)
 
     def _skip(self, skipped: int) -> None:
@@ -89,6 +91,8 @@ class LineFiles:
 
     def split(self, indices: Indices) -> Iterator[LinesOfFile]:
         """The records, file by file."""
+        if self._cold.is_needed:
+            self._cold.before(indices)
         for file, places, local in self.parts.split(indices):
             at = local + (self._stored.starts[file] + self._skipped)
             starts, stops = self._offsets[at], self._offsets[at + 1]
@@ -100,6 +104,11 @@ class LineFiles:
                     "that it is made again."
                 )
             yield LinesOfFile(file, places, data, starts, stops)
+
+    def _spans(self, indices: Indices) -> Iterator[Span]:
+        for file, _, local in self.parts.split(indices):
+            at = local + (self._stored.starts[file] + self._skipped)
+            yield Span(self.files.data(file), self._offsets[at], self._offsets[at + 1])
 
     def where(self, index: int) -> str:
         """The file and the line of a record, for messages."""

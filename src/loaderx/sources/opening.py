@@ -19,30 +19,11 @@ from loaderx.sources.format import (
     HEAD_BYTES,
     FileFormat,
     Folder,
-    FolderFormat,
     OpenOptions,
     OpenSplit,
     Splits,
 )
-from loaderx.sources.formats.array_record import ARRAY_RECORD
-from loaderx.sources.formats.arrow import ARROW
-from loaderx.sources.formats.csv import CSV
-from loaderx.sources.formats.hdf5 import HDF5
-from loaderx.sources.formats.huggingface import HUGGING_FACE
-from loaderx.sources.formats.idx import IDX, IDX_FOLDER
-from loaderx.sources.formats.image_folder import IMAGE_FILES, IMAGE_FOLDER
-from loaderx.sources.formats.jsonl import JSONL
-from loaderx.sources.formats.mds import MDS
-from loaderx.sources.formats.megatron import MEGATRON
-from loaderx.sources.formats.native import NATIVE_FOLDER
-from loaderx.sources.formats.npy import NPY, NPY_FOLDER
-from loaderx.sources.formats.parquet import PARQUET
-from loaderx.sources.formats.safetensors import SAFETENSORS
-from loaderx.sources.formats.text import TEXT
-from loaderx.sources.formats.tfds import TFDS
-from loaderx.sources.formats.tfrecord import TFRECORD
-from loaderx.sources.formats.webdataset import WEBDATASET
-from loaderx.sources.formats.zarr import ZARR
+from loaderx.sources.format_table import FILE_FORMATS, FOLDER_FORMATS
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -50,33 +31,6 @@ from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
-
-FILE_FORMATS: tuple[FileFormat, ...] = (
-    ARRAY_RECORD,
-    ARROW,
-    CSV,
-    HDF5,
-    IDX,
-    IMAGE_FILES,
-    JSONL,
-    MEGATRON,
-    NPY,
-    PARQUET,
-    SAFETENSORS,
-    TEXT,
-    TFRECORD,
-    WEBDATASET,
-)
-FOLDER_FORMATS: tuple[FolderFormat, ...] = (
-    HUGGING_FACE,
-    IDX_FOLDER,
-    IMAGE_FOLDER,
-    MDS,
-    NATIVE_FOLDER,
-    NPY_FOLDER,
-    TFDS,
-    ZARR,
-)
 
 
 class Opened(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,23 @@ from loaderx.sources.base import Indices
 
 Places: TypeAlias = slice | npt.NDArray[np.intp]
 """Which of the records that were asked for lie in a part."""
+
+
+class Run(NamedTuple):
+    """Records that follow each other in one part."""
+
+    part: int
+    places: slice  # among the records that were asked for
+    start: int  # the number of the first in the part ...
+    stop: int  # ... and of the one behind the last
+
+
+def is_run(indices: Indices) -> bool:
+    """Does each of these records follow the one before it?"""
+    count = len(indices)
+    if count < 2 or indices[-1] - indices[0] != count - 1:
+        return False
+    return bool((indices[1:] - indices[:-1] == 1).all())
 
 
 class Parts:
@@ -45,7 +62,20 @@ class Parts:
             part, places = int(found[start]), order[start:stop]
             yield part, places, indices[places] - self.starts[part]
 
+    def runs(self, first: int, count: int) -> list[Run]:
+        """Consecutive records, part by part."""
+        found, place = [], 0
+        part = int(self.ends.searchsorted(first, "right"))
+        while place < count:
+            start = first + place - int(self.starts[part])
+            stop = min(int(self.counts[part]), start + count - place)
+            if stop > start:
+                found.append(Run(part, slice(place, place + stop - start), start, stop))
+                place += stop - start
+            part += 1
+        return found
+
     def locate(self, index: int) -> tuple[int, int]:
         """The part of a record, and its number in it."""
-        part = int(np.searchsorted(self.ends, index, side="right"))
+        part = int(self.ends.searchsorted(index, "right"))
         return part, index - int(self.starts[part])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -11,10 +11,11 @@ from loaderx.errors import ArgumentError, one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices
-from loaderx.sources.columns import Column
+from loaderx.sources.cold_reads import ColdReads
+from loaderx.sources.columns import Column, ColumnSpans
 from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.parts import Parts
-from loaderx.tree import Structure, Tree, flatten
+from loaderx.tree import LEAF, Structure, Tree, flatten
 
 ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 """Columns by name; columns of structs are dicts of columns."""
@@ -22,6 +23,8 @@ ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 
 class TableSource(FileSource):
     """Rows of columns: a record is a dict in the names of the file."""
+
+    is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
 
     def __init__(
         self,
@@ -43,6 +46,8 @@ class TableSource(FileSource):
         specs = [column.spec for column in self._columns]
         self._gathers = all(spec is not None for spec in specs)
         self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
+        spans = ColumnSpans(self._columns) if self.is_mapped else None
+        self._cold = ColdReads(find=spans)
 
     def __len__(self) -> int:
         return self._length
@@ -75,6 +80,8 @@ class TableSource(FileSource):
         return f"open({self._label}: {', '.join(self._structure.paths())})"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         count = len(indices)
         shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
         out = lend(Layout.of(*shapes))
@@ -83,6 +90,8 @@ class TableSource(FileSource):
         return self._structure.build(out)
 
     def records(self, indices: Indices) -> list[Tree]:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         try:
             columns = [column.values(indices) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:
@@ -99,12 +108,24 @@ def _told(error: Exception) -> str:
 
 def records_of(structure: Structure, columns: Sequence[Sequence[object]]) -> list[Tree]:
     """The records whose leaves are the values of these columns."""
-    if structure.is_flat_dict:
-        # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-        first, *others = structure.keys
-        records: list[Tree] = [{first: value} for value in columns[0]]
-        for key, column in zip(others, columns[1:], strict=True):
-            for record, value in zip(records, column, strict=True):
-                record[key] = value
-        return records
+    if _is_of_dicts(structure):
+        return list(_dicts(structure, iter(columns)))
     return [structure.build(row) for row in zip(*columns, strict=True)]
+
+
+def _is_of_dicts(structure: Structure) -> bool:
+    is_dict = structure.kind == "dict" and bool(structure.children)
+    return is_dict and all(one is LEAF or _is_of_dicts(one) for one in structure.children)
+
+
+def _dicts(structure: Structure, columns: Iterator[Sequence[object]]) -> Sequence[Tree]:
+    """Dicts, or the values of a leaf."""
+    if structure is LEAF:
+        return next(columns)
+    # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
+    first, *others = zip(structure.keys, structure.children, strict=True)
+    records: list[Tree] = [{first[0]: value} for value in _dicts(first[1], columns)]
+    for key, child in others:
+        for record, value in zip(records, _dicts(child, columns), strict=True):
+            record[key] = value
+    return records

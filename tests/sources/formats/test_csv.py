@@ -12,6 +12,7 @@ import pytest
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.sources import Csv
+from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.csv_columns import fast_numbers
 from loaderx.testing import SourceContract
 from oracle import assert_same
@@ -21,13 +22,15 @@ ROWS = [(n, n / 4, text, n % 2 == 0) for n, text in enumerate(TEXTS)]
 NAMES = ["id", "x", "text", "flag"]
 
 
-@pytest.fixture(params=["msgspec", "plain"], autouse=True)
+@pytest.fixture(params=["msgspec", "plain", "msgspec copied"], autouse=True)
 def parser(request, monkeypatch):
-    """Every test runs with msgspec, and as if it were not installed."""
-    if request.param == "msgspec":
+    """Every test runs with msgspec and as if it were not installed, with and without a copy."""
+    if request.param.startswith("msgspec"):
         pytest.importorskip("msgspec")
     else:
         monkeypatch.setitem(sys.modules, "msgspec", None)
+    if request.param.endswith("copied"):
+        monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
     fast_numbers.cache_clear()
     yield request.param
     monkeypatch.undo()

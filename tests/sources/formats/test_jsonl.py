@@ -13,6 +13,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import StackError
 from loaderx.sources import Jsonl
+from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.json_parsing import fast_parser
 from loaderx.testing import SourceContract
 from oracle import assert_same
@@ -24,13 +25,15 @@ ROWS = [
 RECORDS = [{**row, "tokens": np.array(row["tokens"], np.int32)} for row in ROWS]
 
 
-@pytest.fixture(params=["msgspec", "json"], autouse=True)
+@pytest.fixture(params=["msgspec", "json", "msgspec copied", "json copied"], autouse=True)
 def parser(request, monkeypatch):
-    """Every test runs with msgspec, and as if it were not installed."""
-    if request.param == "msgspec":
+    """Every test runs with msgspec and as if it were not installed, with and without a copy."""
+    if request.param.startswith("msgspec"):
         pytest.importorskip("msgspec")
     else:
         monkeypatch.setitem(sys.modules, "msgspec", None)
+    if request.param.endswith("copied"):
+        monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
     fast_parser.cache_clear()
     yield request.param
     monkeypatch.undo()

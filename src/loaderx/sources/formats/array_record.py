@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.format import FileFormat, OpenOptions
-from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles, is_array_record
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles
 from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
@@ -25,14 +25,7 @@ def open_array_records(files: list[str], cache: CacheFolder) -> PayloadSource:
     return PayloadSource(reader, "array_record")
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     options.chosen([NAME], files[0])
     return open_array_records(files, options.cache)
-
-
-ARRAY_RECORD = FileFormat(
-    name="array_record",
-    suffixes=(".arrayrecord", ".array_record", ".arecord"),
-    open=_open,
-    is_head=is_array_record,
-)

@@ -16,9 +16,6 @@ from loaderx.sources.arrow_addresses import Node, node_of
 from loaderx.sources.arrow_blocks import ArrowBlocks
 from loaderx.sources.arrow_columns import arrow_data, filler
 from loaderx.sources.arrow_files import (
-    CONTINUATION,
-    FILE_MAGIC,
-    OLD_MAGIC,
     ArrowFile,
     ArrowIndex,
     ArrowReader,
@@ -35,7 +32,7 @@ from loaderx.sources.arrow_table import (
 from loaderx.sources.arrow_types import Features, type_at
 from loaderx.sources.base import Source
 from loaderx.sources.column_data import nulls_found
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.blocks import open_blocks
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
@@ -43,10 +40,9 @@ from loaderx.sources.parts import Parts
 from loaderx.sources.shard_types import ShardTypes
 from loaderx.sources.table import TableSource
 
-_MOST_METADATA = 1 << 28  # bytes of the first message of a stream, its schema
 
-
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     return open_arrow(files, options)
 
 
@@ -78,10 +74,10 @@ def open_arrow(
                 "again with flatten_indices()."
             )
 
-        def open_files() -> ArrowBlocks:
+        def open_arrow() -> ArrowBlocks:
             return ArrowBlocks(file_set, options.columns, options.fill, features)
 
-        return open_blocks(open_files, files, options, label)
+        return open_blocks(open_arrow, files, options, label)
     return mapped.source(chosen, label)
 
 
@@ -205,18 +201,3 @@ class _Mapped:
             shard_counts=counts,
             shard_names=None if counts is None else self._files.paths,
         )
-
-
-def _is_head(head: bytes) -> bool:
-    if head.startswith((FILE_MAGIC, OLD_MAGIC)):
-        return True
-    length = int.from_bytes(head[4:8], "little")
-    return head.startswith(CONTINUATION) and 8 <= length < _MOST_METADATA
-
-
-ARROW = FileFormat(
-    name="arrow",
-    suffixes=(".arrow", ".feather", ".ipc", ".arrows"),
-    open=_open,
-    is_head=_is_head,
-)

@@ -11,20 +11,18 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
-from loaderx.sources.column_data import ColumnData, ColumnType, DataArrays, build_column
+from loaderx.sources.column_data import ColumnData, DataArrays, build_column
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.native import open_native
+from loaderx.sources.native_copies import CopiedFiles, write_copy
 from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.ondisk.native_layout import Description, Shard, write_description
-from loaderx.sources.ondisk.native_writer import PartWriter
-from loaderx.sources.ondisk.progress import Progress, progress
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
 
@@ -33,21 +31,13 @@ _KEPT_BYTES = 1 << 28  # of blocks that were decoded last
 _LOCKS = 16
 
 
-class BlockFiles(Protocol):
+class BlockFiles(CopiedFiles, Protocol):
     """The shards of a dataset, whose records are decoded in blocks."""
 
-    kinds: dict[str, ColumnType]
-    classes: dict[str, tuple[str, ...]]
-    counts: list[int]  # records of each shard
-    nbytes: int  # of all columns, before compression
     group_rows: npt.NDArray[np.int64]  # records of each block
 
     def column(self, number: int, name: str) -> ColumnData:
         """One column of a block."""
-        ...
-
-    def steps(self) -> Iterator[Mapping[str, ColumnData]]:
-        """All records in order, some at a time."""
         ...
 
 
@@ -77,32 +67,11 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
     fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
-        found = open_files()
-        count = f"{len(files)} {label.capitalize()} file{'s' if len(files) != 1 else ''}"
-        what = f"copying {count} into {options.cache.folder}"
-        _log(f"{what}: {sum(found.counts):,} records, {found.nbytes / 1e6:,.0f} MB, once")
-        with progress(what, found.nbytes) as shown:
-            _copy(files, found, folder, shown)
+        write_copy(
+            open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder
+        )
 
     return options.cache.copy("copied", _VERSION, files, make, [label, columns, fill])
-
-
-def _copy(files: list[str], found: BlockFiles, folder: str, shown: Progress) -> None:
-    total = sum(found.counts)
-    with PartWriter(folder, 0, found.kinds) as writer:
-        for records in found.steps():
-            before = writer.records
-            writer.append(records)
-            shown.add(found.nbytes * (writer.records - before) // total)
-        part = writer.close()
-    shards = [Shard(file, count) for file, count in zip(files, found.counts, strict=True)]
-    write_description(folder, Description(found.kinds, [part], found.classes, tuple(shards)))
-
-
-def _log(text: str) -> None:
-    import logging  # late: it is slow to import
-
-    logging.getLogger("loaderx").info(text)
 
 
 # Without one ------------------------------------------------------------------------------------
@@ -110,6 +79,8 @@ def _log(text: str) -> None:
 
 class BlockSource(TableSource):
     """Records straight from blocks: those that were decoded last are kept."""
+
+    is_mapped = False
 
     def __init__(
         self, found: BlockFiles, files: list[str], options: OpenOptions, label: str

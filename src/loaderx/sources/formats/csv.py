@@ -2,22 +2,24 @@
 
 The types of columns are found from the first 1,000 rows: int64, float64, bool or text.  A later
 cell that does not fit is an error of its record, which names file, line and column.  Lines without
-a character are left out.
+a character are left out.  Lines are parsed once, into a copy of their columns in the cache folder
+(`line_copies`).
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.memory import Lend
+from loaderx.memory import Lend, Pool
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.file_source import BadRecordError, FileSource, Problem
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_rows
 from loaderx.sources.formats.csv_columns import CsvColumn, dtype_of
 from loaderx.sources.formats.csv_header import (
@@ -27,6 +29,7 @@ from loaderx.sources.formats.csv_header import (
     names_of_files,
     reason,
 )
+from loaderx.sources.formats.line_copies import LineCopy, kept_as, open_copy
 from loaderx.sources.formats.numbers import DType, Types, check_known, checked_types
 from loaderx.sources.line_files import FindLines, LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
@@ -59,7 +62,7 @@ class Csv(FileSource):
             are plain characters.
         fill: values for missing cells (empty, ``NA``, ``null``), by column.
         encoding: of the text.
-        cache: the folder for indexes, as in `Dataset.open`.
+        cache: the folder for indexes and copies, as in `Dataset.open`.
 
     >>> import os
     >>> with open("cities.csv", "w") as file:
@@ -88,9 +91,19 @@ class Csv(FileSource):
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
         dialect = _checked_dialect(delimiter, quote, encoding, files.files[0])
-        self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), cache_folder(cache))
+        folder = cache_folder(cache)
+        self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), folder)
         self._begin(dialect, header, delimiter is not None)
         self._choose(columns, checked_types(types, others="str"), fill or {})
+        kept = {column.name: kept_as(column.dtype) for column in self._columns}
+        told: Json = [
+            [[column.name, column.dtype.str, repr(column.fill)] for column in self._columns],
+            [[layout.width, *layout.places] for layout in self._layouts],
+            [*dialect, header is True],
+        ]
+        self._copy: LineCopy | None = open_copy(
+            kept, self._lines, self._parsed, folder, "CSV", told
+        )
 
     def _begin(self, dialect: Dialect, header: Header, is_delimiter_given: bool) -> None:
         paths = self._lines.files.paths
@@ -160,6 +173,10 @@ class Csv(FileSource):
         return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._copy is not None:
+            found = self._copy.gather(indices, [one.dtype for one in self._columns], lend)
+            if found is not None:
+                return {one.name: array for one, array in zip(self._columns, found, strict=True)}
         batch = self.buffers(len(indices), lend)
         for column, array in zip(self._columns, self._arrays(indices), strict=True):
             batch[column.name][:] = array
@@ -172,6 +189,11 @@ class Csv(FileSource):
             for record, value in zip(records, array, strict=True):
                 record[column.name] = value
         return records
+
+    def problems(self) -> Iterator[Problem | None]:
+        plain = copy.copy(self)  # the files are to be checked, and not the copy
+        plain._copy = None
+        yield from super(Csv, plain).problems()
 
     def _arrays(self, indices: Indices) -> list[Array]:
         try:
@@ -189,6 +211,17 @@ class Csv(FileSource):
         return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
 
     def _arrays_at_once(self, indices: Indices) -> list[Array]:
+        if self._copy is None:
+            return self._parsed(indices)
+        dtypes = [one.dtype for one in self._columns]
+        found = self._copy.gather(indices, dtypes, Pool().lend)
+        if found is None:
+            found = [np.empty(len(indices), dtype) for dtype in dtypes]
+            for target, values in zip(found, self._copy.read(indices, self._parsed), strict=True):
+                target[:] = values
+        return found
+
+    def _parsed(self, indices: Indices) -> list[Array]:
         found: list[Array] = []
         for part in self._lines.split(indices):
             pairs = zip(self._columns, self._cells(part), strict=True)
@@ -244,8 +277,6 @@ def _finder(quote: str | None) -> FindLines:
     return find_rows
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     return Csv(files, options.columns, fill=options.fill, cache=options.cache)
-
-
-CSV = FileFormat(name="csv", suffixes=(".csv", *_TABS), open=_open)

@@ -33,7 +33,7 @@ class CsvColumn:
     """One column: cells become an array of its dtype."""
 
     def __init__(self, name: str, dtype: DType, fill: object = None) -> None:
-        self.name, self.dtype, self._fill = name, dtype, fill
+        self.name, self.dtype, self.fill = name, dtype, fill
         self._filled: Number = 0
         if fill is None:
             return
@@ -70,7 +70,7 @@ class CsvColumn:
 
     def first_missing(self, cells: Cells) -> int | None:
         """The first of these cells that has no value, where none is given for such cells."""
-        if self.dtype == _TEXT or self._fill is not None:
+        if self.dtype == _TEXT or self.fill is not None:
             return None
         is_float = self.dtype.kind == "f"
         for number, cell in enumerate(cells):
@@ -89,7 +89,7 @@ class CsvColumn:
 
     def _texts(self, cells: Cells) -> Array:
         found = np.empty(len(cells), object)
-        found[:] = cells if self._fill is None else [cell or self._fill for cell in cells]
+        found[:] = cells if self.fill is None else [cell or self.fill for cell in cells]
         return found
 
     def _value(self, cell: str) -> Number:
@@ -106,7 +106,7 @@ class CsvColumn:
             raise ValueError(
                 f"column {self.name!r}: {shown(cell)} is not {_WORDS[kind]}. {self._advice()}"
             )
-        if self._fill is None:
+        if self.fill is None:
             raise ValueError(self.missing(cell))
         return self._filled
 

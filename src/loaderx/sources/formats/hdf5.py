@@ -15,13 +15,11 @@ from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.arrays import LazyArray
 from loaderx.sources.base import Source
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.tree import Array
-
-MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 class H5File(Protocol):
@@ -68,7 +66,8 @@ class LazyDataset:
         self._begin()
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     opened = FileSet(files)
     shards = [_arrays(opened, number, options) for number in range(len(files))]
     return source_of_arrays(files, shards, "hdf5")
@@ -128,11 +127,3 @@ def _h5py_file(path: str) -> H5File:
     with reading(path):
         opened: H5File = h5py.File(path, "r")
         return opened
-
-
-def _is_head(head: bytes) -> bool:
-    # Behind a user block of 512, 1024, ... bytes the mark comes later; then the suffix tells.
-    return head.startswith(MAGIC)
-
-
-HDF5 = FileFormat(name="hdf5", suffixes=(".h5", ".hdf5", ".hdf"), open=_open, is_head=_is_head)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from loaderx.errors import FileError
 from loaderx.sources.arrow_types import Features
 from loaderx.sources.base import Source
-from loaderx.sources.format import Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.arrow import open_arrow
 from loaderx.sources.mapping import open_regular, reading
 from loaderx.sources.ondisk.cache import Json
@@ -29,13 +29,13 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _PLAIN_NAME = re.compile(r"[^/\\]+")
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     if folder.has(_DICT) or (folder.has(_STATE) and folder.has(_INFO)):
         return True
     return folder.has(_INFO) and not folder.has(_TFDS) and bool(_cached(folder))
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     if folder.has(_DICT):
         return _dict_splits(folder, options)
     if folder.has(_STATE):
@@ -133,6 +133,3 @@ def _read(folder: Folder, name: str) -> Mapping[str, Json]:
     if not isinstance(told, dict):
         raise FileError(f"{path} does not describe a dataset of Hugging Face.")
     return told
-
-
-HUGGING_FACE = FolderFormat(name="huggingface", is_folder=_is_folder, splits=_splits)

@@ -8,7 +8,7 @@ import re
 from loaderx.errors import FileError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
-from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.idx import open_idx
 
 _NAME = re.compile(r"(?:(.+)-)?(images|labels)[-.]idx\d-u?byte(\.gz)?")
@@ -16,7 +16,8 @@ _SPLITS = {"t10k": "test"}
 _LEAVES = {"images": "image", "labels": "label"}
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     """Each file is a leaf, in the name of the file: ``train-images-idx3-ubyte`` is ``image``."""
     arrays = {}
     for file in files:
@@ -42,21 +43,12 @@ def _matches(folder: Folder) -> dict[str, list[str]]:
     return found
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     return bool(_matches(folder))
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: _open(files, options)
+        return lambda: open_files(files, options)
 
     return {split: opener(sorted(files)) for split, files in sorted(_matches(folder).items())[::-1]}
-
-
-def _is_head(head: bytes) -> bool:
-    is_type = head[2:3] in (b"\x08", b"\x09", b"\x0b", b"\x0c", b"\x0d", b"\x0e")
-    return head[:2] == b"\0\0" and is_type and 1 <= head[3] <= 4 if len(head) > 4 else False
-
-
-IDX = FileFormat(name="idx", suffixes=("-ubyte", ".idx1", ".idx3"), open=_open, is_head=_is_head)
-IDX_FOLDER = FolderFormat(name="idx", is_folder=_is_folder, splits=_splits)

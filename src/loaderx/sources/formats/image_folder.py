@@ -14,9 +14,7 @@ from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import OBJECT, Column
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.format import (
-    FileFormat,
     Folder,
-    FolderFormat,
     OpenOptions,
     OpenSplit,
     Splits,
@@ -30,9 +28,6 @@ from loaderx.sources.table import TableSource
 from loaderx.tree import Array, ArraySpec
 
 _SUFFIXES = tuple(os.fsencode(suffix) for suffix in IMAGE_SUFFIXES)
-_HEADS = (
-    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*",
-)  # fmt: skip
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 _OTHER_FORMATS = (
     ".parquet", ".arrow", ".feather", ".tar", ".tgz", ".gz", ".zst", ".jsonl", ".ndjson", ".csv",
@@ -208,7 +203,7 @@ class _ImageFiles(TableSource):
 # Recognition ------------------------------------------------------------------------------------
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     """Are there images in it, and nothing that another format would read?"""
     if any(name.lower().endswith(_OTHER_FORMATS) for name in folder.files):
         return False
@@ -252,7 +247,7 @@ def _folders(folder: Folder) -> list[Folder]:
     return [one for one in folder.folders if not one.name.startswith((".", "__MACOSX"))]
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     folders = _folders(folder)
     _refuse_texts(folder)
     _refuse_metadata([folder, *folders[:_MOST_LOOKED_AT]])
@@ -282,16 +277,6 @@ def _opener(path: str, options: OpenOptions, classes: list[str] | None) -> OpenS
     )
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     return _ImageFiles(files, options)
-
-
-def _is_head(head: bytes) -> bool:
-    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
-    return is_webp or is_bmp or head.startswith(_HEADS)
-
-
-# No suffixes: pictures that lie beside the files of another format are no reason to ask which.
-IMAGE_FILES = FileFormat(name="images", suffixes=(), open=_open, is_head=_is_head)
-IMAGE_FOLDER = FolderFormat(name="images", is_folder=_is_folder, splits=_splits)

@@ -8,16 +8,20 @@ integers and floats under a key, all are floats.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 
+from loaderx.sources.column_data import ColumnType
 from loaderx.sources.columns import OBJECT
+from loaderx.sources.formats.json_parsing import parse_kept
+from loaderx.sources.formats.line_copies import TEXT, Kept, kept_lists, kept_numbers
 from loaderx.sources.formats.numbers import DType, array_of, fitted, shown
 from loaderx.tree import Array, ArraySpec
 
-Values: TypeAlias = Sequence[object]
+Values: TypeAlias = "Sequence[object] | Array"
 Kinds: TypeAlias = "set[type]"
 
 _INT, _FLOAT, _BOOL = (np.dtype(kind) for kind in (np.int32, np.float32, np.bool_))
@@ -28,8 +32,17 @@ _PLAIN_SPECS = {
     int: ArraySpec((), _INT),
     bool: ArraySpec((), _BOOL),
 }
+_KEPT = {
+    str: TEXT,
+    int: kept_numbers(np.dtype(np.int64), is_python=True),
+    bool: kept_numbers(_BOOL, is_python=True),
+}
 _OPEN = ord("[")
 _OF_INTS = b"0123456789-, \t\r\n"  # what lists of integers are written with
+
+
+def _written(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
 class JsonColumn:
@@ -41,6 +54,9 @@ class JsonColumn:
     parsed_as: type | str | None = None
     """What a parser that knows types makes of them: a type, "ints" or "floats" for lists of these;
     None: whatever is there."""
+
+    kept: Kept = Kept(ColumnType("bytes"), encode=_written, decode=parse_kept)
+    """How a copy keeps the values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,7 +88,7 @@ class Plain(JsonColumn):
 
     def __init__(self, name: str, kind: type) -> None:
         super().__init__(name)
-        self.parsed_as, self.spec = kind, _PLAIN_SPECS[kind]
+        self.parsed_as, self.spec, self.kept = kind, _PLAIN_SPECS[kind], _KEPT[kind]
         self._kind = kind
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
@@ -86,6 +102,7 @@ class Floats(JsonColumn):
     """Numbers, of which some may be written as integers."""
 
     parsed_as, spec = float, ArraySpec((), _FLOAT)
+    kept = kept_numbers(np.dtype(np.float64), is_python=True)
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         if kinds == {float}:
@@ -104,7 +121,7 @@ class Typed(JsonColumn):
 
     def __init__(self, name: str, dtype: DType) -> None:
         super().__init__(name)
-        self._dtype = dtype
+        self._dtype, self.kept = dtype, kept_lists(dtype)  # deeper ones are odd
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         return [self._one(value) for value in values]
@@ -124,12 +141,12 @@ class TypedNumbers(JsonColumn):
 
     def __init__(self, name: str, dtype: DType) -> None:
         super().__init__(name)
-        self.spec = ArraySpec((), dtype)
+        self.spec, self.kept = ArraySpec((), dtype), kept_numbers(dtype)
         self._dtype = dtype
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         try:
-            return array_of(values, self._dtype)  # type: ignore[arg-type, return-value]
+            return array_of(values, self._dtype)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
 
@@ -142,7 +159,7 @@ class Lists(JsonColumn):
 
     def __init__(self, name: str, dtype: DType) -> None:
         super().__init__(name)
-        self._dtype = dtype
+        self._dtype, self.kept = dtype, kept_lists(dtype)
         self.parsed_as = {"i": "ints", "f": "floats"}.get(dtype.kind)
 
     def converted(self, values: Values, kinds: Kinds) -> Values:

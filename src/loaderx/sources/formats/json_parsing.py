@@ -108,6 +108,13 @@ def _parse_either(piece: memoryview | bytes, fast: FastParser) -> JsonValue:
         return parse(piece)
 
 
+def parse_kept(piece: object) -> JsonValue:
+    """A value that was written with `json`."""
+    assert isinstance(piece, bytes)
+    fast = fast_parser()
+    return parse(piece) if fast is None else _parse_either(piece, fast)
+
+
 def parse_elements(part: LinesOfFile) -> Sequence[JsonValue]:
     """As `parse_lines`, of pieces of an array, which have commas behind them."""
     pieces = [bytes(piece).rstrip(_BETWEEN) for piece in part.pieces()]

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+import numpy as np
+
 from loaderx.errors import ArgumentError
 from loaderx.sources.formats.json_columns import JsonColumn, Values, column_of
 from loaderx.sources.formats.numbers import DType, check_known
+from loaderx.sources.ondisk.cache import Json
 
 Record: TypeAlias = "dict[str, object]"
 
@@ -45,6 +48,7 @@ class JsonSchema:
         for name in self.names:
             values = [one[name] for one in sample if one.get(name) is not None]
             self.columns.append(column_of(name, values, types.get(name)))
+        self.dtypes = [np.dtype(one.spec.dtype) for one in self.columns if one.spec is not None]
         self._check_fill()
 
     def _check_fill(self) -> None:
@@ -55,6 +59,14 @@ class JsonSchema:
                     column.converted([value], {type(value)})
                 except ValueError as error:
                     raise ArgumentError(f"`fill`: {error}.") from error
+
+    def told(self) -> list[Json]:
+        """All that the values of a file depend on beside its lines."""
+        columns: list[Json] = [
+            [column.name, type(column).__name__, str(column.kept.kind)] for column in self.columns
+        ]
+        fill: list[Json] = [[name, repr(value)] for name, value in sorted(self.fill.items())]
+        return [columns, list(self.others), self.is_chosen, fill]
 
     @property
     def can_be_stacked(self) -> bool:

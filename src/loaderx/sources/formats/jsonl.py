@@ -3,20 +3,23 @@
 A record is the object of a line, as a dict.  Lines without a visible character are left out.  The
 keys are those that most of the first 100 records have; a record that lacks one, or has another, is
 an error that names its file and line; ``columns`` and ``fill`` say what to do about such records.
+
+Lines are parsed once, into a copy of their columns in the cache folder (`line_copies`).
 """
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.file_source import BadRecordError, FileSource, Problem
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.json_columns import Values
 from loaderx.sources.formats.json_parsing import (
     element_offsets,
@@ -26,6 +29,7 @@ from loaderx.sources.formats.json_parsing import (
 )
 from loaderx.sources.formats.json_schema import JsonSchema, Record
 from loaderx.sources.formats.json_typed import typed_parser
+from loaderx.sources.formats.line_copies import LineCopy, open_copy
 from loaderx.sources.formats.numbers import Types, checked_types, shown
 from loaderx.sources.formats.text import not_utf8
 from loaderx.sources.line_files import LineFiles, LinesOfFile
@@ -51,7 +55,7 @@ class Jsonl(FileSource):
         types: dtypes of numbers and of lists of them, by key; ``object`` leaves values as JSON has
             them. By default numbers are Python's, and lists of numbers int32 or float32.
         fill: values by key, for records that lack it or have null.
-        cache: the folder for indexes, as in `Dataset.open`.
+        cache: the folder for indexes and copies, as in `Dataset.open`.
 
     >>> import os
     >>> with open("ids.jsonl", "w") as file:
@@ -75,11 +79,16 @@ class Jsonl(FileSource):
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
         dtypes = checked_types(types, others="object, for values as they are")
-        self._lines = LineFiles(files.files, "json", 1, _find, cache_folder(cache))
+        folder = cache_folder(cache)
+        self._lines = LineFiles(files.files, "json", 1, _find, folder)
         self._lines.check_any()
         where = self._lines.files.paths[0]
         self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
         self._typed = typed_parser(self._schema)
+        kept = {column.name: column.kept for column in self._schema.columns}
+        self._copy: LineCopy | None = open_copy(
+            kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_typed": None}
@@ -130,8 +139,13 @@ class Jsonl(FileSource):
         return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        schema = self._schema
+        if self._copy is not None:
+            found = self._copy.gather(indices, schema.dtypes, lend)
+            if found is not None:
+                return dict(zip(schema.names, found, strict=True))
         batch = self.buffers(len(indices), lend)
-        for column, values in zip(self._schema.columns, self._columns(indices), strict=True):
+        for column, values in zip(schema.columns, self._columns(indices), strict=True):
             column.write(values, batch[column.name])
         return batch
 
@@ -142,7 +156,12 @@ class Jsonl(FileSource):
                 record[name] = value
         return records
 
-    def _columns(self, indices: Indices) -> list[Values]:
+    def problems(self) -> Iterator[Problem | None]:
+        plain = copy.copy(self)  # the files are to be checked, and not the copy
+        plain._copy = None
+        yield from super(Jsonl, plain).problems()
+
+    def _columns(self, indices: Indices) -> Sequence[Values]:
         """The values of records, column by column."""
         try:
             return self._columns_at_once(indices)
@@ -158,7 +177,12 @@ class Jsonl(FileSource):
                 raise BadRecordError(f"{self.where(index)}: {_reason(error)}") from error
         return [[values[0] for values in column] for column in zip(*found, strict=True)]
 
-    def _columns_at_once(self, indices: Indices) -> list[Values]:
+    def _columns_at_once(self, indices: Indices) -> Sequence[Values]:
+        if self._copy is not None:
+            return self._copy.read(indices, self._parsed)
+        return self._parsed(indices)
+
+    def _parsed(self, indices: Indices) -> Sequence[Values]:
         found: list[list[object]] = [[None] * len(indices) for _ in self._schema.names]
         for part in self._lines.split(indices):
             columns = self._columns_of_part(part)
@@ -201,13 +225,6 @@ def _find(data: Array, path: str) -> tuple[Offsets, Json]:
     return line_offsets(data, path, WHITESPACE), None
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     return Jsonl(files, options.columns, fill=options.fill, cache=options.cache)
-
-
-JSONL = FileFormat(
-    name="jsonl",
-    suffixes=(".jsonl", ".ndjson", ".json"),
-    open=_open,
-    weak_suffixes=(".json",),
-)

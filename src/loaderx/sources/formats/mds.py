@@ -18,7 +18,7 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices
 from loaderx.sources.file_source import FileSource
-from loaderx.sources.format import Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import gather_rows
@@ -222,16 +222,13 @@ def _split_folders(folder: Folder) -> list[Folder]:
     return [one for one in folder.folders if _has_index(one)]
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     return _has_index(folder) or bool(_split_folders(folder))
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     def opener(one: Folder) -> OpenSplit:
         return lambda: _open(one, options)
 
     below = {} if _has_index(folder) else {one.name: opener(one) for one in _split_folders(folder)}
     return below or {"": opener(folder)}
-
-
-MDS = FolderFormat(name="mds", is_folder=_is_folder, splits=_splits)

@@ -12,14 +12,14 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import Column
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.heads import MEGATRON_MAGIC
 from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import TableSource
 from loaderx.tree import Array
 
-MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")  # magic, version, type, sequences, documents
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 
@@ -72,7 +72,8 @@ class _Sequences(Column):
         return tokens, starts, lengths
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     prefixes = list(dict.fromkeys(os.path.splitext(file)[0] for file in files))
     for prefix in prefixes:
         if not os.path.exists(f"{prefix}.idx"):
@@ -98,7 +99,7 @@ def _shard(indexes: FileSet, number: int) -> _Shard:
         magic, version, code, sequences, documents = _HEADER.unpack_from(
             index[: _HEADER.size].tobytes()
         )
-    if magic != MAGIC or version != 1 or code not in _DTYPES:
+    if magic != MEGATRON_MAGIC or version != 1 or code not in _DTYPES:
         raise FileError(
             f"{path} is no index of Megatron that loaderx knows (version {version}, type {code})."
         )
@@ -108,10 +109,3 @@ def _shard(indexes: FileSet, number: int) -> _Shard:
             f"{path} is cut off: {sequences} sequences need {needed} bytes, it has {len(index)}."
         )
     return _Shard(sequences, np.dtype(_DTYPES[code]))
-
-
-def _is_head(head: bytes) -> bool:
-    return head.startswith(MAGIC)
-
-
-MEGATRON = FileFormat(name="megatron", suffixes=(".bin", ".idx"), open=_open, is_head=_is_head)

@@ -11,7 +11,7 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.column_data import ColumnType, Which, build_column, nulls_found
 from loaderx.sources.columns import ArrayOf, Column, FilledColumn
-from loaderx.sources.format import Folder, FolderFormat, OpenOptions, Splits
+from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.native_layout import (
     MARK,
@@ -31,11 +31,7 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
     found = read_description(folder)
     names = options.chosen(list(found.columns), folder)
     kinds = {name: found.columns[name] for name in names}
-    layout = _Files(folder, found, kinds)
-    parts = Parts([part.records for part in found.parts])
-    columns: ColumnTree = {
-        name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()
-    }
+    columns, parts = native_columns(folder, found, kinds, options)
     classes = {path: one for path, one in found.classes.items() if path.split(".")[0] in kinds}
     return TableSource(
         columns,
@@ -45,6 +41,16 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
         shard_counts=[shard.records for shard in found.shards],
         shard_names=[shard.name for shard in found.shards],
     )
+
+
+def native_columns(
+    folder: str, found: Description, kinds: dict[str, ColumnType], options: OpenOptions
+) -> tuple[ColumnTree, Parts]:
+    """These columns of a folder, and how many records each of its parts has."""
+    layout = _Files(folder, found, kinds)
+    parts = Parts([part.records for part in found.parts])
+    columns = {name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()}
+    return columns, parts
 
 
 def _column(
@@ -147,13 +153,12 @@ def files_of(path: tuple[str, ...], kind: ColumnType) -> list[str]:
     return found
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def is_folder(folder: Folder) -> bool:
+    return folder.has(MARK)
+
+
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     def opener() -> Source:
         return open_native(folder.path, options)
 
     return {"": opener}
-
-
-NATIVE_FOLDER = FolderFormat(
-    name="loaderx", is_folder=lambda folder: folder.has(MARK), splits=_splits
-)

@@ -6,12 +6,12 @@ from loaderx.errors import FileError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
 from loaderx.sources.files import open_arrays
-from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, Splits
-from loaderx.sources.npy import MAGIC
+from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.paths import is_data
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     if len(files) > 1 and any(not file.endswith(".npz") for file in files):
         raise FileError(
             f"{files[0]} and {len(files) - 1} more: several .npy files may be columns or shards. "
@@ -21,18 +21,10 @@ def _open(files: list[str], options: OpenOptions) -> Source:
     return source_of_arrays(files, [open_arrays(file, options.columns) for file in files], "npz")
 
 
-def _is_head(head: bytes) -> bool:
-    return head.startswith((MAGIC, b"PK\x03\x04"))
-
-
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     data = [name for name in folder.files if is_data(name)]
     return bool(data) and all(name.endswith(".npy") for name in data)
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
-    return {"": lambda: _open([folder.path], options)}
-
-
-NPY = FileFormat(name="npy", suffixes=(".npy", ".npz"), open=_open, is_head=_is_head)
-NPY_FOLDER = FolderFormat(name="npy", is_folder=_is_folder, splits=_splits)
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
+    return {"": lambda: open_files([folder.path], options)}

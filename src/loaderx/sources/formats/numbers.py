@@ -79,8 +79,7 @@ def _fits(array: Array, dtype: DType) -> bool:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return np.array_equal(np.isfinite(array.astype(dtype)), np.isfinite(array))
-    limits = np.iinfo(dtype.name)
-    return bool(array.min() >= limits.min and array.max() <= limits.max)
+    return bool((array.astype(dtype) == array).all())
 
 
 def shown(value: object, most: int = 60) -> str:

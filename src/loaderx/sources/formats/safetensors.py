@@ -10,7 +10,8 @@ import numpy as np
 from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.heads import MOST_SAFETENSORS_HEADER
 from loaderx.sources.mapping import check_shape, reading
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.tree import Array
@@ -20,10 +21,10 @@ _DTYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
 }  # fmt: skip
 _OF_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-_MOST_HEADER = 100_000_000  # bytes, as the format has it
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     opened = FileSet(files)
     shards = [_arrays(opened, number, options) for number in range(len(files))]
     return source_of_arrays(files, shards, "safetensors")
@@ -41,7 +42,7 @@ def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Arra
 
 def _header(data: Array, path: str) -> tuple[dict[str, object], int]:
     (length,) = struct.unpack_from("<Q", data[:8].tobytes())
-    if length > min(_MOST_HEADER, len(data) - 8):
+    if length > min(MOST_SAFETENSORS_HEADER, len(data) - 8):
         raise FileError(f"{path} is damaged or cut off: its header would have {length} bytes.")
     header = json.loads(data[8 : 8 + length].tobytes())
     if not isinstance(header, dict):
@@ -81,12 +82,3 @@ def _dtype(name: object, where: str) -> np.dtype[np.generic]:
         ) from error
     found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, _OF_ML_DTYPES[str(name)]))
     return found
-
-
-def _is_head(head: bytes) -> bool:
-    return len(head) > 9 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _MOST_HEADER
-
-
-SAFETENSORS = FileFormat(
-    name="safetensors", suffixes=(".safetensors",), open=_open, is_head=_is_head
-)

@@ -7,7 +7,7 @@ from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import OBJECT
 from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.format import FileFormat, OpenOptions
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.line_files import LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.line_index import Offsets, line_offsets
@@ -92,11 +92,9 @@ def _find(data: Array, path: str) -> tuple[Offsets, Json]:
     return line_offsets(data, path), None
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     options.chosen([_COLUMN], files[0])
     if options.fill:
         raise ArgumentError(f"lines of text have no missing values to fill, got {options.fill!r}.")
     return TextLines(LineFiles(files, "text", 1, _find, options.cache))
-
-
-TEXT = FileFormat(name="text", suffixes=(".txt",), open=_open, weak_suffixes=(".txt",))

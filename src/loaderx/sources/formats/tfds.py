@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.format import Folder, FolderFormat, OpenOptions, OpenSplit, Splits
+from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.tf.array_record_files import ArrayRecordExamples
 from loaderx.sources.formats.tf.decoders import NO_FILL
 from loaderx.sources.formats.tf.example import BYTES, KIND_NAMES
@@ -54,7 +54,7 @@ class TfdsInfo(NamedTuple):
     splits: dict[str, TfdsSplit]
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     return _is_version(folder) or any(_versions(folder)) or any(_configurations(folder, 1))
 
 
@@ -96,7 +96,7 @@ def _newest(folder: Folder) -> Folder:
     return found[max(found)]
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     version = _newest(folder)
     info = read_info(version)
 
@@ -217,6 +217,3 @@ def _lines(path: str) -> tuple[str, ...]:
 def _read_json(path: str) -> Json:
     with file_system_of(path).open(path) as file, reading(path):
         return cast(Json, json.loads(file.read(_MOST_JSON_BYTES)))
-
-
-TFDS = FolderFormat(name="tfds", is_folder=_is_folder, splits=_splits)

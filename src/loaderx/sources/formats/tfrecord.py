@@ -19,7 +19,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.format import HEAD_BYTES, FileFormat, OpenOptions
+from loaderx.sources.format import HEAD_BYTES, OpenOptions
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -35,7 +35,6 @@ from loaderx.sources.formats.tf.example_files import ExampleFiles, Feature
 from loaderx.sources.formats.tf.example_source import ExampleSource
 from loaderx.sources.formats.tf.frames import (
     find_frames,
-    is_frame,
     is_payload_intact,
     is_zlib_frame,
 )
@@ -102,7 +101,8 @@ def _unpacked(path: str, cache: CacheFolder) -> str:
     return path if magic is None else unpacked(path, magic, cache)
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     if not options.decode:
         reader = TFRecordPayloads(_plain(files, options.cache), options.cache)
         options.chosen([NAME], files[0])
@@ -292,15 +292,3 @@ def _inflated(path: str, cache: CacheFolder) -> str:
                 shown.add(len(given) - len(unpacker.unconsumed_tail))
 
     return os.path.join(cache.copy("unpacked with zlib", 1, [path], make), name)
-
-
-def _is_head(head: bytes) -> bool:
-    return is_frame(head) or is_zlib_frame(head)
-
-
-TFRECORD = FileFormat(
-    name="tfrecord",
-    suffixes=(".tfrecord", ".tfrecords", ".tfrec"),
-    open=_open,
-    is_head=_is_head,
-)

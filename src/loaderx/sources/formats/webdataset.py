@@ -9,13 +9,12 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError, MissingPackageError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.format import FileFormat, OpenOptions, check_columns
+from loaderx.sources.format import OpenOptions, check_columns
 from loaderx.sources.formats.tar_values import Decoder, decoder_of, is_pickle, reason
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.tar_index import TarIndex
-from loaderx.sources.ondisk.tar_members import MAGIC, MAGIC_AT
 
 KEY = "__key__"
 
@@ -170,7 +169,8 @@ def _refuse_pickles(endings: Sequence[str], path: str) -> None:
             )
 
 
-def _open(files: list[str], options: OpenOptions) -> Source:
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
     return WebDataset(
         files,
         columns=options.columns,
@@ -178,10 +178,3 @@ def _open(files: list[str], options: OpenOptions) -> Source:
         fill=options.fill,
         cache=options.cache,
     )
-
-
-def _is_head(head: bytes) -> bool:
-    return head[MAGIC_AT : MAGIC_AT + len(MAGIC)] == MAGIC
-
-
-WEBDATASET = FileFormat(name="webdataset", suffixes=(".tar",), open=_open, is_head=_is_head)

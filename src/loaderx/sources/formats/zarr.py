@@ -6,7 +6,7 @@ from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.arrays import LazyArray
 from loaderx.sources.base import Source
-from loaderx.sources.format import Folder, FolderFormat, OpenOptions, Splits
+from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.mapping import reading
 
 _MARKS = (".zarray", ".zgroup", "zarr.json")
@@ -33,13 +33,10 @@ def _open(path: str, name: str, options: OpenOptions) -> Source:
     return source_of_arrays([path], [{name: arrays[name] for name in chosen}], "zarr")
 
 
-def _splits(folder: Folder, options: OpenOptions) -> Splits:
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     name = folder.name.removesuffix(".zarr")
     return {"": lambda: _open(folder.path, name, options)}
 
 
-def _is_folder(folder: Folder) -> bool:
+def is_folder(folder: Folder) -> bool:
     return any(folder.has(mark) for mark in _MARKS)
-
-
-ZARR = FolderFormat(name="zarr", is_folder=_is_folder, splits=_splits)

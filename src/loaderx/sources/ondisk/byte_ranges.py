@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import ColdReads, Span
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array
@@ -29,12 +30,15 @@ class ByteRanges:
     ) -> None:
         self.files, self.parts = files, Parts(counts)
         self.starts, self.stops = starts, stops
+        self._cold = ColdReads(find=self._spans)
 
     def __len__(self) -> int:
         return len(self.parts)
 
     def read(self, indices: Indices) -> list[bytes]:
         """The bytes of these records."""
+        if self._cold.is_needed:
+            self._cold.before(indices)
         found: list[bytes] = [b""] * len(indices)
         for part, places, _ in self.parts.split(indices):
             data = self.files.data(part).data
@@ -44,6 +48,11 @@ class ByteRanges:
             for place, start, stop in zip(each, starts, stops, strict=True):
                 found[place] = bytes(data[start:stop])
         return found
+
+    def _spans(self, indices: Indices) -> Iterator[Span]:
+        for part, places, _ in self.parts.split(indices):
+            where = indices[places]
+            yield Span(self.files.data(part), self.starts[where], self.stops[where])
 
     def _checked(self, part: int, where: Indices, size: int) -> tuple[list[int], list[int]]:
         """Where records lie; an index that is damaged must not make up others."""

@@ -112,27 +112,53 @@ class CacheFolder:
 
         ``make`` fills an empty folder; what it raises is raised here, and nothing is kept.
         """
-        files = FileSet(paths)
-        key = key_of(kind, version, files.paths, files.identities, options)
-        place = self._place("files", key)
-        if place is None:
+        if self.folder is None:
             raise FileError(
                 f"{paths[0]} must be {kind} first, and there is no cache folder: leave `cache` "
                 "out, or give a folder that can be written to."
             )
-        self.used["copies"].append(place)
-        if os.path.isfile(os.path.join(place, _DESCRIPTION)):
-            return place
         try:
-            with making(place, keep=_DESCRIPTION) as temporary:
-                make(temporary)
-                with open(os.path.join(temporary, _DESCRIPTION), "w", encoding="utf-8") as file:
-                    json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
+            return self._find_or_make(kind, version, paths, make, options)
         except OSError as error:
             raise FileError(
                 f"{paths[0]} must be {kind} first, and the cache folder {self.folder} cannot be "
                 f"written to: {error}. Give another one with `cache=`, or set LOADERX_CACHE."
             ) from error
+
+    def copy_if_possible(
+        self,
+        kind: str,
+        version: int,
+        paths: Sequence[str],
+        make: Callable[[str], None],
+        options: Json = None,
+    ) -> str | None:
+        """As `copy`, for those who can do without: None where nothing can be written."""
+        if self.folder is None:
+            return None
+        try:
+            return self._find_or_make(kind, version, paths, make, options)
+        except OSError as error:
+            self._say_once(error)
+            return None
+
+    def _find_or_make(
+        self,
+        kind: str,
+        version: int,
+        paths: Sequence[str],
+        make: Callable[[str], None],
+        options: Json,
+    ) -> str:
+        files = FileSet(paths)
+        place = self._place("files", key_of(kind, version, files.paths, files.identities, options))
+        assert place is not None
+        if not os.path.isfile(os.path.join(place, _DESCRIPTION)):
+            with making(place, keep=_DESCRIPTION) as temporary:
+                make(temporary)
+                with open(os.path.join(temporary, _DESCRIPTION), "w", encoding="utf-8") as file:
+                    json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
+        self.used["copies"].append(place)
         return place
 
     def _place(self, section: str, key: str) -> str | None:

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from loaderx.errors import FileError
+from loaderx.sources.heads import TAR_MAGIC_AT
 
 BLOCK = 512
-MAGIC, MAGIC_AT = b"ustar", 257
 
 _WINDOW = 4096  # bytes that are read at once: several headers, where members are small
 _PIECE = 1 << 20
@@ -211,7 +211,7 @@ def _octal(field: bytes) -> int | None:
 
 def _name(header: bytes) -> str:
     name = header[:100].split(b"\0", 1)[0]
-    if header[345] and header[MAGIC_AT : MAGIC_AT + 6] != b"ustar ":  # GNU has times there
+    if header[345] and header[TAR_MAGIC_AT : TAR_MAGIC_AT + 6] != b"ustar ":  # GNU has times there
         name = header[345:500].split(b"\0", 1)[0] + b"/" + name
     return _text(name)
 

@@ -23,12 +23,12 @@ from loaderx.sources.formats.tf.example_index import find_positions
 from loaderx.sources.formats.tf.leaves import Leaf, decode_varints, missing_leaf
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
-    SIGNATURE,
     OtherChunkError,
     read_chunk,
     records_of,
     single_record,
 )
+from loaderx.sources.heads import RIEGELI_SIGNATURE, is_array_record
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
@@ -161,11 +161,6 @@ class _OneBlock:
 # The list of chunks -----------------------------------------------------------------------------
 
 
-def is_array_record(head: bytes) -> bool:
-    """Do these bytes begin a Riegeli file?"""
-    return head.startswith(SIGNATURE)
-
-
 def _index_file(data: Array, path: str) -> IndexedFile:
     try:
         offsets, counts = _find_chunks(data, path)
@@ -184,7 +179,7 @@ def _index_file(data: Array, path: str) -> IndexedFile:
 
 def _find_chunks(data: Array, path: str) -> tuple[_Numbers, _Numbers]:
     """Where the chunks of a file lie, and how many records each has."""
-    if not is_array_record(data[: len(SIGNATURE)].tobytes()):
+    if not is_array_record(data[: len(RIEGELI_SIGNATURE)].tobytes()):
         raise FileError(f"{path} is no ArrayRecord file: its first bytes are others.")
     try:
         footer = _footer_position(data.data)

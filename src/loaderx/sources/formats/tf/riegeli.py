@@ -23,7 +23,6 @@ from loaderx.sources.formats.tf.example import read_varint
 from loaderx.sources.formats.tf.leaves import decode_varints
 
 BLOCK_BYTES, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
-SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
 """The first bytes of every file: a block header, and the beginning of an empty chunk."""
 
 SIMPLE, TRANSPOSED = ord("r"), ord("t")

@@ -1,0 +1,77 @@
+"""All formats of `Dataset.open`: their names, suffixes and marks.
+
+A format has a module in `formats`, with a function ``open_files``, or ``is_folder`` and
+``folder_splits``.  It is imported when it is asked: to open one format, or to look at a folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
+from loaderx.sources import heads
+from loaderx.sources.base import Source
+from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, Splits
+
+
+def _imported(module: str) -> ModuleType:
+    return importlib.import_module(f"loaderx.sources.formats.{module}")
+
+
+def _files(
+    name: str,
+    *suffixes: str,
+    is_head: Callable[[bytes], bool] | None = None,
+    weak: tuple[str, ...] = (),
+    module: str = "",
+) -> FileFormat:
+    def open_files(files: list[str], options: OpenOptions) -> Source:
+        source: Source = _imported(module or name).open_files(files, options)
+        return source
+
+    return FileFormat(name, suffixes, open_files, is_head, weak)
+
+
+def _folder(name: str, module: str = "") -> FolderFormat:
+    def is_folder(folder: Folder) -> bool:
+        return bool(_imported(module or name).is_folder(folder))
+
+    def splits(folder: Folder, options: OpenOptions) -> Splits:
+        found: Splits = _imported(module or name).folder_splits(folder, options)
+        return found
+
+    return FolderFormat(name, is_folder, splits)
+
+
+FILE_FORMATS: tuple[FileFormat, ...] = (
+    _files(
+        "array_record",
+        ".arrayrecord", ".array_record", ".arecord",
+        is_head=heads.is_array_record,
+    ),
+    _files("arrow", ".arrow", ".feather", ".ipc", ".arrows", is_head=heads.is_arrow),
+    _files("csv", ".csv", ".tsv", ".tab"),
+    _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5),
+    _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
+    # No suffixes: pictures that lie beside the files of another format are no reason to ask which.
+    _files("images", is_head=heads.is_image, module="image_folder"),
+    _files("jsonl", ".jsonl", ".ndjson", ".json", weak=(".json",)),
+    _files("megatron", ".bin", ".idx", is_head=heads.is_megatron),
+    _files("npy", ".npy", ".npz", is_head=heads.is_npy),
+    _files("parquet", ".parquet", ".pq", ".parq", is_head=heads.is_parquet),
+    _files("safetensors", ".safetensors", is_head=heads.is_safetensors),
+    _files("text", ".txt", weak=(".txt",)),
+    _files("tfrecord", ".tfrecord", ".tfrecords", ".tfrec", is_head=heads.is_tfrecord),
+    _files("webdataset", ".tar", is_head=heads.is_tar),
+)  # fmt: skip
+FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    _folder("huggingface"),
+    _folder("idx"),
+    _folder("images", "image_folder"),
+    _folder("mds"),
+    _folder("loaderx", "native"),
+    _folder("npy"),
+    _folder("tfds"),
+    _folder("zarr"),
+)
