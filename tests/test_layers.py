@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"demo", "commands"},
-    {"testing"},
+    {"testing", "compat"},
     {"loader"},
     {"jax"},
     {"engines", "dataset"},

@@ -11,6 +11,7 @@ from loaderx.stages.mix import Mixed
 from loaderx.stages.on_error import Guarded, Skipping
 from loaderx.stages.pack import PackedRecords
 from loaderx.stages.repeat import Repeated
+from loaderx.stages.sample import Sampled
 from loaderx.stages.seed import Seeded
 from loaderx.stages.select import Part, Picked, Sliced
 from loaderx.stages.shuffle import Shuffled, WindowShuffled
@@ -32,6 +33,7 @@ __all__ = [
     "Part",
     "Picked",
     "Repeated",
+    "Sampled",
     "Seeded",
     "Shuffled",
     "Skipping",

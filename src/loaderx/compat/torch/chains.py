@@ -1,0 +1,100 @@
+"""One epoch of a torch loader as a chain of loaderx: the order of the records, and their fetching.
+
+The elements of the chain are indices until the last stage, which fetches a batch of them.  Where
+the dataset is arrays and nothing else is to be done, rows are gathered instead.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, runs_of
+from loaderx.dataset import Dataset
+from loaderx.frozen import Frozen
+from loaderx.sources import ArraySource, adapt
+from loaderx.tree import Tree
+
+class Order(Frozen):
+    """In which order the records of a loader come, and how many of them make a batch."""
+
+    batch_size: int | None
+    drop_last: bool
+    shuffle: bool
+    seed: int
+
+    def of_length(self, length: int, records: Dataset[Tree] | None = None) -> Dataset[Tree]:
+        """All records, or their indices; the order is drawn by loaderx."""
+        chain = Dataset.range(length) if records is None else records
+        return self._cut(chain.shuffle(self.seed) if self.shuffle else chain)
+
+    def of_sampler(
+        self, sampler: Iterable[object], records: Dataset[Tree] | None = None
+    ) -> Dataset[Tree]:
+        """The records, or the indices, that a sampler gives."""
+        keys = list(sampler)
+        table = _whole_numbers(keys)
+        if table is None:
+            return self._cut(Dataset.from_source(keys), collate_fn=list)
+        return self._cut(Dataset.from_arrays(table) if records is None else records[table])
+
+    def _cut(
+        self, chain: Dataset[Tree], collate_fn: Callable[[list[Tree]], Tree] | None = None
+    ) -> Dataset[Tree]:
+        if self.batch_size is None:
+            return chain
+        return chain.batch(
+            self.batch_size, drop_remainder=self.drop_last, collate_fn=collate_fn
+        )
+
+
+def gathered(dataset: object) -> Dataset[Tree] | None:
+    """The records of a dataset that is arrays, or a dataset of loaderx; None for all others."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    is_tensors = type(dataset).__name__ == "TensorDataset"
+    if isinstance(dataset, np.ndarray) or (is_tensors and isinstance(adapt(dataset), ArraySource)):
+        return Dataset.from_source(dataset)
+    return None
+
+
+def listed(batch_sampler: Iterable[Iterable[object]]) -> Dataset[Tree]:
+    """The lists of indices that a batch sampler gives."""
+    lists = []
+    for indices in batch_sampler:
+        keys = list(indices)
+        table = _whole_numbers(keys)
+        lists.append(keys if table is None else table.tolist())
+    return Dataset.from_source(lists)
+
+
+def _whole_numbers(keys: list[object]) -> npt.NDArray[np.int64] | None:
+    """Indices as an array; None if they are keys of another kind."""
+    try:
+        return np.fromiter(map(operator.index, keys), np.int64, len(keys))  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+class UnsizedBatches(Frozen):
+    """The batches of a sampler without a length, which may be endless: read as it goes."""
+
+    sampler: Iterable[object]
+    order: Order
+    fetch: FetchBatch | FetchRecord
+    epoch: int
+
+    def __call__(self) -> Iterator[Tree]:
+        for number, indices in enumerate(self._indices()):
+            rng = np.random.default_rng([self.order.seed, self.epoch, number])
+            yield self.fetch(indices, rng)
+
+    def _indices(self) -> Iterator[object]:
+        size = self.order.batch_size
+        if size is None:  # single indices, or the lists of a batch sampler
+            yield from self.sampler
+            return
+        yield from runs_of(self.sampler, size, drop_last=self.order.drop_last)
