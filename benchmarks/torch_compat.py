@@ -5,8 +5,8 @@
 Both loaders get the same arguments, the same dataset (a plain class with ``__getitem__``, or
 torch's own) and torch's ``RandomSampler`` where nothing else is said.
 
-tutorial        28 x 28 pictures, flattened and cast to float32 one by one, shuffled, batches of 128:
-                the NumpyLoader of the JAX tutorials, with its numpy_collate
+tutorial        28 x 28 pictures, flattened and cast to float32 one by one, in batches of
+                128: the NumpyLoader of the JAX tutorials, with its numpy_collate
 arrays          the same pictures as they are, in batches of 128, default collate
 dicts           records of three leaves, default collate
 tensors         TensorDataset, shuffle=True
@@ -93,7 +93,9 @@ class Epochs:
                 yield {str(name): np.asarray(leaf) for name, leaf in named.items()}
 
 
-def versus(name: str, quick: bool, dataset: Any, batch_size: int, least: float, **options: Any) -> list[Row]:
+def versus(
+    name: str, quick: bool, dataset: Any, batch_size: int, least: float, **options: Any
+) -> list[Row]:
     bar = Bar(">=", least)
     try:
         import torch.utils.data as theirs
@@ -155,4 +157,4 @@ FIGURES: Figures = {
 }
 
 if __name__ == "__main__":
-    main(__doc__, FIGURES)
+    main(FIGURES, "the words of torch")

@@ -115,7 +115,7 @@ def check_drawable(node: Node) -> None:
 def sample_weights(weights: Leaf, length: int) -> npt.NDArray[np.float64]:
     """Checked weights, divided by the largest."""
     try:
-        found = np.asarray(weights, np.float64)
+        found: npt.NDArray[np.float64] = np.asarray(weights, np.float64)
     except (TypeError, ValueError):
         raise ArgumentTypeError(
             f"`weights` must be an array of numbers, one per element, got {weights!r:.80}."
@@ -138,6 +138,6 @@ def sample_weights(weights: Leaf, length: int) -> npt.NDArray[np.float64]:
         )
     if not found.any():
         raise ArgumentError("`weights` are all 0: no element can be drawn.")
-    found = found / found.max()
-    found.flags.writeable = False
-    return found
+    shares: npt.NDArray[np.float64] = found / found.max()
+    shares.flags.writeable = False
+    return shares

@@ -44,7 +44,7 @@ class Noisy(Squares):
     """Draws from the global generators, as many datasets of torch do."""
 
     def __getitem__(self, index):
-        return index, random.random(), np.random.rand()
+        return index, random.random(), np.random.rand()  # noqa: NPY002
 
 
 class Stream:
@@ -83,7 +83,7 @@ def test_no_batches_at_all():
 
 def test_every_epoch_is_shuffled_anew_and_reproducibly():
     def epochs(loader):
-        return [sum(labels(loader), []) for _ in range(3)]
+        return [np.concatenate(labels(loader)).tolist() for _ in range(3)]
 
     one = epochs(data.DataLoader(Squares(50), batch_size=8, shuffle=True, generator=5))
     assert all(sorted(epoch) == list(range(50)) for epoch in one)
@@ -102,6 +102,11 @@ def test_single_records():
 
 def test_getitems_is_used():
     assert labels(data.DataLoader(Together(5), batch_size=3)) == [[0, 1, 2], [3, 4]]
+
+
+def test_a_loop_inside_a_loop_over_the_same_loader():
+    loader = data.DataLoader(Squares(4), batch_size=2, sampler=Evens(4), num_workers=0)
+    assert [len(list(loader)) for _ in loader] == [1]
 
 
 def test_arrays_are_gathered():
@@ -155,13 +160,27 @@ class Evens:
         return iter(order)
 
 
+class Pairs:
+    """A batch sampler."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __len__(self):
+        return len(self.sampler) // 2
+
+    def __iter__(self):
+        indices = iter(self.sampler)
+        return map(list, zip(indices, indices))
+
+
 def test_a_sampler_is_read_anew_for_every_epoch():
     sampler = Evens(10)
     loader = data.DataLoader(Squares(10), batch_size=2, sampler=sampler)
     assert len(loader) == 3
     for epoch in range(3):
         sampler.set_epoch(epoch)
-        assert sum(labels(loader), []) == list(sampler)
+        assert np.concatenate(labels(loader)).tolist() == list(sampler)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -213,11 +232,12 @@ def test_the_stream_is_the_same_for_any_number_of_workers():
 
 
 def test_the_global_generators_are_left_as_they_were():
-    random.seed(3)
-    np.random.seed(3)
-    before = random.getstate(), np.random.get_state()[1].tolist()
+    def states():
+        return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    before = states()
     list(data.DataLoader(Noisy(4), batch_size=2))
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert states() == before
 
 
 class Process(Squares):
@@ -246,13 +266,39 @@ def test_workers_stay_until_the_dataset_changes():
     assert not third[0] & first[0]
 
 
+@pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
+def test_workers_stay_when_a_sampler_gives_other_indices(kind):
+    class Processes(Squares):
+        def __getitem__(self, index):
+            return os.getpid(), index
+
+    sampler = Evens(8)
+    if kind == "sampler":
+        options = {"batch_size": 2, "sampler": sampler}
+    else:
+        options = {"batch_sampler": Pairs(sampler)}
+    loader = data.DataLoader(Processes(8), num_workers=1, **options)
+    workers = set()
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        batches = list(loader)
+        assert [y for _, y in batches for y in y.tolist()] == list(sampler)
+        workers |= {pid for pids, _ in batches for pid in pids.tolist()}
+    assert len(workers) == 1
+    sampler.n = 4  # other lengths: other lists, and new workers
+    assert [y for _, y in loader for y in y.tolist()] == list(sampler)
+
+
 def test_persistent_workers_as_in_torch():
     kept = data.DataLoader(Process(2), 2, num_workers=1, persistent_workers=True)
-    assert list(kept)[0][0].tolist() == list(kept)[0][0].tolist()
+    (first,), (second,) = kept, kept
+    assert first[0].tolist() == second[0].tolist()
     kept.dataset.scale = 2
-    assert list(kept)[0][1].tolist() == [1, 1]
+    (third,) = kept
+    assert third[1].tolist() == [1, 1]
     new = data.DataLoader(Process(2), 2, num_workers=1, persistent_workers=False)
-    assert list(new)[0][0].tolist() != list(new)[0][0].tolist()
+    (first,), (second,) = new, new
+    assert first[0].tolist() != second[0].tolist()
 
 
 # Errors -----------------------------------------------------------------------------------------
@@ -275,7 +321,7 @@ def test_exceptions_come_as_they_were_raised(workers):
     assert next(found).tolist() == [0, 1]
     with pytest.raises(MissingError, match="three") as caught:
         next(found)
-    assert "loaderx: step 1: random_map(FetchBatch) failed" in caught.value.__notes__[-1]
+    assert caught.value.__notes__[-1].startswith("loaderx: step 1: ")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +362,7 @@ def test_arguments_without_effect():
 
 def test_names_that_are_torchs_own():
     with pytest.raises(AttributeError, match=r"RandomSampler'\. Import it from torch\.utils\.data"):
-        data.RandomSampler
+        data.RandomSampler  # noqa: B018
 
 
 # States -----------------------------------------------------------------------------------------
@@ -438,7 +484,9 @@ def test_importing_it_is_light():
         "import sys; from loaderx.compat import torch\n"
         "print([m for m in ('torch', 'jax', 'multiprocessing', 'cloudpickle') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 

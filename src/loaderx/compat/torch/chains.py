@@ -7,16 +7,17 @@ the dataset is arrays and nothing else is to be done, rows are gathered instead.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, runs_of
 from loaderx.dataset import Dataset
 from loaderx.frozen import Frozen
 from loaderx.sources import ArraySource, adapt
 from loaderx.tree import Tree
+
 
 class Order(Frozen):
     """In which order the records of a loader come, and how many of them make a batch."""
@@ -31,24 +32,14 @@ class Order(Frozen):
         chain = Dataset.range(length) if records is None else records
         return self._cut(chain.shuffle(self.seed) if self.shuffle else chain)
 
-    def of_sampler(
-        self, sampler: Iterable[object], records: Dataset[Tree] | None = None
-    ) -> Dataset[Tree]:
-        """The records, or the indices, that a sampler gives."""
-        keys = list(sampler)
-        table = _whole_numbers(keys)
-        if table is None:
-            return self._cut(Dataset.from_source(keys), collate_fn=list)
-        return self._cut(Dataset.from_arrays(table) if records is None else records[table])
+    def of_sampler(self, sampler: Iterable[Any], records: Dataset[Tree]) -> Dataset[Tree]:
+        """The records that a sampler names."""
+        return self._cut(records[np.fromiter(map(operator.index, sampler), np.int64)])
 
-    def _cut(
-        self, chain: Dataset[Tree], collate_fn: Callable[[list[Tree]], Tree] | None = None
-    ) -> Dataset[Tree]:
+    def _cut(self, chain: Dataset[Tree]) -> Dataset[Tree]:
         if self.batch_size is None:
             return chain
-        return chain.batch(
-            self.batch_size, drop_remainder=self.drop_last, collate_fn=collate_fn
-        )
+        return chain.batch(self.batch_size, drop_remainder=self.drop_last)
 
 
 def gathered(dataset: object) -> Dataset[Tree] | None:
@@ -61,28 +52,29 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
     return None
 
 
-def listed(batch_sampler: Iterable[Iterable[object]]) -> Dataset[Tree]:
-    """The lists of indices that a batch sampler gives."""
-    lists = []
-    for indices in batch_sampler:
-        keys = list(indices)
-        table = _whole_numbers(keys)
-        lists.append(keys if table is None else table.tolist())
-    return Dataset.from_source(lists)
+class Lists(Frozen):
+    """What samplers give for one epoch: a list of indices for each batch."""
 
+    lists: list[list[Any]]
+    are_numbers: bool  # else they are keys of any kind
 
-def _whole_numbers(keys: list[object]) -> npt.NDArray[np.int64] | None:
-    """Indices as an array; None if they are keys of another kind."""
-    try:
-        return np.fromiter(map(operator.index, keys), np.int64, len(keys))  # type: ignore[arg-type]
-    except TypeError:
-        return None
+    @staticmethod
+    def of(batches: Iterable[Iterable[Any]]) -> Lists:
+        found: list[list[Any]] = []
+        are_numbers = True
+        for keys in map(list, batches):
+            try:
+                found.append(list(map(operator.index, keys)))
+            except TypeError:
+                found.append(keys)
+                are_numbers = False
+        return Lists(found, are_numbers)
 
 
 class UnsizedBatches(Frozen):
     """The batches of a sampler without a length, which may be endless: read as it goes."""
 
-    sampler: Iterable[object]
+    sampler: Iterable[Any]
     order: Order
     fetch: FetchBatch | FetchRecord
     epoch: int
@@ -92,7 +84,7 @@ class UnsizedBatches(Frozen):
             rng = np.random.default_rng([self.order.seed, self.epoch, number])
             yield self.fetch(indices, rng)
 
-    def _indices(self) -> Iterator[object]:
+    def _indices(self) -> Iterator[Any]:
         size = self.order.batch_size
         if size is None:  # single indices, or the lists of a batch sampler
             yield from self.sampler

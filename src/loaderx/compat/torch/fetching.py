@@ -34,7 +34,9 @@ class FetchBatch(Frozen):
     collate: Callable[[list[Tree]], Tree]
 
     def __call__(
-        self, indices: npt.NDArray[np.int64] | list[object], rng: BatchGenerator | np.random.Generator
+        self,
+        indices: npt.NDArray[np.int64] | list[object],
+        rng: BatchGenerator | np.random.Generator,
     ) -> Tree:
         wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
         with seeded_generators() as seed:

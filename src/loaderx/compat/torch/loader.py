@@ -8,14 +8,15 @@ sampler is read at the start of its epoch, in this process; it need not be torch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loaderx.compat.torch import arguments
+from loaderx.compat.torch.chains import Lists, Order, UnsizedBatches, gathered
 from loaderx.compat.torch.changes import Snapshot
-from loaderx.compat.torch.chains import Order, UnsizedBatches, gathered, listed
 from loaderx.compat.torch.collate import default_collate, default_convert
 from loaderx.compat.torch.epoch import Epoch
-from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, IteratedBatches
+from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, IteratedBatches, runs_of
+from loaderx.compat.torch.shared_lists import SharedLists
 from loaderx.dataset import Dataset as Chain
 from loaderx.engines import Auto, Engine, Inline, Processes
 from loaderx.errors import ArgumentTypeError, StateError, warn_user
@@ -63,7 +64,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: object,
+        dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[object] | None = None,
@@ -102,6 +103,7 @@ class DataLoader:
         self._order = Order(self.batch_size, self.drop_last, shuffle, seed)
         self._is_iterated = arguments.is_iterated(dataset)
         self._runner: Runner[Tree] | None = None  # kept from one epoch to the next
+        self._shared: SharedLists | None = None  # the indices of this epoch, for workers
         self._sent: Snapshot | None = None  # the dataset as the workers have it
         self._epoch = 0  # the next to begin
         self._resumed: State | None = None
@@ -165,12 +167,11 @@ class DataLoader:
 
     def _runner_of(self, epoch: int) -> Runner[Tree] | None:
         """What runs the next epoch, with the workers of the last one where they can stay."""
-        if not self._has_batches():
-            return None
+        if self._is_sized and not len(self):
+            return None  # a chain of loaderx cannot be empty
         if self._runner is not None and self._workers_are_stale():
             self._runner.close()
-        # A sampler may give other indices in every epoch, and they are part of the description.
-        if self._runner is None or self.sampler is not None or self.batch_sampler is not None:
+        if self._runner is None or not self._goes_on():
             if self._runner is not None:
                 self._runner.close()
             self._runner = Runner(self._chain(epoch), engine=self._engine())
@@ -178,17 +179,31 @@ class DataLoader:
             self._sent = Snapshot(self.dataset)
         return self._runner
 
-    def _has_batches(self) -> bool:
-        """False if it is known to be empty, which a chain of loaderx cannot be."""
-        return not self._is_sized or len(self) > 0
+    def _workers_are_stale(self) -> bool:
+        if not self.num_workers or self.persistent_workers:
+            return False
+        if self.persistent_workers is None and self._sent is not None and self._sent.holds():
+            return False
+        self._sent = None
+        return True
+
+    def _goes_on(self) -> bool:
+        """Can the runner of the last epoch run the next one, too?"""
+        if self._given_order is None:
+            return True
+        # The indices of a sampler are others in every epoch; workers may be reading the last ones.
+        is_done = self._current is not None and self._current.is_done
+        return self._shared is not None and is_done and self._shared.replace(self._lists().lists)
+
+    @property
+    def _given_order(self) -> Iterable[Any] | None:
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     @property
     def _is_sized(self) -> bool:
         """Is the order known when an epoch begins?"""
-        if self._is_iterated:
-            return False
-        order = self.sampler if self.batch_sampler is None else self.batch_sampler
-        return order is None or hasattr(order, "__len__")
+        order = self._given_order
+        return not self._is_iterated and (order is None or hasattr(order, "__len__"))
 
     @property
     def _gathers(self) -> bool:
@@ -200,51 +215,56 @@ class DataLoader:
             and gathered(self.dataset) is not None
         )
 
-    def _workers_are_stale(self) -> bool:
-        if not self.num_workers or self.persistent_workers:
-            return False
-        if self.persistent_workers is None and self._sent is not None and self._sent.holds():
-            return False
-        self._sent = None
-        return True
-
     def _engine(self) -> Engine:
         if not self.num_workers:
             return Inline()
         if self._gathers:
             return Auto(self.num_workers)  # no code of the user's runs: workers may not pay
         if not self._is_sized:
-            what = self.dataset if self._is_iterated else self.sampler or self.batch_sampler
+            what = type(self.dataset if self._is_iterated else self._given_order).__name__
+            also = " and a __getitem__" if self._is_iterated else ""
             warn_user(
-                f"num_workers={self.num_workers} is not used: {type(what).__name__} has no "
-                "length, and is read in order, in this thread. For workers, give it a __len__"
-                f"{' and a __getitem__' if self._is_iterated else ''}."
+                f"num_workers={self.num_workers} is not used: {what} has no length, and is read in "
+                f"order, in this thread. For workers, give it a __len__{also}."
             )
             return Inline()
         ahead = self.num_workers * (self.prefetch_factor or 2)
         return Processes(self.num_workers, ahead, timeout_s=self.timeout or None)
 
     def _chain(self, epoch: int) -> Chain[Tree]:
+        order, dataset, collate = self._order, self.dataset, self.collate_fn
         if self._is_iterated:
-            return Chain.from_iterable(
-                IteratedBatches(self.dataset, self.batch_size, self.drop_last, self.collate_fn)
-            )
-        fetch: FetchBatch | FetchRecord = FetchRecord(self.dataset, self.collate_fn)
-        if self._is_batched:
-            fetch = FetchBatch(self.dataset, self.collate_fn)
-        order = self.sampler if self.batch_sampler is None else self.batch_sampler
-        if not self._is_sized:
-            return Chain.from_iterable(UnsizedBatches(order, self._order, fetch, epoch))
-        if self._gathers:
-            return self._indices(gathered(self.dataset))
-        return self._indices(None).random_map(fetch, seed=self._order.seed)
+            batches = IteratedBatches(dataset, self.batch_size, self.drop_last, collate)
+            return Chain.from_iterable(batches)
+        fetch: FetchBatch | FetchRecord = FetchBatch(dataset, collate)
+        if not self._is_batched:
+            fetch = FetchRecord(dataset, collate)
+        if not self._is_sized and self._given_order is not None:
+            return Chain.from_iterable(UnsizedBatches(self._given_order, order, fetch, epoch))
+        records = gathered(dataset) if self._gathers else None
+        if self._given_order is None:
+            chain = order.of_length(_length("dataset", dataset), records)
+        elif records is not None:
+            chain = order.of_sampler(self._given_order, records)
+        else:
+            chain = self._chain_of_lists()
+        return chain if records is not None else chain.random_map(fetch, seed=order.seed)
 
-    def _indices(self, records: Chain[Tree] | None) -> Chain[Tree]:
+    def _chain_of_lists(self) -> Chain[Tree]:
+        if not self._is_batched:
+            return Chain.from_source(list(self._given_order or ()))
+        lists = self._lists()
+        self._shared = None
+        if self.num_workers and lists.are_numbers:
+            self._shared = SharedLists(lists.lists)
+        return Chain.from_source(lists.lists if self._shared is None else self._shared)
+
+    def _lists(self) -> Lists:
         if self.batch_sampler is not None:
-            return listed(self.batch_sampler)
-        if self.sampler is not None:
-            return self._order.of_sampler(self.sampler, records)
-        return self._order.of_length(_length("dataset", self.dataset), records)
+            return Lists.of(self.batch_sampler)
+        assert self.sampler is not None
+        assert self.batch_size is not None
+        return Lists.of(runs_of(self.sampler, self.batch_size, drop_last=self.drop_last))
 
 
 def _length(name: str, value: object) -> int:
