@@ -55,7 +55,7 @@ def test_draws_do_not_depend_on_how_many_are_drawn():
 
 
 def test_weights_have_no_unit():
-    for factor in (2, 0.5, 1e300, 1e-300):
+    for factor in (2, 0.5, 1 / 15, 0.1, 1e300, 1e-300):
         assert numbers(Dataset.range(8).sample(WEIGHTS * factor)) == numbers(
             Dataset.range(8).sample(WEIGHTS)
         )

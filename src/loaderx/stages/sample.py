@@ -138,6 +138,12 @@ def sample_weights(weights: Leaf, length: int) -> npt.NDArray[np.float64]:
         )
     if not found.any():
         raise ArgumentError("`weights` are all 0: no element can be drawn.")
-    shares: npt.NDArray[np.float64] = found / found.max()
+    shares = _rounded(found / found.max())
     shares.flags.writeable = False
     return shares
+
+
+def _rounded(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Rounded to 40 bits: counts and their shares of a sum are the same weights, and draw alike."""
+    mantissa, exponent = np.frexp(shares)
+    return np.ldexp(np.round(mantissa * 2.0**40) * 2.0**-40, exponent)
