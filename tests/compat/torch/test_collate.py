@@ -57,8 +57,8 @@ def test_numbers_and_arrays(records, dtype):
     assert np.array_equal(batch, np.stack(records))
 
 
-def test_text_is_listed():
-    assert default_collate(("a", "b")) == ["a", "b"]
+def test_text_stays_as_it_is():
+    assert default_collate(["a", "b"]) == ["a", "b"]
     assert default_collate([b"a", b"b"]) == [b"a", b"b"]
 
 
@@ -67,7 +67,7 @@ def test_structure():
     assert type(batch) is list
     assert type(batch[0]) is list
     assert batch[0][0].tolist() == [1, 1]
-    assert batch[0][1] == ["a", "a"]
+    assert batch[0][1] == ("a", "a")
     assert batch[1][0].tolist() == [2.0, 2.0]
     assert batch[2]["k"].tolist() == [3, 3]
 

@@ -1,6 +1,6 @@
 """Records into batches by the rules of torch's ``default_collate``, with NumPy arrays.
 
-Numbers and arrays are stacked, dicts, lists and named tuples are structure, text is listed.  A
+Numbers and arrays are stacked, dicts, lists and named tuples are structure, text stays as it is.  A
 tuple becomes a list, as in torch.  Numbers keep torch's widths: int64 and float64.
 """
 
@@ -20,7 +20,7 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
     """One batch of a list of records.
 
     >>> default_collate([({"x": 1.5}, "a"), ({"x": 2.5}, "b")])
-    [{'x': array([1.5, 2.5])}, ['a', 'b']]
+    [{'x': array([1.5, 2.5])}, ('a', 'b')]
     """
     first = batch[0]
     if isinstance(first, np.ndarray):
@@ -28,7 +28,7 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
     if is_tensor(first):
         return _stacked([to_array(tensor) for tensor in batch])
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch  # inside of tuples that is a tuple, as in torch
     if isinstance(first, (bool, int, float, complex, np.generic)):
         return _numbers(batch)
     if isinstance(first, Mapping):
@@ -39,7 +39,7 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
     if is_array_like(first):
         return _stacked([np.asarray(leaf) for leaf in batch])
     raise ArgumentTypeError(
-        "default_collate stacks arrays, numbers, dicts, lists and tuples, and lists text; a record "
+        "default_collate stacks arrays, numbers, dicts, lists and tuples, and leaves text; a record "
         f"holds {type(first).__name__}. Leave it out of the record, or pass a `collate_fn`."
     )
 
@@ -49,7 +49,7 @@ numpy_collate = default_collate
 
 
 def default_convert(record: Tree) -> Tree:
-    """A record with arrays in place of tensors, for a loader without batches."""
+    """A record for a loader without batches: arrays in place of tensors and of NumPy's numbers."""
     return _with_arrays(record, as_list=True)
 
 
@@ -87,7 +87,8 @@ def _with_arrays(tree: Tree, *, as_list: bool) -> Tree:
         if hasattr(tree, "_fields"):
             return type(tree)(*found)
         return tuple(found) if isinstance(tree, tuple) and not as_list else found
-    return tree
+    is_number = as_list and isinstance(tree, np.generic) and not isinstance(tree, (str, bytes))
+    return np.asarray(tree) if is_number else tree
 
 
 def _collate_columns(first: Tree, batch: Sequence[Tree]) -> Tree:
