@@ -33,7 +33,7 @@ class SeededMap(Frozen):
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         call = self.function.call
-        with seeded_generators() as seed:
+        with _generators() as seed:
 
             def seeded(record: Any, words: list[int]) -> Any:
                 seed(*words)
@@ -47,7 +47,7 @@ class SeededMap(Frozen):
 
 
 @contextmanager
-def seeded_generators() -> Iterator[Seed]:
+def _generators() -> Iterator[Seed]:
     """A function that seeds the global generators; in the end they are as they were before."""
     import random  # both take a while to import
 

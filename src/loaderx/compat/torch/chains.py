@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, runs_of
+from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchRecord, runs_of
 from loaderx.dataset import Dataset
 from loaderx.frozen import Frozen
+from loaderx.rng import EPOCH, ROW, fold_int, key_words
 from loaderx.sources import ArraySource, adapt
+from loaderx.stages.functions import Function
+from loaderx.stages.map import Transformed
 from loaderx.tree import Tree
 
 
@@ -71,6 +74,12 @@ class Lists(Frozen):
         return Lists(found, are_numbers)
 
 
+def fetched(indices: Dataset[Tree], fetch: FetchBatch | FetchRecord, seed: int) -> Dataset[Tree]:
+    """The batches, or records, of these indices."""
+    fetching = Fetching(Function(fetch, "fetch"))
+    return Dataset._of(Transformed(indices._node, "map", fetching, "fetch", own_seed=seed))
+
+
 class UnsizedBatches(Frozen):
     """The batches of a sampler without a length, which may be endless: read as it goes."""
 
@@ -81,8 +90,10 @@ class UnsizedBatches(Frozen):
 
     def __call__(self) -> Iterator[Tree]:
         for number, indices in enumerate(self._indices()):
-            rng = np.random.default_rng([self.order.seed, self.epoch, number])
-            yield self.fetch(indices, rng)
+            key = np.array(
+                [fold_int(fold_int(self.order.seed, self.epoch, EPOCH), number, ROW)], np.uint64
+            )
+            yield self.fetch(indices, key_words(key, 3)[0].tolist())
 
     def _indices(self) -> Iterator[Any]:
         size = self.order.batch_size

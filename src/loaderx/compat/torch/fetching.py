@@ -7,18 +7,24 @@ same for any number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.compat.torch.collate import arrays_of
 from loaderx.frozen import Frozen
-from loaderx.rng import BatchGenerator
-from loaderx.stages.global_generators import seeded_generators
+from loaderx.rng import Keys, key_words
+from loaderx.stages.functions import Function
+from loaderx.stages.transforms import Fail, Needs, each, whole
 from loaderx.tree import Tree
+
+_turn = threading.RLock()  # threads share the generators; a dataset may use another loader
 
 
 class MapStyle(Protocol):
@@ -33,15 +39,9 @@ class FetchBatch(Frozen):
     dataset: MapStyle
     collate: Callable[[list[Tree]], Tree]
 
-    def __call__(
-        self,
-        indices: npt.NDArray[np.int64] | list[object],
-        rng: BatchGenerator | np.random.Generator,
-    ) -> Tree:
-        wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
-        with seeded_generators() as seed:
-            seed(*_words(rng))
-            return arrays_of(self.collate(self._records(wanted)))
+    def __call__(self, indices: list[object], words: Sequence[int]) -> Tree:
+        with seeded(words):
+            return arrays_of(self.collate(self._records(indices)))
 
     def _records(self, indices: list[object]) -> list[Tree]:
         many = getattr(self.dataset, "__getitems__", None)
@@ -54,19 +54,50 @@ class FetchRecord(Frozen):
     dataset: MapStyle
     convert: Callable[[Tree], Tree]
 
-    def __call__(self, index: object, rng: np.random.Generator) -> Tree:
+    def __call__(self, index: object, words: Sequence[int]) -> Tree:
         wanted = index.item() if isinstance(index, np.generic) else index
-        with seeded_generators() as seed:
-            seed(*_words(rng))
+        with seeded(words):
             return arrays_of(self.convert(self.dataset[wanted]))
 
 
-def _words(rng: BatchGenerator | np.random.Generator) -> list[int]:
-    """A seed for each of the three global generators."""
-    if isinstance(rng, BatchGenerator):
-        # Of the first record: which others are in the batch changes with the batch size only.
-        return [int(word) << 32 for word in rng.integers(0, 1 << 32, size=(..., 3))[0]]
-    return [int(word) << 32 for word in rng.integers(0, 1 << 32, size=3)]
+class Fetching(Frozen):
+    """The stage that fetches: batches of indices, or single ones, with words to seed by."""
+
+    function: Function
+    needs: Needs = "keys"
+
+    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+        words = key_words(extra, 3).tolist()
+        return each(map(self.function.call, records, words), len(records), fail)
+
+    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
+        # The words of the first record: what a batch draws belongs to the batch.
+        return whole(fail, self.function.call, batch.tolist(), key_words(extra[:1], 3)[0].tolist())
+
+
+@contextmanager
+def seeded(words: Sequence[int]) -> Iterator[None]:
+    """Seeds the global generators for one batch; in the end they are as they were before.
+
+    NumPy's is exchanged for another one meanwhile: to save its state takes as long as ten records.
+    That loses the second number of a pair of legacy normals (``np.random.randn``), if it is open.
+    """
+    torch = getattr(sys.modules.get("torch"), "default_generator", None)
+    with _turn:
+        before, numpys = random.getstate(), np.random.get_bit_generator()
+        torchs = None if torch is None else torch.get_state()
+        np.random.set_bit_generator(np.random.MT19937(0))
+        try:
+            random.seed(words[0])
+            np.random.seed(words[1] >> 32)  # noqa: NPY002
+            if torch is not None:
+                torch.manual_seed(words[2] >> 1)
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_bit_generator(numpys)
+            if torch is not None:
+                torch.set_state(torchs)
 
 
 class IteratedBatches(Frozen):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
 from loaderx.compat.torch import arguments
-from loaderx.compat.torch.chains import Lists, Order, UnsizedBatches, gathered
+from loaderx.compat.torch.chains import Lists, Order, UnsizedBatches, fetched, gathered
 from loaderx.compat.torch.changes import Snapshot
 from loaderx.compat.torch.collate import default_collate, default_convert
 from loaderx.compat.torch.epoch import Epoch
@@ -248,7 +248,7 @@ class DataLoader:
             chain = order.of_sampler(self._given_order, records)
         else:
             chain = self._chain_of_lists()
-        return chain if records is not None else chain.random_map(fetch, seed=order.seed)
+        return chain if records is not None else fetched(chain, fetch, order.seed)
 
     def _chain_of_lists(self) -> Chain[Tree]:
         if not self._is_batched:
