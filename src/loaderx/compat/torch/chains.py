@@ -89,6 +89,7 @@ class UnsizedBatches(Frozen):
     epoch: int
 
     def __call__(self) -> Iterator[Tree]:
+        epoch = fold_int(self.order.seed, self.epoch, EPOCH)
         for number, indices in enumerate(self._indices()):
             key = np.array(
                 [fold_int(fold_int(self.order.seed, self.epoch, EPOCH), number, ROW)], np.uint64

@@ -39,8 +39,8 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
     if is_array_like(first):
         return _stacked([np.asarray(leaf) for leaf in batch])
     raise ArgumentTypeError(
-        "default_collate stacks arrays, numbers, dicts, lists and tuples, and leaves text; a record "
-        f"holds {type(first).__name__}. Leave it out of the record, or pass a `collate_fn`."
+        "default_collate takes arrays, numbers, text, dicts, lists and tuples; a record holds "
+        f"{type(first).__name__}. Leave it out of the record, or pass a `collate_fn`."
     )
 
 
