@@ -91,10 +91,8 @@ class UnsizedBatches(Frozen):
     def __call__(self) -> Iterator[Tree]:
         epoch = fold_int(self.order.seed, self.epoch, EPOCH)
         for number, indices in enumerate(self._indices()):
-            key = np.array(
-                [fold_int(fold_int(self.order.seed, self.epoch, EPOCH), number, ROW)], np.uint64
-            )
-            yield self.fetch(indices, key_words(key, 3)[0].tolist())
+            key = fold_int(epoch, number, ROW)
+            yield self.fetch(indices, key_words(np.array([key], np.uint64), 3)[0].tolist())
 
     def _indices(self) -> Iterator[Any]:
         size = self.order.batch_size

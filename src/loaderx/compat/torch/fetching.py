@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,13 @@ from loaderx.stages.functions import Function
 from loaderx.stages.transforms import Fail, Needs, each, whole
 from loaderx.tree import Tree
 
+if TYPE_CHECKING:
+    from numpy.random import MT19937
+
 _turn = threading.RLock()  # threads share the generators; a dataset may use another loader
+
+
+_spare: list[MT19937] = []  # generators that are not in use; making one takes long
 
 
 class MapStyle(Protocol):
@@ -82,20 +88,24 @@ def seeded(words: Sequence[int]) -> Iterator[None]:
     NumPy's is exchanged for another one meanwhile: to save its state takes as long as ten records.
     That loses the second number of a pair of legacy normals (``np.random.randn``), if it is open.
     """
+    from numpy.random import MT19937, mtrand  # slow to import
+
     torch = getattr(sys.modules.get("torch"), "default_generator", None)
     with _turn:
-        before, numpys = random.getstate(), np.random.get_bit_generator()
+        before, numpys = random.getstate(), mtrand.get_bit_generator()
         torchs = None if torch is None else torch.get_state()
-        np.random.set_bit_generator(np.random.MT19937(0))
+        own = _spare.pop() if _spare else MT19937(0)
+        mtrand.set_bit_generator(own)
         try:
             random.seed(words[0])
-            np.random.seed(words[1] >> 32)  # noqa: NPY002
+            mtrand.seed(words[1] >> 32)
             if torch is not None:
                 torch.manual_seed(words[2] >> 1)
             yield
         finally:
             random.setstate(before)
-            np.random.set_bit_generator(numpys)
+            mtrand.set_bit_generator(numpys)
+            _spare.append(own)
             if torch is not None:
                 torch.set_state(torchs)
 
