@@ -56,22 +56,20 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
 
 
 class Lists(Frozen):
-    """What samplers give for one epoch: a list of indices for each batch."""
+    """What samplers give for one epoch: the indices of each batch."""
 
-    lists: list[list[Any]]
-    are_numbers: bool  # else they are keys of any kind
+    lists: list[Any]  # arrays; if they are not numbers, lists of keys of any kind
+    are_numbers: bool
 
     @staticmethod
     def of(batches: Iterable[Iterable[Any]]) -> Lists:
-        found: list[list[Any]] = []
-        are_numbers = True
-        for keys in map(list, batches):
-            try:
-                found.append(list(map(operator.index, keys)))
-            except TypeError:
-                found.append(keys)
-                are_numbers = False
-        return Lists(found, are_numbers)
+        lists = list(map(list, batches))
+        try:
+            return Lists(
+                [np.array(list(map(operator.index, one)), np.int64) for one in lists], True
+            )
+        except TypeError:
+            return Lists(lists, False)
 
 
 def fetched(indices: Dataset[Tree], fetch: FetchBatch | FetchRecord, seed: int) -> Dataset[Tree]:

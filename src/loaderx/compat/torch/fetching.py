@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from loaderx.compat.torch.collate import arrays_of
 from loaderx.frozen import Frozen
@@ -45,9 +46,10 @@ class FetchBatch(Frozen):
     dataset: MapStyle
     collate: Callable[[list[Tree]], Tree]
 
-    def __call__(self, indices: list[object], words: Sequence[int]) -> Tree:
+    def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
+        wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
         with seeded(words):
-            return arrays_of(self.collate(self._records(indices)))
+            return arrays_of(self.collate(self._records(wanted)))
 
     def _records(self, indices: list[object]) -> list[Tree]:
         many = getattr(self.dataset, "__getitems__", None)
@@ -78,7 +80,7 @@ class Fetching(Frozen):
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         # The words of the first record: what a batch draws belongs to the batch.
-        return whole(fail, self.function.call, batch.tolist(), key_words(extra[:1], 3)[0].tolist())
+        return whole(fail, self.function.call, batch, key_words(extra[:1], 3)[0].tolist())
 
 
 @contextmanager

@@ -12,12 +12,15 @@ import weakref
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
 
 
 class SharedLists:
     """Lists of whole numbers.  The file has where each list ends, then all numbers."""
 
-    def __init__(self, lists: Sequence[Sequence[int]]) -> None:
+    def __init__(self, lists: Sequence[Indices]) -> None:
         self._sizes = _sizes(lists)
         descriptor, self._path = tempfile.mkstemp(prefix="loaderx-order-")
         os.close(descriptor)
@@ -33,12 +36,12 @@ class SharedLists:
         self._sizes, self._path = state
         self._numbers = np.memmap(self._path, np.int64, "r")
 
-    def _fill(self, lists: Sequence[Sequence[int]]) -> None:
+    def _fill(self, lists: Sequence[Indices]) -> None:
         count = len(lists)
         self._numbers[:count] = np.cumsum([count, *self._sizes])[1:]
-        self._numbers[count:] = np.concatenate([np.asarray(one, np.int64) for one in lists])
+        self._numbers[count:] = np.concatenate(lists)
 
-    def replace(self, lists: Sequence[Sequence[int]]) -> bool:
+    def replace(self, lists: Sequence[Indices]) -> bool:
         """Puts other lists in place of these; False if they differ in number or length."""
         if _sizes(lists) != self._sizes:
             return False
@@ -48,13 +51,12 @@ class SharedLists:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def __getitem__(self, index: int) -> list[int]:
+    def __getitem__(self, index: int) -> Indices:
         start = len(self) if index == 0 else int(self._numbers[index - 1])
-        found: list[int] = self._numbers[start : int(self._numbers[index])].tolist()
-        return found
+        return np.array(self._numbers[start : int(self._numbers[index])])
 
 
-def _sizes(lists: Sequence[Sequence[int]]) -> list[int]:
+def _sizes(lists: Sequence[Indices]) -> list[int]:
     return [len(one) for one in lists]
 
 
