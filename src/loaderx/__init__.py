@@ -5,7 +5,7 @@ step).
 """
 
 import sys as _sys
-from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
@@ -31,6 +31,9 @@ from loaderx.loader import DataLoader, LoaderIterator, merge_states
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
+if _TYPE_CHECKING:
+    from loaderx.picture import show
+
 __version__ = "0.1.0"
 
 _warn_if_mixed()
@@ -55,6 +58,7 @@ __all__ = [
     "__version__",
     "engines",
     "merge_states",
+    "show",
     "sources",
     "stages",
 ]
@@ -64,7 +68,11 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "jax"])
 
 
-def __getattr__(name: str) -> _ModuleType:
+def __getattr__(name: str) -> object:
+    if name == "show":  # late: few programs look at pictures
+        from loaderx.picture import show
+
+        return show
     if name == "jax":  # late: importing jax takes longer than all the rest
         import importlib
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = npt.NDArray[Any]
 Bound: TypeAlias = float | Numbers
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Keys32: TypeAlias = npt.NDArray[np.uint32]
 Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex | EllipsisType] | None
 """The shape of one record's draw; a leading ``...`` stands for the records."""
 
@@ -196,6 +197,20 @@ class BatchGenerator:
                 f"numbers of shape {shape}, write size=(..., {str(shape)[1:-1].rstrip(',')})."
             )
         return shape
+
+    @property
+    def full_rows(self) -> int:
+        """The rows of a full batch; where that varies, the power of two that holds this one."""
+        if self._full is None:
+            return 1 << (len(self) - 1).bit_length() if len(self) else 0
+        return max(self._full, len(self))
+
+    def key_data(self) -> Keys32:
+        """Key data for `jax.random.wrap_key_data`, shape ``(records, 2)``.
+
+        `Dataset.random_keys` in the same place gives the same.
+        """
+        return key_words(self._keys, 1).view(np.uint32)
 
     def _take(self, size: Size) -> tuple[tuple[int, ...], int]:
         """The shape of one record's draw, and how many numbers it has drawn before."""
