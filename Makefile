@@ -24,7 +24,8 @@ types: $(VENV)/dev.stamp
 
 # Readers against the libraries that own the formats (TFDS, webdataset, ...), in an environment of its own.
 test-owners: $(VENV)-owners/stamp
-	$(VENV)-owners/bin/python -m pytest -m owners tests/owners
+	$(VENV)-owners/bin/python -m pytest -m owners tests/owners --ignore tests/owners/test_keras.py
+	KERAS_BACKEND=jax $(VENV)-owners/bin/python -m pytest -m owners tests/owners/test_keras.py
 
 $(VENV)-owners/stamp: pyproject.toml
 	python3 -m venv $(VENV)-owners

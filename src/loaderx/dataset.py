@@ -437,6 +437,28 @@ class Dataset(Generic[T], metaclass=DatasetType):
             return Dataset._of(stages.Shuffled(self._node, own))
         return Dataset._of(stages.WindowShuffled(self._node, check_window(window), own))
 
+    def sample(self, weights: Leaf, n: int | None = None, *, seed: int | None = None) -> Dataset[T]:
+        """``n`` elements drawn by weight, with replacement; new draws in every epoch.
+
+        ``weights`` has a number for each element of this dataset: they need not add up to 1, and an
+        element of weight 0 is never drawn.  ``n`` is the length of an epoch, by default that of
+        this dataset.  A record that is drawn again has random numbers of its own.
+
+        To balance classes, give each record one part of the weight of its class:
+
+        >>> labels = np.array([0, 0, 0, 0, 0, 0, 0, 1])
+        >>> ds = Dataset.from_arrays(label=labels).sample(1 / np.bincount(labels)[labels], 1000)
+        >>> bool(450 < sum(record["label"] for record in ds) < 550)
+        True
+        """
+        from loaderx.stages.sample import check_drawable, sample_weights  # late: most draw none
+
+        own = None if seed is None else check_seed(seed)
+        check_drawable(self._node)
+        length = len(self)
+        count = length if n is None else check_int("n", n, least=1)
+        return Dataset._of(stages.Sampled(self._node, sample_weights(weights, length), count, own))
+
     def seed(self, n: int) -> Dataset[T]:
         """The seed of every random stage of this chain that has none of its own (0 by default)."""
         return Dataset._of(stages.Seeded(self._node, check_seed(n)))

@@ -76,7 +76,6 @@ DATASET = {
     "rename": _MAP,
     "rename_column": _MAP,
     "rename_columns": _MAP,
-    "sample": "Write ds.shuffle(seed=0).take(n).",
     "sample_from_datasets": _MIX,
     "save": _KEEP,
     "scan": "Loop over the dataset, or over DataLoader(ds).",

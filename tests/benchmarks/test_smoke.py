@@ -27,6 +27,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(
+            "torch_compat",
+            {"tutorial", "arrays", "dicts", "tensors", "workers", "large"},
+            marks=pytest.mark.benchmarks,
+        ),
+        pytest.param(
             "devices",
             {"fed_wait_50", "placing_8", "loading_and_placing_1", "mlp_data_wait"},
             marks=pytest.mark.benchmarks,

@@ -273,6 +273,23 @@ def shuffle_twice():
 
 
 @chain
+def sample_by_weight():
+    weights = np.arange(40) % 5
+    return arrays(40).sample(weights, 60, seed=3).random_map(draw).batch(4).repeat()
+
+
+@chain
+def sample_batches():
+    return arrays(40).repeat(2).batch(4).sample(np.arange(20) + 0.5).map(double)
+
+
+@chain
+def sample_into_a_stream():
+    drawn = objects(30).sample(1 / np.arange(1, 31)).random_keys()
+    return drawn.filter(partial(in_part, 3)).repeat().batch(8, lanes=2)
+
+
+@chain
 def shuffle_batches():
     return arrays(40).batch(4).shuffle(3).repeat()
 

@@ -65,6 +65,7 @@ PINNED = [
     (arrays(9)[::2], "slice(start=0, step=2, count=5)"),
     (arrays(9).split(1 / 3, 2 / 3)[1], "split(start=3, count=6, seed=0)"),
     (arrays(9)[[1, 2]], "pick(indices=<i8[2]#00f6ddb9)"),
+    (arrays(2).sample([1, 2], 7, seed=3), "sample(weights=<f8[2]#880b85a7, n=7, seed=3)"),
     (arrays(9).repeat(2).shuffle(), "repeat(epochs=2)"),
     (arrays(9).repeat(2).batch(3), "repeat()"),
     (arrays(9).batch(3).unbatch(), "unbatch()"),

@@ -91,6 +91,7 @@ EXAMPLES = {
     "Sliced, in a stream": STREAM.skip(2),
     "Sliced, after the batch of a stream": STREAM.repeat().batch(2).take(3),
     "Picked": RECORDS[[1, 1, 2]],
+    "Sampled, of batches": BATCHES.sample([1, 2, 0], 5, seed=3),
     "Part": RECORDS.split(0.5, 0.5, seed=2)[1],
     "Repeated, after batch": BATCHES.repeat(3),
     "Repeated, in a stream": STREAM.repeat(2),

@@ -117,6 +117,8 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
         "pick",
         "repeat",
     ]
+    if all(node.shuffle_span is None for node in node_of(dataset).below()):
+        kinds.append("sample")
     kinds += ["seed", "unbatch"] if batched else ["seed", "batch", "batched_map", "batched_random"]
     match draw(st.sampled_from(kinds)):
         case "map":
@@ -141,6 +143,11 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
             return dataset[:: draw(st.sampled_from([-3, -1, 2, 3]))]
         case "pick":
             return dataset[draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=12))]
+        case "sample":
+            weights = draw(st.lists(st.sampled_from([0, 1, 2, 0.3, 1e-9]), min_size=n, max_size=n))
+            if not any(weights):
+                weights[draw(st.integers(0, n - 1))] = 5
+            return dataset.sample(weights, draw(st.sampled_from([None, 1, 9, 40])), seed=seed)
         case "repeat":
             return quietly(dataset.repeat, draw(st.integers(1, 3)))
         case "seed":

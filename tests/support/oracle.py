@@ -67,10 +67,35 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             return epoch, permuted(node.start + p, node.input.length, fold_int(0, stage, PART))
         case stages.Sliced():
             return epoch, node.start + p * node.step
+        case stages.Sampled():
+            stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
+            word = fold_int(fold_int(epoch, stage, ORDER), p, ORDER)
+            return child_epoch(epoch, p, node.repeats), drawn(node.weights.tolist(), word)
         case stages.Picked():
             seen = int((node.table[:p] == node.table[p]).sum())
             return child_epoch(epoch, seen, node.repeats), int(node.table[p])
     return None
+
+
+def drawn(weights: list[float], word: int) -> int:
+    """An alias table as Walker has it: heavy entries serve light ones, one after the other."""
+    entries = [i for i, weight in enumerate(weights) if weight]
+    rough = [max(1, int(weights[i] * 2 ** (61 - len(entries).bit_length()))) for i in entries]
+    height = 2**61 // len(entries)
+    scale = height * len(entries) / sum(rough)
+    amounts = [max(1, int(amount * scale)) for amount in rough]
+    amounts[amounts.index(max(amounts))] += height * len(entries) - sum(amounts)
+    light = [c for c, amount in enumerate(amounts) if amount < height]
+    heavy = [c for c, amount in enumerate(amounts) if amount >= height]
+    alias = list(range(len(entries)))
+    while light:
+        alias[light[0]] = heavy[0]
+        amounts[heavy[0]] -= height - amounts[light[0]]
+        # One that has less than its own column holds is served next, before all others.
+        light[:1] = [heavy.pop(0)] if amounts[heavy[0]] < height else []
+    column, above = divmod((word >> 11) * 2.0**-53 * len(entries), 1)
+    own = above < amounts[int(column)] / height
+    return entries[int(column) if own else alias[int(column)]]
 
 
 def child_epoch(epoch: int, rounds: int, ordinal: int) -> int:

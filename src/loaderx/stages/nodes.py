@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loaderx.stages.flat_map import FlatMapped
     from loaderx.stages.mix import Mixed
     from loaderx.stages.pack import PackedRecords
+    from loaderx.stages.sample import Sampled
     from loaderx.stages.unbatch import Unbatched
     from loaderx.stages.window_map import WindowMapped
     from loaderx.stages.zip import Zipped
@@ -43,6 +44,7 @@ __all__ = [
     "Part",
     "Picked",
     "Repeated",
+    "Sampled",
     "Seeded",
     "Shuffled",
     "Skipping",
@@ -60,6 +62,7 @@ _LATE = {
     "FlatMapped": "flat_map",
     "Mixed": "mix",
     "PackedRecords": "pack",
+    "Sampled": "sample",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
     "Zipped": "zip",

@@ -1,0 +1,100 @@
+"""One epoch of a torch loader as a chain of loaderx: the order of the records, and their fetching.
+
+The elements of the chain are indices until the last stage, which fetches a batch of them.  Where
+the dataset is arrays and nothing else is to be done, rows are gathered instead.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchRecord, runs_of
+from loaderx.dataset import Dataset
+from loaderx.frozen import Frozen
+from loaderx.rng import EPOCH, ROW, fold_int, key_words
+from loaderx.sources import ArraySource, adapt
+from loaderx.stages.functions import Function
+from loaderx.stages.map import Transformed
+from loaderx.tree import Tree
+
+
+class Order(Frozen):
+    """In which order the records of a loader come, and how many of them make a batch."""
+
+    batch_size: int | None
+    drop_last: bool
+    shuffle: bool
+    seed: int
+
+    def of_length(self, length: int, records: Dataset[Tree] | None = None) -> Dataset[Tree]:
+        """All records, or their indices; the order is drawn by loaderx."""
+        chain = Dataset.range(length) if records is None else records
+        return self._cut(chain.shuffle(self.seed) if self.shuffle else chain)
+
+    def of_sampler(self, sampler: Iterable[Any], records: Dataset[Tree]) -> Dataset[Tree]:
+        """The records that a sampler names."""
+        return self._cut(records[np.fromiter(map(operator.index, sampler), np.int64)])
+
+    def _cut(self, chain: Dataset[Tree]) -> Dataset[Tree]:
+        if self.batch_size is None:
+            return chain
+        return chain.batch(self.batch_size, drop_remainder=self.drop_last)
+
+
+def gathered(dataset: object) -> Dataset[Tree] | None:
+    """The records of a dataset that is arrays, or a dataset of loaderx; None for all others."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    is_tensors = type(dataset).__name__ == "TensorDataset"
+    if isinstance(dataset, np.ndarray) or (is_tensors and isinstance(adapt(dataset), ArraySource)):
+        return Dataset.from_source(dataset)
+    return None
+
+
+class Lists(Frozen):
+    """What samplers give for one epoch: the indices of each batch."""
+
+    lists: list[Any]  # arrays; if they are not numbers, lists of keys of any kind
+    are_numbers: bool
+
+    @staticmethod
+    def of(batches: Iterable[Iterable[Any]]) -> Lists:
+        lists = list(map(list, batches))
+        try:
+            return Lists(
+                [np.array(list(map(operator.index, one)), np.int64) for one in lists], True
+            )
+        except TypeError:
+            return Lists(lists, False)
+
+
+def fetched(indices: Dataset[Tree], fetch: FetchBatch | FetchRecord, seed: int) -> Dataset[Tree]:
+    """The batches, or records, of these indices."""
+    fetching = Fetching(Function(fetch, "fetch"))
+    return Dataset._of(Transformed(indices._node, "map", fetching, "fetch", own_seed=seed))
+
+
+class UnsizedBatches(Frozen):
+    """The batches of a sampler without a length, which may be endless: read as it goes."""
+
+    sampler: Iterable[Any]
+    order: Order
+    fetch: FetchBatch | FetchRecord
+    epoch: int
+
+    def __call__(self) -> Iterator[Tree]:
+        epoch = fold_int(self.order.seed, self.epoch, EPOCH)
+        for number, indices in enumerate(self._indices()):
+            key = fold_int(epoch, number, ROW)
+            yield self.fetch(indices, key_words(np.array([key], np.uint64), 3)[0].tolist())
+
+    def _indices(self) -> Iterator[Any]:
+        size = self.order.batch_size
+        if size is None:  # single indices, or the lists of a batch sampler
+            yield from self.sampler
+            return
+        yield from runs_of(self.sampler, size, drop_last=self.order.drop_last)

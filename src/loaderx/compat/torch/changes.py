@@ -1,0 +1,55 @@
+"""Has a dataset been changed since its workers were started?
+
+Torch starts new workers in every epoch, so that ``dataset.transform = other`` between two epochs is
+seen by them.  Starting workers takes long, so here they stay while the attributes of the dataset,
+and of the objects in it, are the same.  What is changed inside an array or a long list is not seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from loaderx.given import Attributes, attributes_of, reachable
+
+_PLAIN = (bool, int, float, complex, str, bytes)
+_SIZED = (dict, list, set, deque, tuple)
+
+
+class _Looked(NamedTuple):
+    value: object
+    attributes: Attributes | None
+    size: int
+
+
+class Snapshot:
+    """The attributes of an object, and of the objects in it, at one time."""
+
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._before = _look(root)
+
+    def holds(self) -> bool:
+        """Is all of it as it was?"""
+        now = _look(self._root)
+        return len(now) == len(self._before) and all(map(_same, self._before, now))
+
+
+def _look(root: object) -> list[_Looked]:
+    found = []
+    for value in reachable(root):
+        attributes = attributes_of(value)
+        size = len(value) if isinstance(value, _SIZED) else 0
+        found.append(_Looked(value, None if attributes is None else dict(attributes), size))
+    return found
+
+
+def _same(before: _Looked, now: _Looked) -> bool:
+    if before.value is not now.value or before.size != now.size:
+        return False
+    one, other = before.attributes or {}, now.attributes or {}
+    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+
+
+def _equal(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and one == other)

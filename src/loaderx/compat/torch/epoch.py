@@ -1,0 +1,65 @@
+"""The iterator of one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loaderx.errors import RecordError, below_own_frames
+from loaderx.loader import DataLoader as Runner
+from loaderx.loader import LoaderIterator
+from loaderx.loader.state import State
+from loaderx.tree import Tree
+
+
+class Epoch(Iterator[Tree]):
+    """The batches of one epoch.  An exception of the dataset's comes as it was raised there."""
+
+    def __init__(self, runner: Runner[Tree] | None, number: int, *, as_lists: bool) -> None:
+        self.number = number
+        self.is_done = runner is None  # there are no batches
+        self._batches: LoaderIterator[Tree] | None = runner.epoch(number) if runner else None
+        self._as_lists = as_lists
+
+    def __next__(self) -> Tree:
+        if self._batches is None:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self.is_done = True
+            raise
+        except RecordError as error:
+            raise _original(error) from None
+        # Gathered rows of tuples are a tuple of arrays; torch's rule makes it a list.
+        return list(batch) if self._as_lists and type(batch) is tuple else batch
+
+    def __len__(self) -> int:
+        """The number of batches that are left."""
+        return 0 if self._batches is None else len(self._batches)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get_state(self) -> State | None:
+        """The position in the epoch."""
+        return None if self._batches is None else self._batches.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Continues in the epoch where a state was taken."""
+        if self._batches is not None:
+            self._batches.set_state(state)
+
+    def close(self) -> None:
+        """Stops what runs in the background; ``next`` starts it again."""
+        if self._batches is not None:
+            self._batches.close()
+
+
+def _original(error: RecordError) -> BaseException:
+    """The exception of the user's code, with a note that says which batch it was."""
+    cause = error.__cause__
+    # A StopIteration would end the user's loop as if all were well.
+    if cause is None or isinstance(cause, StopIteration):
+        return error
+    cause.add_note(f"loaderx: {error}")
+    return cause.with_traceback(below_own_frames(cause.__traceback__))

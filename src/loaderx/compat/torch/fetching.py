@@ -1,0 +1,136 @@
+"""What is done for one batch: the records of its indices are read and collated.
+
+Datasets written for torch draw from the global generators (``np.random``, ``random``, torch's own).
+These are seeded for each batch, from the seed, the epoch and the batch, so that the stream is the
+same for any number of workers.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.compat.torch.collate import arrays_of
+from loaderx.frozen import Frozen
+from loaderx.rng import Keys, key_words
+from loaderx.stages.functions import Function
+from loaderx.stages.transforms import Fail, Needs, each, whole
+from loaderx.tree import Tree
+
+if TYPE_CHECKING:
+    from numpy.random import MT19937
+
+_turn = threading.RLock()  # threads share the generators; a dataset may use another loader
+
+
+_spare: list[MT19937] = []  # generators that are not in use; making one takes long
+
+
+class MapStyle(Protocol):
+    """A dataset that is read by index, or by any other key that its sampler gives."""
+
+    def __getitem__(self, index: object, /) -> Tree: ...
+
+
+class FetchBatch(Frozen):
+    """A batch: ``collate([dataset[i] for i in indices])``."""
+
+    dataset: MapStyle
+    collate: Callable[[list[Tree]], Tree]
+
+    def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
+        wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
+        with seeded(words):
+            return arrays_of(self.collate(self._records(wanted)))
+
+    def _records(self, indices: list[object]) -> list[Tree]:
+        many = getattr(self.dataset, "__getitems__", None)
+        return many(indices) if many else [self.dataset[index] for index in indices]
+
+
+class FetchRecord(Frozen):
+    """A single record, for a loader without batches."""
+
+    dataset: MapStyle
+    convert: Callable[[Tree], Tree]
+
+    def __call__(self, index: object, words: Sequence[int]) -> Tree:
+        wanted = index.item() if isinstance(index, np.generic) else index
+        with seeded(words):
+            return arrays_of(self.convert(self.dataset[wanted]))
+
+
+class Fetching(Frozen):
+    """The stage that fetches: batches of indices, or single ones, with words to seed by."""
+
+    function: Function
+    needs: Needs = "keys"
+
+    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+        words = key_words(extra, 3).tolist()
+        return each(map(self.function.call, records, words), len(records), fail)
+
+    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
+        # The words of the first record: what a batch draws belongs to the batch.
+        return whole(fail, self.function.call, batch, key_words(extra[:1], 3)[0].tolist())
+
+
+@contextmanager
+def seeded(words: Sequence[int]) -> Iterator[None]:
+    """Seeds the global generators for one batch; in the end they are as they were before.
+
+    NumPy's is exchanged for another one meanwhile: to save its state takes as long as ten records.
+    That loses the second number of a pair of legacy normals (``np.random.randn``), if it is open.
+    """
+    from numpy.random import MT19937, mtrand  # slow to import
+
+    torch = getattr(sys.modules.get("torch"), "default_generator", None)
+    with _turn:
+        before, numpys = random.getstate(), mtrand.get_bit_generator()
+        torchs = None if torch is None else torch.get_state()
+        own = _spare.pop() if _spare else MT19937(0)
+        mtrand.set_bit_generator(own)
+        try:
+            random.seed(words[0])
+            mtrand.seed(words[1] >> 32)
+            if torch is not None:
+                torch.manual_seed(words[2] >> 1)
+            yield
+        finally:
+            random.setstate(before)
+            mtrand.set_bit_generator(numpys)
+            _spare.append(own)
+            if torch is not None:
+                torch.set_state(torchs)
+
+
+class IteratedBatches(Frozen):
+    """The batches of a dataset that can only be iterated; called, it begins anew."""
+
+    dataset: Iterable[Tree]
+    batch_size: int | None
+    drop_last: bool
+    collate: Callable[[Tree], Tree]
+
+    def __call__(self) -> Iterator[Tree]:
+        found: Iterable[Tree] = self.dataset
+        if self.batch_size is not None:
+            found = runs_of(found, self.batch_size, drop_last=self.drop_last)
+        return (arrays_of(self.collate(records)) for records in found)
+
+
+def runs_of(values: Iterable[Tree], size: int, *, drop_last: bool) -> Iterator[list[Tree]]:
+    """Lists of so many values; the last may be shorter, unless it is dropped."""
+    left = iter(values)
+    while found := list(islice(left, size)):
+        if drop_last and len(found) < size:
+            return
+        yield found

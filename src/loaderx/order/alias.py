@@ -1,0 +1,77 @@
+"""Alias tables: draws from given weights, each in constant time.
+
+There is one column for each entry of positive weight.  All columns are of equal height and hold the
+share of at most two entries: their own below a border, and that of another entry (the *alias*)
+above it.  A draw takes a column at random, and a random height in it.
+
+To fill the columns, entries of less than the average weight ("light") are served in turn by those
+of more ("heavy").  The heavy ones are used up in order, and the next one fills up the column of the
+last.  Running sums of what is missing and of what is left over tell who serves whom, so the whole
+table is made by two binary searches.  Weights are made whole numbers first: sums of them are exact,
+so the table is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.frozen import Frozen
+from loaderx.rng import Keys
+
+Positions = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_BITS = 61  # of the sum of all weights as whole numbers
+
+
+class AliasTable(Frozen):
+    """Which entry is drawn: ``own`` below the border of a column, ``other`` above it."""
+
+    border: Floats
+    own: Positions
+    other: Positions
+
+    def draw(self, words: Keys) -> Positions:
+        """The entry that each random word draws."""
+        # 53 bits: as a product with the number of columns it never reaches that number.
+        places = (words >> np.uint64(11)).astype(np.float64)
+        places *= len(self.border) * 2.0**-53
+        columns = places.astype(np.int64)
+        places -= columns
+        return np.where(places < self.border[columns], self.own[columns], self.other[columns])
+
+
+def alias_table(weights: Floats) -> AliasTable:
+    """The table for finite weights of at least 0, one of which is above 0."""
+    own = np.flatnonzero(weights).astype(np.int64)
+    height, amounts = _whole_numbers(weights[own])
+    light, heavy = np.flatnonzero(amounts < height), np.flatnonzero(amounts >= height)
+    missing = np.cumsum(height - amounts[light])
+    spare = np.cumsum(amounts[heavy] - height)
+    border = np.full(len(own), height)
+    other = np.arange(len(own))
+    border[light] = amounts[light]
+    # Before a light entry is served, all light ones before it are: the first heavy one that was not
+    # used up by then serves it.
+    served_before = missing - (height - amounts[light])
+    other[light] = heavy[np.searchsorted(spare, served_before)]
+    # A heavy entry is used up by the first light one after which more was missing than it and those
+    # before it had to spare.  The next heavy one makes up for that.
+    used_up_by = np.searchsorted(missing, spare, side="right")
+    used_up = np.flatnonzero(used_up_by < len(light))
+    border[heavy[used_up]] = height + spare[used_up] - missing[used_up_by[used_up]]
+    other[heavy[used_up]] = heavy[used_up + 1]
+    return AliasTable(border / height, own, own[other])
+
+
+def _whole_numbers(weights: Floats) -> tuple[int, Positions]:
+    """Positive weights as whole numbers, and their average, a whole number, too."""
+    count = len(weights)
+    largest = 1 << (_BITS - count.bit_length())
+    rough = np.maximum((weights / weights.max() * largest).astype(np.int64), 1)
+    height = (1 << _BITS) // count
+    scale = height * count / int(rough.sum())
+    amounts = np.maximum((rough * scale).astype(np.int64), 1)
+    amounts[np.argmax(amounts)] += height * count - int(amounts.sum())
+    return height, amounts

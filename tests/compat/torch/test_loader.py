@@ -1,0 +1,498 @@
+"""torch's DataLoader in loaderx's hands, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset as Chain
+from loaderx import LoaderxWarning, StateError
+from loaderx.compat import torch as data
+
+
+class Squares:
+    """A map-style dataset."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        if not 0 <= index < self.n:
+            raise IndexError(index)
+        return np.array([index, index * index], np.float32), index
+
+
+class Together(Squares):
+    def __getitem__(self, index):
+        raise AssertionError("read one by one")
+
+    def __getitems__(self, indices):
+        return [Squares.__getitem__(self, i) for i in indices]
+
+
+class Noisy(Squares):
+    """Draws from the global generators, as many datasets of torch do."""
+
+    def __getitem__(self, index):
+        return index, random.random(), np.random.rand()  # noqa: NPY002
+
+
+class Stream:
+    """Can only be iterated."""
+
+    def __iter__(self):
+        return iter(range(10))
+
+
+def labels(loader):
+    return [batch[1].tolist() for batch in loader]
+
+
+# Batches ----------------------------------------------------------------------------------------
+
+
+def test_batches_in_order():
+    loader = data.DataLoader(Squares(10), batch_size=4)
+    assert len(loader) == 3
+    assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    x, y = next(iter(loader))
+    assert (type(x), x.dtype, x.shape, y.dtype) == (np.ndarray, np.float32, (4, 2), np.int64)
+
+
+def test_drop_last():
+    loader = data.DataLoader(Squares(10), batch_size=4, drop_last=True)
+    assert len(loader) == len(list(loader)) == 2
+
+
+def test_no_batches_at_all():
+    assert list(data.DataLoader(Squares(3), batch_size=4, drop_last=True)) == []
+    assert list(data.DataLoader([], batch_size=4)) == []
+    loader = data.DataLoader([])
+    assert loader.state_dict()["epoch"] == 0
+
+
+def test_every_epoch_is_shuffled_anew_and_reproducibly():
+    def epochs(loader):
+        return [np.concatenate(labels(loader)).tolist() for _ in range(3)]
+
+    one = epochs(data.DataLoader(Squares(50), batch_size=8, shuffle=True, generator=5))
+    assert all(sorted(epoch) == list(range(50)) for epoch in one)
+    assert one[0] != one[1] != one[2]
+    assert epochs(data.DataLoader(Squares(50), 8, True, generator=5)) == one
+    assert epochs(data.DataLoader(Squares(50), 8, True)) != one
+
+
+def test_single_records():
+    loader = data.DataLoader(Squares(3), batch_size=None)
+    assert len(loader) == 3
+    found = list(loader)
+    assert [type(x) for x in found[0]] == [np.ndarray, int]
+    assert [y for _, y in found] == [0, 1, 2]
+
+
+def test_getitems_is_used():
+    assert labels(data.DataLoader(Together(5), batch_size=3)) == [[0, 1, 2], [3, 4]]
+
+
+def test_a_loop_inside_a_loop_over_the_same_loader():
+    loader = data.DataLoader(Squares(4), batch_size=2, sampler=Evens(4), num_workers=0)
+    assert [len(list(loader)) for _ in loader] == [1]
+
+
+def test_arrays_are_gathered():
+    loader = data.DataLoader(np.arange(12).reshape(6, 2), batch_size=4)
+    assert [batch.shape for batch in loader] == [(4, 2), (2, 2)]
+    chain = Chain.from_arrays(np.arange(6), np.arange(6) * 2)
+    batches = list(data.DataLoader(chain, batch_size=4, num_workers=2))
+    assert type(batches[0]) is list
+    assert [batch[1].tolist() for batch in batches] == [[0, 2, 4, 6], [8, 10]]
+
+
+def test_a_collate_fn_gets_the_records_as_they_are():
+    def collate(records):
+        assert all(type(record) is tuple and type(record[1]) is int for record in records)
+        return {"n": len(records), "names": [str(y) for _, y in records]}
+
+    loader = data.DataLoader(Squares(3), batch_size=2, collate_fn=collate)
+    assert list(loader) == [{"n": 2, "names": ["0", "1"]}, {"n": 1, "names": ["2"]}]
+
+
+def test_an_iterable_dataset_is_read_in_this_thread():
+    loader = data.DataLoader(Stream(), batch_size=4)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(list(loader)) == 3
+    assert len(list(data.DataLoader(Stream(), batch_size=4, drop_last=True))) == 2
+    assert list(data.DataLoader(Stream(), batch_size=None)) == list(range(10))
+    with pytest.warns(LoaderxWarning, match=r"num_workers=2 is not used: Stream has no length"):
+        list(data.DataLoader(Stream(), batch_size=4, num_workers=2))
+    with pytest.raises(TypeError, match="`dataset`, Stream, has no __len__"):
+        len(loader)
+
+
+# Samplers ---------------------------------------------------------------------------------------
+
+
+class Evens:
+    """A sampler, as torch's: an iterable with a length."""
+
+    def __init__(self, n):
+        self.n, self.epoch = n, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return (self.n + 1) // 2
+
+    def __iter__(self):
+        order = list(range(0, self.n, 2))
+        random.Random(self.epoch).shuffle(order)
+        return iter(order)
+
+
+class Pairs:
+    """A batch sampler."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __len__(self):
+        return len(self.sampler) // 2
+
+    def __iter__(self):
+        indices = iter(self.sampler)
+        return map(list, zip(indices, indices))
+
+
+def test_a_sampler_is_read_anew_for_every_epoch():
+    sampler = Evens(10)
+    loader = data.DataLoader(Squares(10), batch_size=2, sampler=sampler)
+    assert len(loader) == 3
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        assert np.concatenate(labels(loader)).tolist() == list(sampler)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_sampler(workers):
+    batches = [[3, 1], [2], np.array([0, 4, 5])]
+    loader = data.DataLoader(Squares(6), batch_sampler=batches, num_workers=workers)
+    assert len(loader) == 3
+    assert labels(loader) == [[3, 1], [2], [0, 4, 5]]
+
+
+def test_keys_of_any_kind():
+    records = {"a": 1, "b": 2, ("c", 3): 4}
+    assert [x.tolist() for x in data.DataLoader(records, 2, sampler=["b", ("c", 3), "a"])] == [
+        [2, 4],
+        [1],
+    ]
+    assert list(data.DataLoader(records, None, sampler=["b", "a"])) == [2, 1]
+
+
+def test_a_sampler_without_a_length_may_be_endless():
+    def endless():
+        while True:
+            yield from range(5)
+
+    class Endless:
+        def __iter__(self):
+            return endless()
+
+    loader = data.DataLoader(Squares(5), batch_size=3, sampler=Endless())
+    found = iter(loader)
+    assert [next(found)[1].tolist() for _ in range(3)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
+    with pytest.raises(TypeError, match="`sampler`, Endless, has no __len__"):
+        len(loader)
+
+
+# Workers ----------------------------------------------------------------------------------------
+
+
+def test_the_stream_is_the_same_for_any_number_of_workers():
+    def epochs(workers):
+        loader = data.DataLoader(Noisy(20), 4, True, num_workers=workers)
+        return [[x.tolist() for batch in loader for x in batch] for _ in range(2)]
+
+    alone = epochs(0)
+    assert epochs(2) == alone
+    assert alone[0] != alone[1]
+    draws = {x for epoch in alone for row in epoch[1::3] for x in row}
+    assert len(draws) == 40
+
+
+def test_the_global_generators_are_left_as_they_were():
+    def states():
+        return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    before = states()
+    list(data.DataLoader(Noisy(4), batch_size=2))
+    assert states() == before
+
+
+class Process(Squares):
+    def __init__(self, n):
+        super().__init__(n)
+        self.scale = 1
+
+    def __getitem__(self, index):
+        return os.getpid(), self.scale
+
+
+def test_workers_stay_until_the_dataset_changes():
+    dataset = Process(6)
+    loader = data.DataLoader(dataset, batch_size=2, num_workers=1)
+
+    def epoch():
+        (pids, scales) = zip(*[(set(p.tolist()), set(s.tolist())) for p, s in loader])
+        return set.union(*pids), set.union(*scales)
+
+    first, second = epoch(), epoch()
+    assert first == second
+    assert os.getpid() not in first[0]
+    dataset.scale = 7
+    third = epoch()
+    assert third[1] == {7}
+    assert not third[0] & first[0]
+
+
+@pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
+def test_workers_stay_when_a_sampler_gives_other_indices(kind):
+    class Processes(Squares):
+        def __getitem__(self, index):
+            return os.getpid(), index
+
+    sampler = Evens(8)
+    if kind == "sampler":
+        options = {"batch_size": 2, "sampler": sampler}
+    else:
+        options = {"batch_sampler": Pairs(sampler)}
+    loader = data.DataLoader(Processes(8), num_workers=1, **options)
+    workers = set()
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        batches = list(loader)
+        assert [y for _, y in batches for y in y.tolist()] == list(sampler)
+        workers |= {pid for pids, _ in batches for pid in pids.tolist()}
+    assert len(workers) == 1
+    sampler.n = 4  # other lengths: other lists, and new workers
+    assert [y for _, y in loader for y in y.tolist()] == list(sampler)
+
+
+def test_persistent_workers_as_in_torch():
+    kept = data.DataLoader(Process(2), 2, num_workers=1, persistent_workers=True)
+    (first,), (second,) = kept, kept
+    assert first[0].tolist() == second[0].tolist()
+    kept.dataset.scale = 2
+    (third,) = kept
+    assert third[1].tolist() == [1, 1]
+    new = data.DataLoader(Process(2), 2, num_workers=1, persistent_workers=False)
+    (first,), (second,) = new, new
+    assert first[0].tolist() != second[0].tolist()
+
+
+# Errors -----------------------------------------------------------------------------------------
+
+
+class MissingError(KeyError):
+    pass
+
+
+class Broken(Squares):
+    def __getitem__(self, index):
+        if index == 3:
+            raise MissingError("three")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_exceptions_come_as_they_were_raised(workers):
+    found = iter(data.DataLoader(Broken(6), batch_size=2, num_workers=workers))
+    assert next(found).tolist() == [0, 1]
+    with pytest.raises(MissingError, match="three") as caught:
+        next(found)
+    assert caught.value.__notes__[-1].startswith("loaderx: step 1: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "`batch_size` must be at least 1"),
+        ({"num_workers": -1}, "`num_workers` must be at least 0"),
+        ({"timeout": -1}, "`timeout` must be a number of seconds"),
+        ({"sampler": [0], "shuffle": True}, "`sampler` and `shuffle` cannot be used together"),
+        ({"batch_sampler": [[0]], "batch_size": 2}, "`batch_sampler` and `batch_size`"),
+        ({"batch_sampler": [[0]], "shuffle": True}, "`batch_sampler` and `shuffle`"),
+        ({"batch_sampler": [[0]], "drop_last": True}, "`batch_sampler` and `drop_last`"),
+        ({"batch_sampler": [[0]], "sampler": [0]}, "`batch_sampler` and `sampler`"),
+        ({"batch_size": None, "drop_last": True}, "`drop_last` needs a `batch_size`"),
+        ({"prefetch_factor": 2}, "`prefetch_factor` needs num_workers above 0"),
+        ({"persistent_workers": True}, "`persistent_workers` needs num_workers above 0"),
+        ({"generator": "a"}, "`generator` must be a seed"),
+        ({"dataset": Squares}, r"is the class Squares; pass an object: Squares\(...\)"),
+        ({"dataset": 3}, "needs __getitem__ and __len__, or __iter__; got int"),
+        ({"dataset": iter([1])}, "can be read only once"),
+        ({"dataset": Stream(), "shuffle": True}, r"`shuffle` needs .* Stream can only be iterated"),
+        ({"dataset": Stream(), "sampler": [0]}, r"from_iterable\(dataset\)\.shuffle\(window=1000"),
+    ],
+)
+def test_arguments_that_torch_refuses(options, message):
+    options = {"dataset": Squares(4), **options}
+    with pytest.raises((ValueError, TypeError), match=message):
+        data.DataLoader(**options)
+
+
+def test_arguments_without_effect():
+    loader = data.DataLoader(
+        Squares(2), pin_memory=True, pin_memory_device="cuda", multiprocessing_context="fork",
+        in_order=False,
+    )  # fmt: skip
+    assert len(list(loader)) == 2
+
+
+def test_names_that_are_torchs_own():
+    with pytest.raises(AttributeError, match=r"RandomSampler'\. Import it from torch\.utils\.data"):
+        data.RandomSampler  # noqa: B018
+
+
+# States -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"sampler": Evens(40)}, {"batch_size": None}], ids=str)
+def test_a_state_continues_at_every_batch(options):
+    def make():
+        options.setdefault("batch_size", 4)
+        shuffle = "sampler" not in options
+        return data.DataLoader(Squares(20 if shuffle else 40), shuffle=shuffle, **options)
+
+    def take(loader):
+        return [np.asarray(batch[1]).tolist() for batch in loader]
+
+    loader = make()
+    expected = take(loader) + take(loader)
+    size = len(loader)
+    for steps in range(2 * size):
+        begun, found = make(), []
+        for _ in range(steps // size):
+            found += take(begun)
+        batches = iter(begun)
+        for _ in range(steps % size):
+            found.append(np.asarray(next(batches)[1]).tolist())
+        state = json.loads(json.dumps(begun.state_dict()))
+        other = make()
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        found += take(other)
+        while len(found) < len(expected):
+            found += take(other)
+        assert found == expected
+
+
+def test_the_state_of_an_iterated_dataset():
+    loader = data.DataLoader(Stream(), batch_size=4)
+    next(iter(loader))
+    other = data.DataLoader(Stream(), batch_size=4)
+    other.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for batch in other] == [[4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("state", [{}, None, {"version": 2, "epoch": 0, "state": None}])
+def test_damaged_states_are_refused(state):
+    with pytest.raises(StateError):
+        data.DataLoader(Squares(4)).load_state_dict(state)
+    with pytest.raises(StateError, match="epoch must be a whole number"):
+        data.DataLoader(Squares(4)).load_state_dict({"version": 1, "epoch": -1, "state": None})
+
+
+# The tutorials of JAX ---------------------------------------------------------------------------
+
+
+def numpy_collate(batch):
+    if isinstance(batch[0], np.ndarray):
+        return np.stack(batch)
+    if isinstance(batch[0], (tuple, list)):
+        return [numpy_collate(samples) for samples in zip(*batch)]
+    return np.array(batch)
+
+
+class NumpyLoader(data.DataLoader):
+    def __init__(
+        self,
+        dataset,
+        batch_size=1,
+        shuffle=False,
+        sampler=None,
+        batch_sampler=None,
+        num_workers=0,
+        pin_memory=False,
+        drop_last=False,
+        timeout=0,
+        worker_init_fn=None,
+    ):
+        super(self.__class__, self).__init__(
+            dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            collate_fn=numpy_collate,
+            pin_memory=pin_memory,
+            drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+        )
+
+
+class FlattenAndCast:
+    def __call__(self, picture):
+        return np.ravel(np.array(picture, dtype=np.float32))
+
+
+class Pictures(data.Dataset):
+    def __init__(self, n, transform):
+        self.n, self.transform = n, transform
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return self.transform(np.full((28, 28), index % 256, np.uint8)), index % 10
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_loader_of_the_jax_tutorials(workers):
+    loader = NumpyLoader(Pictures(300, FlattenAndCast()), batch_size=128, num_workers=workers)
+    for _ in range(2):
+        shapes = [(x.shape, x.dtype, y.shape) for x, y in loader]
+    assert shapes[0] == ((128, 784), np.float32, (128,))
+    assert shapes[-1] == ((44, 784), np.float32, (44,))
+
+
+def test_importing_it_is_light():
+    script = (
+        "import sys; from loaderx.compat import torch\n"
+        "print([m for m in ('torch', 'jax', 'multiprocessing', 'cloudpickle') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_no_warning_where_all_is_well():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = data.DataLoader(Squares(20), batch_size=4, shuffle=True)
+        for _ in range(3):
+            list(loader)
