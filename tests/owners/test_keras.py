@@ -140,8 +140,7 @@ def test_the_words_of_torch():
 
     def endless():
         while True:
-            for x, y in loader:
-                yield x, y
+            yield from map(tuple, loader)
 
     trained(endless(), steps_per_epoch=len(loader))
 

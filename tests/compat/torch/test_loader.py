@@ -266,6 +266,19 @@ def test_workers_stay_until_the_dataset_changes():
     assert not third[0] & first[0]
 
 
+def test_worker_init_fn_is_called_first_in_each_worker():
+    def begin(worker):
+        os.environ["LOADERX_TEST_WORKER"] = str(worker)
+
+    class Workers(Squares):
+        def __getitem__(self, index):
+            return int(os.environ["LOADERX_TEST_WORKER"])
+
+    loader = data.DataLoader(Workers(40), 2, num_workers=2, worker_init_fn=begin)
+    assert {x for batch in loader for x in batch.tolist()} <= {0, 1}
+    assert "LOADERX_TEST_WORKER" not in os.environ
+
+
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
 def test_workers_stay_when_a_sampler_gives_other_indices(kind):
     class Processes(Squares):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchRecord, runs_of
+from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchListed, FetchRecord, runs_of
 from loaderx.dataset import Dataset
 from loaderx.frozen import Frozen
 from loaderx.rng import EPOCH, ROW, fold_int, key_words
@@ -55,24 +55,26 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
     return None
 
 
-class Lists(Frozen):
+class ListedBatches(Frozen):
     """What samplers give for one epoch: the indices of each batch."""
 
     lists: list[Any]  # arrays; if they are not numbers, lists of keys of any kind
     are_numbers: bool
 
     @staticmethod
-    def of(batches: Iterable[Iterable[Any]]) -> Lists:
+    def of(batches: Iterable[Iterable[Any]]) -> ListedBatches:
         lists = list(map(list, batches))
         try:
-            return Lists(
+            return ListedBatches(
                 [np.array(list(map(operator.index, one)), np.int64) for one in lists], True
             )
         except TypeError:
-            return Lists(lists, False)
+            return ListedBatches(lists, False)
 
 
-def fetched(indices: Dataset[Tree], fetch: FetchBatch | FetchRecord, seed: int) -> Dataset[Tree]:
+def fetched(
+    indices: Dataset[Tree], fetch: FetchBatch | FetchRecord | FetchListed, seed: int
+) -> Dataset[Tree]:
     """The batches, or records, of these indices."""
     fetching = Fetching(Function(fetch, "fetch"))
     return Dataset._of(Transformed(indices._node, "map", fetching, "fetch", own_seed=seed))

@@ -22,7 +22,7 @@ from loaderx.compat.torch.collate import arrays_of
 from loaderx.frozen import Frozen
 from loaderx.rng import Keys, key_words
 from loaderx.stages.functions import Function
-from loaderx.stages.transforms import Fail, Needs, each, whole
+from loaderx.stages.transforms import Fail, Needs, each, each_with, whole
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
@@ -68,11 +68,30 @@ class FetchRecord(Frozen):
             return arrays_of(self.convert(self.dataset[wanted]))
 
 
+class Lists(Protocol):
+    """The indices of each batch."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> npt.NDArray[np.int64] | list[object]: ...
+
+
+class FetchListed(Frozen):
+    """A batch of the indices that a sampler has listed; it is called with the list's number."""
+
+    lists: Lists
+    fetch: FetchBatch
+
+    def __call__(self, number: npt.NDArray[np.int64], words: Sequence[int]) -> Tree:
+        return self.fetch(self.lists[int(number[0])], words)
+
+
 class Fetching(Frozen):
-    """The stage that fetches: batches of indices, or single ones, with words to seed by."""
+    """The stage that fetches: for a batch of indices, or for single ones, with words to seed by."""
 
     function: Function
     needs: Needs = "keys"
+    goes_singly: bool = True
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         words = key_words(extra, 3).tolist()
@@ -81,6 +100,10 @@ class Fetching(Frozen):
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         # The words of the first record: what a batch draws belongs to the batch.
         return whole(fail, self.function.call, batch, key_words(extra[:1], 3)[0].tolist())
+
+    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+        words = key_words(extra, 3).tolist()
+        return each_with(self.function.call, zip(records, words, strict=True), fail)
 
 
 @contextmanager
@@ -110,6 +133,15 @@ def seeded(words: Sequence[int]) -> Iterator[None]:
             _spare.append(own)
             if torch is not None:
                 torch.set_state(torchs)
+
+
+class WorkerInit(Frozen):
+    """What each worker calls first: torch's function takes the number of the worker alone."""
+
+    worker_init_fn: Callable[[int], object]
+
+    def __call__(self, index: int, count: int) -> None:
+        self.worker_init_fn(index)
 
 
 class IteratedBatches(Frozen):

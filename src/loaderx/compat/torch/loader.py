@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
 from loaderx.compat.torch import arguments
-from loaderx.compat.torch.chains import Lists, Order, UnsizedBatches, fetched, gathered
+from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fetched, gathered
 from loaderx.compat.torch.changes import Snapshot
 from loaderx.compat.torch.collate import default_collate, default_convert
 from loaderx.compat.torch.epoch import Epoch
-from loaderx.compat.torch.fetching import FetchBatch, FetchRecord, IteratedBatches, runs_of
+from loaderx.compat.torch.fetching import (
+    FetchBatch,
+    FetchListed,
+    FetchRecord,
+    IteratedBatches,
+    Lists,
+    WorkerInit,
+    runs_of,
+)
 from loaderx.compat.torch.shared_lists import SharedLists
 from loaderx.dataset import Dataset as Chain
 from loaderx.engines import Auto, Engine, Inline, Processes
@@ -229,42 +237,49 @@ class DataLoader:
             )
             return Inline()
         ahead = self.num_workers * (self.prefetch_factor or 2)
-        return Processes(self.num_workers, ahead, timeout_s=self.timeout or None)
+        init = None if self.worker_init_fn is None else WorkerInit(self.worker_init_fn)
+        return Processes(self.num_workers, ahead, timeout_s=self.timeout or None, init=init)
 
     def _chain(self, epoch: int) -> Chain[Tree]:
         order, dataset, collate = self._order, self.dataset, self.collate_fn
         if self._is_iterated:
             batches = IteratedBatches(dataset, self.batch_size, self.drop_last, collate)
             return Chain.from_iterable(batches)
-        fetch: FetchBatch | FetchRecord = FetchBatch(dataset, collate)
+        given, batch = self._given_order, FetchBatch(dataset, collate)
+        fetch = batch if self._is_batched else FetchRecord(dataset, collate)
+        if given is not None and not self._is_sized:
+            return Chain.from_iterable(UnsizedBatches(given, order, fetch, epoch))
+        if self._gathers:
+            return self._gathered_chain(gathered(dataset))
+        if given is None:
+            return fetched(order.of_length(_length("dataset", dataset)), fetch, order.seed)
         if not self._is_batched:
-            fetch = FetchRecord(dataset, collate)
-        if not self._is_sized and self._given_order is not None:
-            return Chain.from_iterable(UnsizedBatches(self._given_order, order, fetch, epoch))
-        records = gathered(dataset) if self._gathers else None
-        if self._given_order is None:
-            chain = order.of_length(_length("dataset", dataset), records)
-        elif records is not None:
-            chain = order.of_sampler(self._given_order, records)
-        else:
-            chain = self._chain_of_lists()
-        return chain if records is not None else fetched(chain, fetch, order.seed)
+            return fetched(Chain.from_source(list(given)), fetch, order.seed)
+        # Numbers of batches, as batches of one: an element of the chain is a batch, not a record.
+        lists = self._list_batches()
+        numbers = Chain.range(len(lists)).batch(1)
+        return fetched(numbers, FetchListed(lists, batch), order.seed)
 
-    def _chain_of_lists(self) -> Chain[Tree]:
-        if not self._is_batched:
-            return Chain.from_source(list(self._given_order or ()))
-        lists = self._lists()
-        self._shared = None
-        if self.num_workers and lists.are_numbers:
-            self._shared = SharedLists(lists.lists)
-        return Chain.from_source(lists.lists if self._shared is None else self._shared)
+    def _gathered_chain(self, records: Chain[Tree] | None) -> Chain[Tree]:
+        assert records is not None
+        if self.sampler is not None:
+            return self._order.of_sampler(self.sampler, records)
+        return self._order.of_length(len(records), records)
 
-    def _lists(self) -> Lists:
+    def _list_batches(self) -> Lists:
+        """The indices of each batch, where workers see those of the next epoch if they can."""
+        found, self._shared = self._lists(), None
+        if not self.num_workers or not found.are_numbers:
+            return found.lists
+        self._shared = SharedLists(found.lists)
+        return self._shared
+
+    def _lists(self) -> ListedBatches:
         if self.batch_sampler is not None:
-            return Lists.of(self.batch_sampler)
+            return ListedBatches.of(self.batch_sampler)
         assert self.sampler is not None
         assert self.batch_size is not None
-        return Lists.of(runs_of(self.sampler, self.batch_size, drop_last=self.drop_last))
+        return ListedBatches.of(runs_of(self.sampler, self.batch_size, drop_last=self.drop_last))
 
 
 def _length(name: str, value: object) -> int:
