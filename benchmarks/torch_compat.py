@@ -5,8 +5,8 @@
 Both loaders get the same arguments, the same dataset (a plain class with ``__getitem__``, or
 torch's own) and torch's ``RandomSampler`` where nothing else is said.
 
-tutorial        28 x 28 pictures as torchvision's MNIST gives them (PIL images), flattened and cast to
-                float32 one by one, in batches of 128: the loader of the JAX tutorials, with its
+tutorial        28 x 28 pictures as torchvision's MNIST gives them (PIL images), flattened and cast
+                to float32 one by one, in batches of 128: the loader of the JAX tutorials, with its
                 numpy_collate.  Nearly all of the time is the user's own Python, on both sides
 arrays          28 x 28 arrays, in batches of 128, default collate
 dicts           records of three leaves, default collate

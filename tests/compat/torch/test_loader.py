@@ -104,6 +104,77 @@ def test_getitems_is_used():
     assert labels(data.DataLoader(Together(5), batch_size=3)) == [[0, 1, 2], [3, 4]]
 
 
+def test_a_dataset_that_grows_between_epochs():
+    dataset = [1, 2, 3]
+    loader = data.DataLoader(dataset, batch_size=2)
+    assert [batch.tolist() for batch in loader] == [[1, 2], [3]]
+    dataset.append(4)
+    assert [batch.tolist() for batch in loader] == [[1, 2], [3, 4]]
+
+
+class TensorDataset:
+    """Looks like torch's, to `adapt`."""
+
+    __module__ = "torch.utils.data.dataset"
+
+    def __init__(self, *tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+    def __getitem__(self, index):
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+class CpuArray(np.ndarray):
+    """An array with what is asked of a tensor."""
+
+    requires_grad = False
+
+    class device:
+        type = "cpu"
+
+
+def test_the_tensors_of_a_dataset_may_be_exchanged():
+    dataset = TensorDataset(np.arange(4).view(CpuArray), np.ones(4).view(CpuArray))
+    loader = data.DataLoader(dataset, batch_size=4)
+    (first,) = loader
+    assert [type(first), first[0].tolist()] == [list, [0, 1, 2, 3]]
+    dataset.tensors = (np.arange(4, 8).view(CpuArray), dataset.tensors[1])
+    (second,) = loader
+    assert second[0].tolist() == [4, 5, 6, 7]
+
+
+def test_a_sampler_that_gives_nothing():
+    class Empty:
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            return iter(())
+
+    assert list(data.DataLoader(Squares(4), 2, sampler=Empty())) == []
+
+
+def test_a_sampler_is_read_once_for_an_epoch():
+    class Counting:
+        reads = 0
+
+        def __len__(self):
+            return 4 - 2 * (self.reads % 2)
+
+        def __iter__(self):
+            self.reads += 1
+            return iter(range(4 - 2 * (self.reads % 2)))
+
+    sampler = Counting()
+    loader = data.DataLoader(Squares(4), 2, sampler=sampler, num_workers=1)
+    for epoch in range(3):
+        list(loader)
+        assert sampler.reads == epoch + 1
+
+
 def test_a_loop_inside_a_loop_over_the_same_loader():
     loader = data.DataLoader(Squares(4), batch_size=2, sampler=Evens(4), num_workers=0)
     assert [len(list(loader)) for _ in loader] == [1]
@@ -371,6 +442,15 @@ def test_arguments_without_effect():
         in_order=False,
     )  # fmt: skip
     assert len(list(loader)) == 2
+
+
+def test_arguments_are_fixed():
+    loader = data.DataLoader(Squares(2))
+    loader.note = "attributes of one's own are free"
+    with pytest.raises(
+        ValueError, match="`batch_size` of a loader is fixed: make a new DataLoader"
+    ):
+        loader.batch_size = 3
 
 
 def test_names_that_are_torchs_own():

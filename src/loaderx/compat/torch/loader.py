@@ -7,33 +7,36 @@ sampler is read at the start of its epoch, in this process; it need not be torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from loaderx.compat.torch import arguments
-from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fetched, gathered
-from loaderx.compat.torch.changes import Snapshot
+from loaderx.compat.torch.chains import Order
 from loaderx.compat.torch.collate import default_collate, default_convert
 from loaderx.compat.torch.epoch import Epoch
-from loaderx.compat.torch.fetching import (
-    FetchBatch,
-    FetchListed,
-    FetchRecord,
-    IteratedBatches,
-    Lists,
-    WorkerInit,
-    runs_of,
-)
-from loaderx.compat.torch.shared_lists import SharedLists
-from loaderx.dataset import Dataset as Chain
-from loaderx.engines import Auto, Engine, Inline, Processes
-from loaderx.errors import ArgumentTypeError, StateError, warn_user
-from loaderx.loader import DataLoader as Runner
+from loaderx.compat.torch.runs import Runs, Settings, is_sized
+from loaderx.errors import ArgumentError, ArgumentTypeError, StateError
 from loaderx.loader.state import State
 from loaderx.tree import Tree
 
 T_co = TypeVar("T_co", covariant=True)
 STATE_VERSION = 1
+_FIXED = frozenset(
+    [
+        "dataset",
+        "batch_size",
+        "sampler",
+        "batch_sampler",
+        "num_workers",
+        "collate_fn",
+        "drop_last",
+        "timeout",
+        "worker_init_fn",
+        "generator",
+        "prefetch_factor",
+        "persistent_workers",
+    ]
+)
 
 
 class Dataset(Generic[T_co]):
@@ -100,22 +103,27 @@ class DataLoader:
         self.drop_last = bool(drop_last)
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
-        self._is_batched = batch_size is not None or batch_sampler is not None
-        default = default_collate if self._is_batched else default_convert
+        is_batched = batch_size is not None or batch_sampler is not None
+        default = default_collate if is_batched else default_convert
         self.collate_fn: Callable[[Tree], Tree] = default if collate_fn is None else collate_fn
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.generator, self.multiprocessing_context = generator, multiprocessing_context
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.persistent_workers, self.in_order = persistent_workers, in_order
-        seed = arguments.seed_of(generator)
-        self._order = Order(self.batch_size, self.drop_last, shuffle, seed)
-        self._is_iterated = arguments.is_iterated(dataset)
-        self._runner: Runner[Tree] | None = None  # kept from one epoch to the next
-        self._shared: SharedLists | None = None  # the indices of this epoch, for workers
-        self._sent: Snapshot | None = None  # the dataset as the workers have it
+        order = Order(self.batch_size, self.drop_last, shuffle, arguments.seed_of(generator))
+        self._settings = Settings(
+            dataset, order, sampler, batch_sampler, self.collate_fn, num_workers, prefetch_factor,
+            timeout, worker_init_fn, persistent_workers,
+        )  # fmt: skip
         self._epoch = 0  # the next to begin
         self._resumed: State | None = None
         self._current: Epoch | None = None
+        self._runs = Runs(self._settings)  # last: from here on, arguments are fixed
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FIXED and "_runs" in self.__dict__:
+            raise ArgumentError(f"`{name}` of a loader is fixed: make a new DataLoader.")
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:
@@ -135,7 +143,10 @@ class DataLoader:
         resumed, self._resumed = self._resumed, None
         number = self._epoch if resumed is None else resumed["epoch"]
         self._epoch = number + 1
-        self._current = Epoch(self._runner_of(number), number, as_lists=self._gathers)
+        is_idle = self._current is None or self._current.is_done
+        has_batches = not self._settings.is_sized or len(self) > 0
+        runner = self._runs.runner(number, is_idle=is_idle) if has_batches else None
+        self._current = Epoch(runner, number, as_lists=self._settings.gathers)
         if resumed is not None and resumed["state"] is not None:
             self._current.set_state(resumed["state"])
         return self._current
@@ -171,119 +182,9 @@ class DataLoader:
         self._resumed = dict(state_dict)
         self._current = None
 
-    # The loader of loaderx that runs the epochs -----------------------------------------------
 
-    def _runner_of(self, epoch: int) -> Runner[Tree] | None:
-        """What runs the next epoch, with the workers of the last one where they can stay."""
-        if self._is_sized and not len(self):
-            return None  # a chain of loaderx cannot be empty
-        if self._runner is not None and self._workers_are_stale():
-            self._runner.close()
-        if self._runner is None or not self._goes_on():
-            if self._runner is not None:
-                self._runner.close()
-            self._runner = Runner(self._chain(epoch), engine=self._engine())
-        if self._sent is None and self.num_workers:
-            self._sent = Snapshot(self.dataset)
-        return self._runner
-
-    def _workers_are_stale(self) -> bool:
-        if not self.num_workers or self.persistent_workers:
-            return False
-        if self.persistent_workers is None and self._sent is not None and self._sent.holds():
-            return False
-        self._sent = None
-        return True
-
-    def _goes_on(self) -> bool:
-        """Can the runner of the last epoch run the next one, too?"""
-        if self._given_order is None:
-            return True
-        # The indices of a sampler are others in every epoch; workers may be reading the last ones.
-        is_done = self._current is not None and self._current.is_done
-        return self._shared is not None and is_done and self._shared.replace(self._lists().lists)
-
-    @property
-    def _given_order(self) -> Iterable[Any] | None:
-        return self.sampler if self.batch_sampler is None else self.batch_sampler
-
-    @property
-    def _is_sized(self) -> bool:
-        """Is the order known when an epoch begins?"""
-        order = self._given_order
-        return not self._is_iterated and (order is None or hasattr(order, "__len__"))
-
-    @property
-    def _gathers(self) -> bool:
-        """Are batches rows of arrays, with nothing else to be done?"""
-        return (
-            self._is_sized
-            and self.batch_size is not None
-            and self.collate_fn is default_collate
-            and gathered(self.dataset) is not None
-        )
-
-    def _engine(self) -> Engine:
-        if not self.num_workers:
-            return Inline()
-        if self._gathers:
-            return Auto(self.num_workers)  # no code of the user's runs: workers may not pay
-        if not self._is_sized:
-            what = type(self.dataset if self._is_iterated else self._given_order).__name__
-            also = " and a __getitem__" if self._is_iterated else ""
-            warn_user(
-                f"num_workers={self.num_workers} is not used: {what} has no length, and is read in "
-                f"order, in this thread. For workers, give it a __len__{also}."
-            )
-            return Inline()
-        ahead = self.num_workers * (self.prefetch_factor or 2)
-        init = None if self.worker_init_fn is None else WorkerInit(self.worker_init_fn)
-        return Processes(self.num_workers, ahead, timeout_s=self.timeout or None, init=init)
-
-    def _chain(self, epoch: int) -> Chain[Tree]:
-        order, dataset, collate = self._order, self.dataset, self.collate_fn
-        if self._is_iterated:
-            batches = IteratedBatches(dataset, self.batch_size, self.drop_last, collate)
-            return Chain.from_iterable(batches)
-        given, batch = self._given_order, FetchBatch(dataset, collate)
-        fetch = batch if self._is_batched else FetchRecord(dataset, collate)
-        if given is not None and not self._is_sized:
-            return Chain.from_iterable(UnsizedBatches(given, order, fetch, epoch))
-        if self._gathers:
-            return self._gathered_chain(gathered(dataset))
-        if given is None:
-            return fetched(order.of_length(_length("dataset", dataset)), fetch, order.seed)
-        if not self._is_batched:
-            return fetched(Chain.from_source(list(given)), fetch, order.seed)
-        # Numbers of batches, as batches of one: an element of the chain is a batch, not a record.
-        lists = self._list_batches()
-        numbers = Chain.range(len(lists)).batch(1)
-        return fetched(numbers, FetchListed(lists, batch), order.seed)
-
-    def _gathered_chain(self, records: Chain[Tree] | None) -> Chain[Tree]:
-        assert records is not None
-        if self.sampler is not None:
-            return self._order.of_sampler(self.sampler, records)
-        return self._order.of_length(len(records), records)
-
-    def _list_batches(self) -> Lists:
-        """The indices of each batch, where workers see those of the next epoch if they can."""
-        found, self._shared = self._lists(), None
-        if not self.num_workers or not found.are_numbers:
-            return found.lists
-        self._shared = SharedLists(found.lists)
-        return self._shared
-
-    def _lists(self) -> ListedBatches:
-        if self.batch_sampler is not None:
-            return ListedBatches.of(self.batch_sampler)
-        assert self.sampler is not None
-        assert self.batch_size is not None
-        return ListedBatches.of(runs_of(self.sampler, self.batch_size, drop_last=self.drop_last))
-
-
-def _length(name: str, value: object) -> int:
-    if not isinstance(value, Sized):
+def _length(name: str, value: Any) -> int:
+    if not is_sized(value):
         raise ArgumentTypeError(
             f"this loader has no length: its `{name}`, {type(value).__name__}, has no __len__."
         )

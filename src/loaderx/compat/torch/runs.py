@@ -1,0 +1,192 @@
+"""What runs the epochs of a loader: a `loaderx.DataLoader`, kept from one epoch to the next.
+
+It is made anew where the next epoch has another description: other indices of a sampler, or other
+arrays.  Its workers are started anew where they would have an old dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from loaderx.compat.torch.arguments import is_iterated
+from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fetched, gathered
+from loaderx.compat.torch.changes import Snapshot
+from loaderx.compat.torch.collate import default_collate
+from loaderx.compat.torch.fetching import (
+    FetchBatch,
+    FetchListed,
+    FetchRecord,
+    IteratedBatches,
+    WorkerInit,
+    runs_of,
+)
+from loaderx.compat.torch.shared_lists import SharedLists
+from loaderx.dataset import Dataset
+from loaderx.engines import Auto, Engine, Inline, Processes
+from loaderx.errors import warn_user
+from loaderx.frozen import Frozen
+from loaderx.loader import DataLoader
+from loaderx.tree import Tree
+
+
+class Settings(Frozen):
+    """The arguments of a loader that say what it runs, and how."""
+
+    dataset: Any
+    order: Order
+    sampler: Iterable[Any] | None
+    batch_sampler: Iterable[Iterable[Any]] | None
+    collate: Callable[[Tree], Tree]
+    num_workers: int
+    prefetch_factor: int | None
+    timeout: float
+    worker_init_fn: Callable[[int], object] | None
+    persistent_workers: bool | None
+
+    @property
+    def is_batched(self) -> bool:
+        return self.order.batch_size is not None or self.batch_sampler is not None
+
+    @property
+    def is_iterated(self) -> bool:
+        return is_iterated(self.dataset)
+
+    @property
+    def given_order(self) -> Iterable[Any] | None:
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def is_sized(self) -> bool:
+        """Is the order known when an epoch begins?"""
+        return not self.is_iterated and (self.given_order is None or is_sized(self.given_order))
+
+    @property
+    def gathers(self) -> bool:
+        """Are batches rows of arrays, with nothing else to be done?"""
+        return (
+            self.is_sized
+            and self.order.batch_size is not None
+            and self.collate is default_collate
+            and gathered(self.dataset) is not None
+        )
+
+    def lists(self) -> ListedBatches | None:
+        """The indices of the batches of an epoch, if a sampler gives them: it is read here."""
+        if self.given_order is None or not self.is_batched or not self.is_sized or self.gathers:
+            return None
+        if self.batch_sampler is not None:
+            return ListedBatches.of(self.batch_sampler)
+        assert self.order.batch_size is not None
+        size, drop_last = self.order.batch_size, self.order.drop_last
+        return ListedBatches.of(runs_of(self.given_order, size, drop_last=drop_last))
+
+    def engine(self) -> Engine:
+        if not self.num_workers:
+            return Inline()
+        if self.gathers:
+            return Auto(self.num_workers)  # no code of the user's runs: workers may not pay
+        if not self.is_sized:
+            what = type(self.dataset if self.is_iterated else self.given_order).__name__
+            also = " and a __getitem__" if self.is_iterated else ""
+            warn_user(
+                f"num_workers={self.num_workers} is not used: {what} has no length, and is read in "
+                f"order, in this thread. For workers, give it a __len__{also}."
+            )
+            return Inline()
+        ahead = self.num_workers * (self.prefetch_factor or 2)
+        init = None if self.worker_init_fn is None else WorkerInit(self.worker_init_fn)
+        return Processes(self.num_workers, ahead, timeout_s=self.timeout or None, init=init)
+
+
+def is_sized(value: object) -> bool:
+    """Has it a length?  A sampler above another may have a ``__len__`` that raises."""
+    try:
+        return len(value) >= 0  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return False
+
+
+class Runs:
+    """The loader that runs the epochs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._runner: DataLoader[Tree] | None = None
+        self._records = 0  # of the dataset, when the runner was made
+        self._shared: SharedLists | None = None  # the indices of this epoch, for workers
+        self._seen: Snapshot | None = None  # the dataset as workers, or the chain, have it
+
+    def runner(self, epoch: int, *, is_idle: bool) -> DataLoader[Tree] | None:
+        """What runs an epoch; None if there is nothing to run.
+
+        ``is_idle`` if the last epoch has come to its end: no worker reads its indices any more.
+        """
+        settings = self._settings
+        lists = settings.lists()
+        if lists is not None and not lists.lists:
+            return None
+        if not self._is_fresh():
+            self.close()
+            self._runner = None if settings.gathers else self._runner
+        if self._runner is None or not self._goes_on(lists, is_idle):
+            self.close()
+            self._runner = DataLoader(self._chain(epoch, lists), engine=settings.engine())
+        if self._seen is None and (settings.num_workers or settings.gathers):
+            self._seen = Snapshot(settings.dataset)
+        return self._runner
+
+    def close(self) -> None:
+        """Ends the workers; the next epoch starts others."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def _is_fresh(self) -> bool:
+        """Would the next epoch see the dataset as it is now?"""
+        keep = self._settings.persistent_workers
+        if self._seen is None or (keep and not self._settings.gathers):
+            return True
+        if (keep is None or self._settings.gathers) and self._seen.holds():
+            return True
+        self._seen = None
+        return False
+
+    def _goes_on(self, lists: ListedBatches | None, is_idle: bool) -> bool:
+        """Can the runner of the last epoch run the next one, too?"""
+        settings = self._settings
+        if settings.given_order is None:
+            return settings.is_iterated or len(settings.dataset) == self._records
+        if self._shared is None or lists is None or not is_idle or not lists.are_numbers:
+            return False
+        return self._shared.replace(lists.lists)
+
+    def _chain(self, epoch: int, lists: ListedBatches | None) -> Dataset[Tree]:
+        settings = self._settings
+        order, dataset, collate = settings.order, settings.dataset, settings.collate
+        if settings.is_iterated:
+            return Dataset.from_iterable(
+                IteratedBatches(dataset, order.batch_size, order.drop_last, collate)
+            )
+        batch = FetchBatch(dataset, collate)
+        if lists is not None:
+            return self._listed_chain(lists, batch)
+        fetch = batch if settings.is_batched else FetchRecord(dataset, collate)
+        given = settings.given_order
+        if given is not None and not settings.is_sized:
+            return Dataset.from_iterable(UnsizedBatches(given, order, fetch, epoch))
+        self._records = len(dataset)
+        records = gathered(dataset) if settings.gathers else None
+        if records is not None:
+            rows = order.of_length(len(records), records)
+            return rows if given is None else order.of_sampler(given, records)
+        indices = order.of_length(len(dataset)) if given is None else Dataset.from_source([*given])
+        return fetched(indices, fetch, order.seed)
+
+    def _listed_chain(self, lists: ListedBatches, batch: FetchBatch) -> Dataset[Tree]:
+        # Workers see the indices of the next epoch in a shared file.
+        shares = self._settings.num_workers and lists.are_numbers
+        self._shared = SharedLists(lists.lists) if shares else None
+        fetch = FetchListed(self._shared or lists.lists, batch)
+        # Numbers of batches, as batches of one: an element of the chain is a batch, not a record.
+        numbers = Dataset.range(len(lists.lists)).batch(1)
+        return fetched(numbers, fetch, self._settings.order.seed)
