@@ -53,6 +53,7 @@ ATTRIBUTES = [
     (lambda d: d.iloc[3], r"ds\[i\]"),
     (lambda d: d.shape, r"ds\.element_spec"),
     (lambda d: lx.TensorDataset([1]), r"Dataset\.from_arrays\(x, y\)"),
+    (lambda d: lx.WeightedRandomSampler([1], 1), r"\.sample\(weights, n\)"),
     (lambda d: lx.MapDataset.source([1]), r"Dataset\.from_source"),
 ]
 

@@ -131,6 +131,7 @@ MODULE = {
     "RandomSampler": "Write Dataset.from_source(data).shuffle(seed).",
     "Subset": "Write Dataset.from_source(data)[indices].",
     "TensorDataset": "Write Dataset.from_arrays(x, y).",
+    "WeightedRandomSampler": "Write Dataset.from_source(data).sample(weights, n).",
     "concatenate_datasets": "Write Dataset.concatenate(a, b).",
     "default_collate": ".batch(n) stacks records; collate_fn= replaces it.",
     "interleave_datasets": _MIX,
@@ -141,8 +142,9 @@ MODULE = {
 _LEAVE = "Leave it out"
 _SEED = "Write seed=0, or another number: draws and orders depend on the seed alone."
 _ORDER = (
-    "The order is part of the dataset: .shuffle(seed), ds[indices] (any order, with repeats), or "
-    "Dataset.mix([a, b], weights) for proportions."
+    "The order is part of the dataset: .shuffle(seed), ds[indices] (any order, with repeats), "
+    ".sample(weights), or Dataset.mix([a, b], weights) for proportions. "
+    "loaderx.compat.torch.DataLoader takes samplers of torch."
 )
 _WORKERS = "Workers are an option of running: DataLoader(ds, num_workers=...)."
 _DROP = "Write drop_remainder=True."
