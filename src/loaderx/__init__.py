@@ -66,8 +66,11 @@ __all__ = [
 ]
 
 
+_LATE = ("compat", "jax")  # importing jax takes longer than all the rest
+
+
 def __dir__() -> list[str]:
-    return sorted([*__all__, "jax"])
+    return sorted([*__all__, *_LATE])
 
 
 def __getattr__(name: str) -> object:
@@ -75,8 +78,8 @@ def __getattr__(name: str) -> object:
         from loaderx.picture import show
 
         return show
-    if name == "jax":  # late: importing jax takes longer than all the rest
+    if name in _LATE:
         import importlib
 
-        return importlib.import_module("loaderx.jax")
+        return importlib.import_module(f"loaderx.{name}")
     raise _attribute_error("module 'loaderx'", _MODULE, name, _sys.modules[__name__])
