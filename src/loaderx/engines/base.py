@@ -172,6 +172,9 @@ class Session:
     """Is the first step of a run shared?  Not where a free worker must put its ranges together:
     all of them may be busy with later steps by then."""
 
+    shares_memory = False
+    """Do the arrays of an element lie in one piece of memory, which any of them keeps alive?"""
+
     def submit_shared(self, task: Task) -> Pending:
         """The same for a step that the consumer waits for, or one of the last: workers share it."""
         return self.submit(task)

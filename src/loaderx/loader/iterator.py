@@ -161,7 +161,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             raise
 
     def _open(self) -> Callable[[], Tree | Measured]:
-        """The ``next`` of a run: of the one that `start` began, or of a new one.
+        """What gives the elements of a run: the one that `start` began, or a new one.
 
         That is so at the first ``next``, and at the first after an error or a ``seek``.
         """

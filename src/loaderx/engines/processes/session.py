@@ -31,6 +31,7 @@ class ProcessesSession(Session):
     """
 
     shares_first = False
+    shares_memory = True
 
     def __init__(
         self,
