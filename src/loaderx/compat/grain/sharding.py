@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import sys
+
+from loaderx.compat.grain.log import log
 
 __all__ = ["NoSharding", "ShardByJaxProcess", "ShardOptions", "even_split"]
 
@@ -54,7 +55,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
     index = options.shard_index
     start, stop = size * index, size * (index + 1)
     if rest and options.drop_remainder:
-        logging.getLogger(__name__).warning(
+        log().warning(
             "Dropping %d examples of %d examples (shard %d).",
             rest, num_examples, options.shard_count,
         )  # fmt: skip
