@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -254,7 +254,7 @@ class _FlatMapIterator(ParentStateIterator[T]):
             self._before = before
             element = self._pull()
             self._place = 0
-            self._parts = self._function(element)
+            self._parts = _listed(self._function(element))
         self._place += 1
         return self._parts[self._place - 1]
 
@@ -268,6 +268,11 @@ class _FlatMapIterator(ParentStateIterator[T]):
         self._parent.set_state(state["parent"])
         self._place = state["next_index_in_buffer"]
         try:
-            self._parts = self._function(self._pull())
+            self._parts = _listed(self._function(self._pull()))
         except StopIteration:
             self._parts, self._place = (), 0
+
+
+def _listed(parts: Iterable[T]) -> Sequence[T]:
+    """A generator is run to its end: its parts are counted in states."""
+    return parts if isinstance(parts, Sequence) else list(parts)
