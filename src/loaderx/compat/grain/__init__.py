@@ -7,20 +7,6 @@
 import importlib
 from types import ModuleType
 
-from loaderx.compat.grain import (
-    batch_nodes,
-    experimental,
-    from_loaderx,
-    function_nodes,
-    index_nodes,
-    iter_batch,
-    iter_functions,
-    iter_mix,
-    join_nodes,
-    process_prefetch,
-    read_iterator,
-    source_nodes,
-)
 from loaderx.compat.grain.config import config
 from loaderx.compat.grain.constants import (
     DATASET_INDEX,
@@ -74,12 +60,6 @@ _SUBMODULES = {
     "checkpoint", "constants", "experimental", "multiprocessing", "python", "samplers", "sharding",
     "sources", "transforms",
 }  # fmt: skip
-
-# Imported so that their nodes sign in.
-_nodes = (
-    batch_nodes, from_loaderx, function_nodes, index_nodes, iter_batch, iter_functions, iter_mix,
-    join_nodes, process_prefetch, read_iterator, source_nodes,
-)  # fmt: skip
 
 __all__ = [
     "DATASET_INDEX",

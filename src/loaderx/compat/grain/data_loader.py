@@ -36,6 +36,7 @@ from loaderx.compat.grain.transforms import (
     Transformation,
     Transformations,
 )
+from loaderx.engines.processes.pickling import PicklingError
 from loaderx.errors import ArgumentError
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load"]
@@ -190,7 +191,13 @@ class DataLoaderIterator(Iterator[T]):
         return self
 
     def __next__(self) -> T:
-        return next(self._iterator)
+        try:
+            return next(self._iterator)
+        except PicklingError as error:
+            if error.__cause__ is None:
+                raise
+            error.__cause__.add_note(str(error))
+            raise error.__cause__ from None  # errors of users' own objects keep their type
 
     def get_state(self) -> bytes:
         """The position, to be given to `set_state` of a loader like this one."""
@@ -205,6 +212,8 @@ class DataLoaderIterator(Iterator[T]):
         loader = self._data_loader
         if loader._use_native_dataset_checkpointing:
             return state
+        if "next_index" not in state:  # of one worker, which Grain has as an interleave of one
+            (state,) = state["iterators_in_use_states"]
         records = self._start + state["next_index"] * self._size
         end = sampler_size(loader._sampler) // loader._shard_options.shard_count
         return loader_state(

@@ -91,6 +91,24 @@ class ElementReader:
         self._ordered.close()
 
 
+class RowBatches(MapDataset[Element]):
+    """The rows of arrays from an index on, as batches; the last may be short."""
+
+    def __init__(self, ds: MapDataset[Element], start: int, size: int, length: int) -> None:
+        super().__init__()
+        self._ds = ds
+        self._start, self._size, self._end = start, size, length
+        self.follows = (start, size)  # the first row of the next batch, and its size
+
+    def __len__(self) -> int:
+        return (self._end - self._start + self._size - 1) // self._size
+
+    def __getitem__(self, index: slice | int) -> Element:
+        assert isinstance(index, int)
+        first = self._start + index * self._size
+        return self._ds._gather(range(first, min(first + self._size, self._end)), buffers.lend)
+
+
 def one_reader(ds: MapDataset[Element], buffer_size: int) -> Session:
     """One thread, which reads in order."""
     return named_threads(ds, 1, buffer_size)
@@ -104,6 +122,8 @@ def named_threads(ds: MapDataset[Element], threads: int, buffer_size: int) -> Se
 
 def measured(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
     """The caller's thread or several, whichever is measured to be faster."""
-    session = AutoSession(ElementWork(ds), threads, min(buffer_size, _AHEAD))
+    # A larger buffer than the engine's own would only take memory.
+    prefetch = buffer_size if buffer_size < threads else None
+    session = AutoSession(ElementWork(ds), threads, prefetch)
     session.no_processes = _NO_PROCESSES
     return session

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 
 from loaderx.compat.grain.iterator import IteratorContext
+from loaderx.compat.grain.log import log
 
 _WINDOW = 1000
 _QUIET_S = 60.0  # between two warnings
@@ -48,4 +48,4 @@ def _log(text: str) -> None:
     global _last_warning
     if monotonic() - _last_warning >= _QUIET_S:
         _last_warning = monotonic()
-        logging.getLogger(__name__).warning(text)
+        log().warning(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -120,8 +120,9 @@ class MapWithIndexIterDataset(FunctionIterDataset[T]):
 
     def __init__(self, parent: IterDataset[Element], transform: MapWithIndex | Function) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, MapWithIndex)
-        self._map_fn: Function = transform.map_with_index if is_object else transform  # type: ignore
+        self._map_fn: Function = (
+            transform.map_with_index if isinstance(transform, MapWithIndex) else transform
+        )
 
     def __iter__(self) -> DatasetIterator[T]:
         return _MapWithIndexIterator(self._parent.__iter__(), self._map_fn)
@@ -153,8 +154,9 @@ class RandomMapIterDataset(FunctionIterDataset[T]):
         seed: int | None = None,
     ) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, RandomMap)
-        self._map_fn: Function = transform.random_map if is_object else transform  # type: ignore
+        self._map_fn: Function = (
+            transform.random_map if isinstance(transform, RandomMap) else transform
+        )
         self._seed = required_seed(self, seed)
 
     def __iter__(self) -> DatasetIterator[T]:
@@ -183,8 +185,7 @@ class FilterIterDataset(FunctionIterDataset[T]):
 
     def __init__(self, parent: IterDataset[T], transform: Filter | Function) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, Filter)
-        self._filter_fn: Function = transform.filter if is_object else transform  # type: ignore
+        self._filter_fn: Function = transform.filter if isinstance(transform, Filter) else transform
 
     def __iter__(self) -> DatasetIterator[T]:
         is_object = isinstance(self._transform, Filter)
@@ -253,7 +254,7 @@ class _FlatMapIterator(ParentStateIterator[T]):
             self._before = before
             element = self._pull()
             self._place = 0
-            self._parts = self._function(element)
+            self._parts = _listed(self._function(element))
         self._place += 1
         return self._parts[self._place - 1]
 
@@ -267,6 +268,11 @@ class _FlatMapIterator(ParentStateIterator[T]):
         self._parent.set_state(state["parent"])
         self._place = state["next_index_in_buffer"]
         try:
-            self._parts = self._function(self._pull())
+            self._parts = _listed(self._function(self._pull()))
         except StopIteration:
             self._parts, self._place = (), 0
+
+
+def _listed(parts: Iterable[T]) -> Sequence[T]:
+    """A generator is run to its end: its parts are counted in states."""
+    return parts if isinstance(parts, Sequence) else list(parts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import logging
 from typing import Generic, TypeVar
+
+from loaderx.compat.grain.log import log
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class ReadOptions:
                 f"prefetch_buffer_size must be non-negative, got {self.prefetch_buffer_size}"
             )
         if 0 < self.prefetch_buffer_size < self.num_threads:
-            logging.getLogger(__name__).warning(
+            log().warning(
                 "prefetch_buffer_size=%d is less than num_threads=%d: no more than %d threads can "
                 "be at work at once. Set prefetch_buffer_size to num_threads or more.",
                 self.prefetch_buffer_size, self.num_threads, self.prefetch_buffer_size,

@@ -9,7 +9,13 @@ from __future__ import annotations
 import functools
 from typing import TypeVar
 
-from loaderx.compat.grain.element_work import ElementReader, measured, named_threads, one_reader
+from loaderx.compat.grain.element_work import (
+    ElementReader,
+    RowBatches,
+    measured,
+    named_threads,
+    one_reader,
+)
 from loaderx.compat.grain.filter_check import FilterCheck
 from loaderx.compat.grain.index_nodes import IndexNode
 from loaderx.compat.grain.iter_dataset import IterDataset
@@ -72,9 +78,11 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         self._next_index = 0
         self._is_pure = is_pure(parent)
         self._block: list[T | None] = []  # elements read ahead, the next one last
+        self._ahead = 8  # elements to read at once: more and more, for the first not to wait
         self._session: Session | None = None
         self._reader: ElementReader | None = None
         self._first: ElementReader | None = None  # elements that `start_prefetch` has asked for
+        self._rows: RowBatches | None = None  # what the reader reads, if it is batches
 
     @functools.cached_property
     def _check(self) -> FilterCheck:
@@ -101,12 +109,15 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         """The element at the position; one that fails stays the next."""
         index = self._next_index
         if self._is_pure:
-            found = self._ds._getitems(range(index, min(index + _BLOCK, self._length)))
+            found = self._ds._getitems(range(index, min(index + self._ahead, self._length)))
+            self._ahead = min(2 * self._ahead, _BLOCK)
             self._block = [*found][::-1]
             return self._block.pop()
         if self._is_inline:
             return self._ds[index]
         try:
+            if self._rows is not None:
+                self._stop()
             if self._first is not None:
                 if not self._first.is_done:
                     return self._first.next()  # type: ignore[no-any-return]
@@ -147,10 +158,25 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if start == stop or (drop_remainder and stop - start < count):
             raise StopIteration
         try:
-            return self._ds._gather(range(start, stop), buffers.lend)
+            if self._is_inline:
+                return self._ds._gather(range(start, stop), buffers.lend)
+            return self._rows_from_engine(start, count)
         except BaseException:
+            self._stop()
             self._next_index = start
             raise
+
+    def _rows_from_engine(self, start: int, count: int) -> Element:
+        """A batch of rows, made ahead in a thread if that is measured to pay."""
+        if self._rows is None or self._rows.follows != (start, count):
+            self._stop()
+            self._rows = RowBatches(self._ds, start, count, self._length)
+            options = self._read_options
+            session = measured(self._rows, options.num_threads, options.prefetch_buffer_size)
+            self._reader = ElementReader(self._rows, session, range(len(self._rows)))
+        self._rows.follows = (start + count, count)
+        assert self._reader is not None
+        return self._reader.next()
 
     def get_state(self) -> State:
         """The index of the next element."""
@@ -195,7 +221,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         for reader in (self._reader, self._first):
             if reader is not None:
                 reader.close()
-        self._reader = self._first = None
+        self._reader = self._first = self._rows = None
 
     def close(self) -> None:
         """Ends the threads; after that ``next`` is an error."""

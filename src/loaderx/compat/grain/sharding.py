@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import sys
+from importlib import import_module
+
+from loaderx.compat.grain.log import log
 
 __all__ = ["NoSharding", "ShardByJaxProcess", "ShardOptions", "even_split"]
 
@@ -54,7 +55,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
     index = options.shard_index
     start, stop = size * index, size * (index + 1)
     if rest and options.drop_remainder:
-        logging.getLogger(__name__).warning(
+        log().warning(
             "Dropping %d examples of %d examples (shard %d).",
             rest, num_examples, options.shard_count,
         )  # fmt: skip
@@ -66,8 +67,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
 def process_index_and_count() -> tuple[int, int]:
     """This process of JAX, and how many there are."""
     try:
-        import_module = __import__("importlib").import_module
-        jax = sys.modules.get("jax") or import_module("jax")
+        jax = import_module("jax")
     except ImportError:
         return 0, 1
     return jax.process_index(), jax.process_count()

@@ -7,10 +7,10 @@ with JAX is structure, too; that can only be if JAX has been imported, and it is
 from __future__ import annotations
 
 import dataclasses
-import pprint
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 
 import numpy as np
 
@@ -111,7 +111,7 @@ def unflatten_as(structure: Element, leaves: Sequence[Element]) -> Element:
 
 def spec_text(tree: Element) -> str:
     """The types and shapes of a tree, for messages."""
-    return pprint.pformat(_spec_like(tree))
+    return import_module("pprint").pformat(_spec_like(tree))  # type: ignore[no-any-return]
 
 
 def _spec_like(tree: Element) -> Element:
