@@ -322,6 +322,10 @@ def test_a_worker_that_misses_what_was_set_back_is_told_why(numbers):
         "the first use, None. Write in Flagged what a worker is to get: `def __getstate__(self): "
         "return {**self.__dict__, 'database': None}`."
     ]
+    loader = DataLoader(dataset, engine=Processes(1))
+    with loader, pytest.raises(RecordError) as single:  # a record without a batch
+        next(iter(loader))
+    assert single.value.__notes__ == caught.value.__notes__
     with pytest.raises(RecordError, match="division by zero") as caught:  # another matter
         read(fresh)
     assert not hasattr(caught.value, "__notes__")

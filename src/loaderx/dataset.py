@@ -56,6 +56,8 @@ U = TypeVar("U")
 
 __tracebackhide__ = hidden_by_pytest
 
+_AT_ONCE = 256  # records whose addresses are looked up together
+
 
 @final
 class Dataset(Generic[T], metaclass=DatasetType):
@@ -766,7 +768,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
             yield from iterate(self._node)
             return
         plan, lend = IndexPlan(self._node), Pool().lend
-        for step in range(self._node.limit):
+        first, stop = 0, self._node.limit
+        while plan.reads_each and first < stop:
+            first = yield from plan.stream_records(first, min(stop, first + _AT_ONCE))
+        for step in range(first, stop):
             if plan.is_plain:
                 yield plan.read_fast(step, lend)
             else:

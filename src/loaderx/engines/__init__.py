@@ -8,6 +8,7 @@ from loaderx.engines.auto import Auto
 from loaderx.engines.base import Engine, Measured, Pending, Session, Task, Work
 from loaderx.engines.inline import Inline
 from loaderx.engines.processes import Processes
+from loaderx.engines.shared import Shared
 from loaderx.engines.threads import Threads
 from loaderx.memory import PoolPerThread
 
@@ -20,6 +21,7 @@ __all__ = [
     "PoolPerThread",
     "Processes",
     "Session",
+    "Shared",
     "Task",
     "Threads",
     "Work",

@@ -110,8 +110,9 @@ class Work(Protocol):
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
 
-    # A work may also have a `noun` for what it makes, if that is not a batch, and `is_in_order`:
-    # True if its input can only be read in order, so that there is nothing for workers to do.
+    # A work may also have a `noun` for what it makes, if that is not a batch; `is_in_order`: True
+    # if its input can only be read in order, so that there is nothing for workers to do; and
+    # `makes_blocks`: True if a task of two numbers makes a block of steps (`block_run`).
 
 
 class Pending(Protocol):
@@ -170,6 +171,9 @@ class Session:
     shares_first = True
     """Is the first step of a run shared?  Not where a free worker must put its ranges together:
     all of them may be busy with later steps by then."""
+
+    shares_memory = False
+    """Do the arrays of an element lie in one piece of memory, which any of them keeps alive?"""
 
     def submit_shared(self, task: Task) -> Pending:
         """The same for a step that the consumer waits for, or one of the last: workers share it."""

@@ -16,12 +16,14 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from queue import SimpleQueue
 
 from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Element,
     Measured,
+    Run,
     Session,
     Task,
     Work,
@@ -31,6 +33,7 @@ from loaderx.engines.base import (
     warn_if_in_order,
     what_to_say,
 )
+from loaderx.engines.block_run import BlockRun
 from loaderx.engines.sharing import RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
@@ -147,6 +150,12 @@ class ThreadsSession(Session):
             pool.jobs.put(part)
         return PendingInThread(job, self._sharing, self._turns)
 
+    def run(self, steps: range) -> Run:
+        if not getattr(self._work, "makes_blocks", False):
+            return super().run(steps)
+        is_end = _is_end_of_source if self._in_order else None
+        return BlockRun(self, steps, shares_memory=False, is_end=is_end)
+
     def _usable_pool(self) -> _ThreadPool:
         pool = self._pool
         return self._start() if pool is None or not pool.is_usable else pool
@@ -257,8 +266,14 @@ class PendingInThread:
                 del job  # else the error would hold this frame, and the frame the error
         self._sharing.took(job.seconds)
         if self._turns is not None:
-            self._turns.notice(job.value)
+            for element in self._elements(job.value):
+                self._turns.notice(element)
         return job.value
+
+    def _elements(self, value: Element) -> Sequence[Element]:
+        """The elements of a block, or the one element."""
+        is_block = len(self._job.task) == 2 and isinstance(value, dict) and "elements" in value
+        return value["elements"] if is_block else (value,)
 
     def done(self) -> bool:
         job = self._job

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
 
 from loaderx.engines.base import Measured, Task, Timing
+from loaderx.engines.block_run import LONGEST_S, Block, RaisedAhead
 from loaderx.engines.sharing import MadeRows
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
@@ -26,15 +30,17 @@ class PlanWork:
         self._node = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
+        self._streams = self._plain or self.plan.reads_each
         rows = self.plan.shared_rows()
         self._shared_rows = rows if node.rows is None else min(rows, node.rows)
+        self.makes_blocks = not node.batched
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
-        if not self._plain:
+        if not self._streams:
             for step in steps:
                 yield self((step,), lend)
             return
@@ -45,10 +51,17 @@ class PlanWork:
             until = min(stop, step + sampler.untimed())
             if step < until:
                 sampler.skip(until - step)
-                step = yield from self.plan.stream_fast(step, until, lend)
+                step = yield from self._untimed(step, until, lend)
                 sampler.skip(step - until)  # negative: the fast path stopped before `until`
 
-    def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
+    def _untimed(self, step: int, until: int, lend: Lend) -> Generator[Tree, None, int]:
+        if self._plain:
+            return self.plan.stream_fast(step, until, lend)
+        return self.plan.stream_records(step, until)
+
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured | Block:
+        if len(task) == 2:
+            return self._block(*task, lend)
         (step,) = task
         sampler = self._sampler
         if not sampler.is_due():
@@ -61,6 +74,21 @@ class PlanWork:
         element = self.plan.read(step, timed)
         sampler.took(sum(timed.times.values()))
         return Measured(element, timed.failures, Timing(timed.times, weight))
+
+    def _block(self, first: int, count: int, lend: Lend) -> Block:
+        """The elements of some steps without a batch; fewer if one fails, or if they take long."""
+        elements: list[Tree | Measured] = []
+        error: RaisedAhead | None = None
+        begun = perf_counter()
+        try:
+            for element in self.stream(range(first, first + count), lend):
+                elements.append(element)
+                if perf_counter() - begun > LONGEST_S:
+                    break
+        except Exception as failure:
+            error = RaisedAhead(failure)
+        took = np.array([perf_counter() - begun])
+        return {"elements": elements, "error": error, "seconds": took}
 
     # The rows of a step, made by several workers.
 
@@ -95,8 +123,9 @@ class PlanWork:
 
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
-        (step,) = task
-        first, after = self._node.rows_before(step), self._node.rows_before(step + 1)
+        steps = task[1] if len(task) == 2 else 1
+        first = self._node.rows_before(task[0])
+        after = self._node.rows_before(task[0] + steps)
         if after - first <= 1:
             return f"record {first} of the stream"
         return f"records {first} to {after - 1} of the stream"

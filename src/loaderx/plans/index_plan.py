@@ -15,9 +15,10 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
 from loaderx.reading.operators import Gather, Request
 from loaderx.reading.rows import Rows
+from loaderx.reading.single_records import owned
 from loaderx.rng import ROOT
 from loaderx.stages.node import Node
-from loaderx.tree import Tree, map_leaves
+from loaderx.tree import Tree
 
 BLOCK_ROWS = 32_768
 LONG_BLOCK_ROWS = 16_384  # where positions need 64 bits, the same memory
@@ -42,6 +43,7 @@ class IndexPlan:
         self._batches = node.batch_operator(request) if self.batched else None
         self._records = None if self.batched else node.record_operator(request)
         self._gather = self._plain_gather()
+        self.reads_each = self._records is not None and self._records.reads_each
         largest = max(below.batch_size or 1 for below in node.below())
         rows = max(1, largest // shard[1]) if self.batched else 1
         longest = max((below.length or 0 for below in node.below()), default=0)
@@ -116,6 +118,23 @@ class IndexPlan:
             del batch  # else it would be held until the next one is made
         return stop
 
+    def stream_records(self, step: int, stop: int) -> Generator[Tree, None, int]:
+        """`read` for consecutive steps without a batch; returns the step after them.
+
+        Each record is made when it is asked for.  It ends early where the block does.
+        """
+        start, end, block = self._find(step)
+        stop = min(stop, end)
+        assert self._records is not None
+        try:
+            for record in self._records.each(block.cut(step - start, stop - start)):
+                yield owned(record)
+                step += 1
+        except RecordError as error:
+            error.step = step
+            raise
+        return stop
+
     @property
     def is_plain(self) -> bool:
         """May `read_fast` be used?"""
@@ -131,7 +150,7 @@ class IndexPlan:
                 return context.read(self._batches, block.step(inside))
             assert self._records is not None
             rows = context.read(self._records, block.cut(inside, inside + 1))
-            return map_leaves(_owned, rows.records()[0])
+            return owned(rows.records()[0])
         except RecordError as error:
             error.step = step
             raise
@@ -180,10 +199,3 @@ class IndexPlan:
         if epoch_steps is not None:
             stop = min(stop, base + epoch_steps)
         return start, stop if self.length is None else min(stop, self.length)
-
-
-def _owned(leaf: object) -> object:
-    """A copy of leaves that are views of a source, which are read-only."""
-    if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
-        return leaf.copy()
-    return leaf

@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from loaderx.memory import Lend
 from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed
-from loaderx.reading.rows import Fail, Positions, Rows
+from loaderx.reading.rows import Fail, Positions, Record, Rows
 from loaderx.rng import REPLACE, Keys, fold, fold_int
 from loaderx.tree import Tree
 
@@ -104,6 +104,18 @@ class RecordOperator:
         raise NotImplementedError
 
     @property
+    def reads_each(self) -> bool:
+        """Is there `each`?  It leaves out what needs several records at once."""
+        return False
+
+    def each(self, addresses: Addresses) -> Iterator[Record]:
+        """The same records as those of `read`, one after the other, made when they are asked for.
+
+        For records that are handed out singly: see `single_records`.
+        """
+        raise NotImplementedError
+
+    @property
     def sharing(self) -> Sharing:
         return Sharing.NEVER
 
@@ -178,6 +190,13 @@ class Anchor(OverRecords):
 
     def read(self, addresses: AnchoredAddresses, context: ReadContext) -> Rows:
         return context.read(self.child, addresses.inner)
+
+    @property
+    def reads_each(self) -> bool:
+        return self.child.reads_each
+
+    def each(self, addresses: AnchoredAddresses) -> Iterator[Record]:
+        return self.child.each(addresses.inner)
 
     def keys(self, addresses: AnchoredAddresses) -> Keys:
         return self.child.keys(addresses.inner)

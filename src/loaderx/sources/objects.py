@@ -5,6 +5,9 @@ Sources from outside the package are read through the same class, which checks w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -140,6 +143,15 @@ class ObjectSource(Source):
         if self._plain:
             return [_protected(record) for record in found]
         return _fresh(found)
+
+    def reader(self) -> Callable[[int], Tree] | None:
+        """Reads one record as `records` does; None if many are better read at once."""
+        if self._many is not None:
+            return None
+        get: Callable[[int], Tree] = partial(getitem, self._obj)
+        if self._plain:
+            return lambda index: _protected(get(index))
+        return lambda index: dict(found) if type(found := get(index)) is dict else found
 
     def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Tree]:
         try:

@@ -30,6 +30,7 @@ class SeededMap(Frozen):
 
     function: Function
     needs: Needs = "keys"
+    goes_singly: bool = False
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         call = self.function.call
@@ -44,6 +45,9 @@ class SeededMap(Frozen):
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         raise AssertionError("refused when the chain was made")
+
+    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+        raise AssertionError("the generators are put back after each run of records")
 
 
 @contextmanager

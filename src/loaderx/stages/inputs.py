@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing, Views
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.single_records import in_chunks, one_by_one
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
@@ -150,6 +151,28 @@ class ReadSource(RecordOperator):
             except USER_ERRORS as error:
                 raise fail(number, error) from error
         return Rows.of_records(found)
+
+    @property
+    def reads_each(self) -> bool:
+        return not self.stacked
+
+    def each(self, addresses: SourceAddresses) -> Iterator[Record]:
+        source, index = self.source, addresses.index
+
+        def again(number: int, error: BaseException) -> Record:
+            return self._again(addresses.cut(number, number + 1), error)
+
+        read = source.reader() if isinstance(source, ObjectSource) else None
+        if read is None:
+            return in_chunks(source.records, index, self.lock, again)
+        return one_by_one(read, index.tolist(), self.lock, again)
+
+    def _again(self, address: SourceAddresses, error: BaseException) -> Record:
+        """A record that could not be read, once more: as `read` does it."""
+        raise_if_signalled(error)
+        if isinstance(error, LoaderxError) and not isinstance(error, BadRecordError):
+            raise self.failer(address, READING)(None, error) from error
+        return self._one_by_one(address).records()[0]
 
     @property
     def sharing(self) -> Sharing:

@@ -6,7 +6,7 @@ Concatenate and mix take every element from one component; a `Router` says from 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -178,6 +178,23 @@ class MergeRecords(RecordOperator):
             for place, record in zip(places.tolist(), rows.records(), strict=True):
                 out[place] = record
         return Rows.of_records(out)
+
+    @property
+    def reads_each(self) -> bool:
+        return all(child.reads_each for child in self.children)
+
+    def each(self, addresses: MergedAddresses) -> Iterator[Record]:
+        which = np.empty(len(addresses), np.intp)
+        rows: dict[int, Iterator[Record]] = {}
+        for component, places, part in addresses.parts:
+            which[places] = component
+            rows[component] = self.children[component].each(part)
+        for component in which.tolist():
+            try:
+                record = next(rows[component])
+            except RecordError as error:
+                raise within(component, error) from error.__cause__
+            yield record
 
     @property
     def sharing(self) -> Sharing:

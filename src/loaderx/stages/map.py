@@ -5,6 +5,7 @@ What they do to records and to batches is in `transforms`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from loaderx.reading.operators import (
     Request,
     Sharing,
 )
-from loaderx.reading.rows import Positions, Rows, rows_of
+from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.encoding import stage_text
@@ -186,6 +187,17 @@ class ApplyToRecords(OverRecords):
             return Rows.of_records(self.transform.on_records(rows.records(), extra, fail))
         tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
+
+    @property
+    def reads_each(self) -> bool:
+        return self.child.reads_each and not self.stacked and self.transform.goes_singly
+
+    def each(self, addresses: Addresses) -> Iterator[Record]:
+        extra = None
+        if self.is_tagged:
+            addresses, extra = addresses.inner, addresses.values
+        fail = self.child.failer(addresses, self.stage)
+        return self.transform.on_each(self.child.each(addresses), extra, fail)
 
     @property
     def sharing(self) -> Sharing:

@@ -34,12 +34,20 @@ class Transform(Protocol):
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree: ...
 
+    @property
+    def goes_singly(self) -> bool:
+        """Is there `on_each`?"""
+
+    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+        """`on_records` for records that come one by one."""
+
 
 class Map(Frozen):
     """``f(element)``"""
 
     function: Function
     needs: Needs = "nothing"
+    goes_singly: bool = True
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
         return each(map(self.function.call, records), len(records), fail)
@@ -47,12 +55,27 @@ class Map(Frozen):
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch)
 
+    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+        call, number = self.function.call, -1
+        for record in records:
+            number += 1
+            try:
+                made = call(record)
+            except StopIteration:
+                raise fail(number, _stopped()) from None
+            except USER_ERRORS as error:
+                raise fail(number, error) from error
+            if made is None:
+                raise fail(number, _nothing())
+            yield made
+
 
 class RandomMap(Frozen):
     """``f(element, rng)``"""
 
     function: Function
     needs: Needs = "keys"
+    goes_singly: bool = True
     full: int | None = None  # rows of a batch that is not short; None: that varies
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
@@ -61,6 +84,11 @@ class RandomMap(Frozen):
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch, BatchGenerator(extra, self.full))
+
+    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+        return each_with(
+            self.function.call, zip(records, record_generators(extra), strict=True), fail
+        )
 
 
 def with_full(transform: Transform, rows: int | None) -> Transform:
@@ -73,6 +101,7 @@ class MapWithIndex(Frozen):
 
     function: Function
     needs: Needs = "positions"
+    goes_singly: bool = True
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
         return each(map(self.function.call, extra.tolist(), records), len(records), fail)
@@ -80,12 +109,16 @@ class MapWithIndex(Frozen):
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, int(extra), batch)
 
+    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+        return each_with(self.function.call, zip(extra.tolist(), records, strict=True), fail)
+
 
 class RandomKeys(Frozen):
     """Adds key data for `jax.random.wrap_key_data`: uint32[2] per record."""
 
     name: str
     needs: Needs = "keys"
+    goes_singly: bool = True
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         data = self._data(extra)
@@ -93,6 +126,9 @@ class RandomKeys(Frozen):
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return self._add(batch, aligned(self._data(extra)))
+
+    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+        return map(self._add, records, self._data(extra))
 
     def _data(self, keys: Keys) -> Any:
         return key_words(keys, 1).view(np.uint32)
@@ -118,10 +154,26 @@ def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
     except USER_ERRORS as error:
         raise fail(len(out), error) from error
     if len(out) != count:  # `map` took a StopIteration of the function for its own end
-        raise fail(len(out), StopIteration("raised by the function"))
+        raise fail(len(out), _stopped())
     if _NONE in set(map(type, out)):
         raise fail(next(i for i, record in enumerate(out) if record is None), _nothing())
     return out
+
+
+def each_with(
+    call: Callable[..., Any], arguments: Iterator[tuple[Any, ...]], fail: Fail
+) -> Iterator[Any]:
+    """The results of a function of one record and something else, one by one."""
+    for number, given in enumerate(arguments):
+        try:
+            made = call(*given)
+        except StopIteration:
+            raise fail(number, _stopped()) from None
+        except USER_ERRORS as error:
+            raise fail(number, error) from error
+        if made is None:
+            raise fail(number, _nothing())
+        yield made
 
 
 def whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
@@ -133,6 +185,10 @@ def whole(fail: Fail, call: Callable[..., Any], *arguments: Any) -> Tree:
     if out is None:
         raise fail(None, _nothing())
     return out
+
+
+def _stopped() -> StopIteration:
+    return StopIteration("raised by the function")
 
 
 def _nothing() -> StackError:

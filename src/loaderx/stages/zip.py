@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from loaderx.errors import ChainError
@@ -15,7 +15,7 @@ from loaderx.reading.operators import (
     Sharing,
     shared_by_all,
 )
-from loaderx.reading.rows import Positions, Rows
+from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.families import ByIndex
@@ -117,6 +117,14 @@ class ZipRecords(RecordOperator):
             return Rows.of_columns(build([rows.tree for rows in parts]), len(addresses))
         records = zip(*[rows.records() for rows in parts], strict=True)
         return Rows.of_records([build(row) for row in records])
+
+    @property
+    def reads_each(self) -> bool:
+        return all(child.reads_each for child in self.children)
+
+    def each(self, addresses: ZippedAddresses) -> Iterator[Record]:
+        parts = zip(self.children, addresses.parts, strict=True)
+        return map(self.structure.build, zip(*[child.each(part) for child, part in parts]))  # noqa: B905
 
     @property
     def sharing(self) -> Sharing:

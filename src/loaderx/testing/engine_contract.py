@@ -44,6 +44,17 @@ class EngineContract(SessionContract):
         self._check_stream(mix.batch(8, lanes=4))
         self._check_stream(mix.batch(8))
 
+    def test_records_without_a_batch(self) -> None:
+        """They are handed out singly, and so are their errors, however they are made."""
+        self._check_stream(_records(300).shuffle(1).random_map(_jitter))
+        self._check_stream(Dataset.range(300).filter(_is_odd))
+        iterator = iter(self._loader(_records(200).map(functools.partial(_fail, 117))))
+        found = [int(next(iterator)["x"]) for _ in range(117)]
+        check(found == list(range(117)), f"the records before a failure are {found}.")
+        error = _record_error(iterator)
+        place = (error.index, error.step, iterator.step)
+        check(place == (117, 117, 117), f"record 117 fails at step 117; the error has {place}.")
+
     def test_epochs(self) -> None:
         """Every epoch of a loader, and the same one again."""
         for dataset in (

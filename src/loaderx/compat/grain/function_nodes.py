@@ -113,8 +113,12 @@ class MapWithIndexMapDataset(FunctionNode[T]):
         self, parent: MapDataset[Element], transform: MapWithIndex | Callable[..., T]
     ) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, MapWithIndex)
-        self._one = transform.map_with_index if is_object else transform  # type: ignore
+        self._map_fn = (
+            transform.map_with_index if isinstance(transform, MapWithIndex) else transform
+        )
+
+    def _one(self, index: int, element: Element) -> Element:
+        return self._map_fn(index, element)
 
 
 @node("map.random_map")
@@ -215,12 +219,13 @@ class FlatMapMapDataset(FunctionNode[T]):
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
         """Each element of the parent is split once, however many of its parts are asked for."""
         found: list[T | None] = []
-        have, parts = None, ()
+        have: int | None = None
+        parts: Sequence[T] = ()
         for index in as_ints(indices):
             parent_index, place = divmod(index, self._flat_map.max_fan_out)
             if parent_index != have:
                 element = self._parent[parent_index]
-                have, parts = parent_index, () if element is None else self._parts(element)  # type: ignore
+                have, parts = parent_index, [] if element is None else self._parts(element)
             found.append(parts[place] if place < len(parts) else None)
         return found
 

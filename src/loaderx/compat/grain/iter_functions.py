@@ -120,8 +120,9 @@ class MapWithIndexIterDataset(FunctionIterDataset[T]):
 
     def __init__(self, parent: IterDataset[Element], transform: MapWithIndex | Function) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, MapWithIndex)
-        self._map_fn: Function = transform.map_with_index if is_object else transform  # type: ignore
+        self._map_fn: Function = (
+            transform.map_with_index if isinstance(transform, MapWithIndex) else transform
+        )
 
     def __iter__(self) -> DatasetIterator[T]:
         return _MapWithIndexIterator(self._parent.__iter__(), self._map_fn)
@@ -153,8 +154,9 @@ class RandomMapIterDataset(FunctionIterDataset[T]):
         seed: int | None = None,
     ) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, RandomMap)
-        self._map_fn: Function = transform.random_map if is_object else transform  # type: ignore
+        self._map_fn: Function = (
+            transform.random_map if isinstance(transform, RandomMap) else transform
+        )
         self._seed = required_seed(self, seed)
 
     def __iter__(self) -> DatasetIterator[T]:
@@ -183,8 +185,7 @@ class FilterIterDataset(FunctionIterDataset[T]):
 
     def __init__(self, parent: IterDataset[T], transform: Filter | Function) -> None:
         super().__init__(parent, transform)
-        is_object = isinstance(transform, Filter)
-        self._filter_fn: Function = transform.filter if is_object else transform  # type: ignore
+        self._filter_fn: Function = transform.filter if isinstance(transform, Filter) else transform
 
     def __iter__(self) -> DatasetIterator[T]:
         is_object = isinstance(self._transform, Filter)

@@ -7,26 +7,20 @@ have numbers run in them, and what needs to know what came before runs in the co
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from loaderx.compat.grain.interleave import InterleaveIterDataset
-from loaderx.compat.grain.iter_batch import BatchIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset, WithOptionsIterDataset
-from loaderx.compat.grain.iter_functions import FilterIterDataset, MapIterDataset
-from loaderx.compat.grain.iter_mix import WithSeedIterDataset
 from loaderx.compat.grain.iter_orders import SameSpecIterDataset
 from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 from loaderx.compat.grain.registry import node
-from loaderx.compat.grain.stacking import make_batch
-from loaderx.compat.grain.worker_blocks import BlockIterDataset, BlocksWork, Root
+from loaderx.compat.grain.worker_blocks import BlocksWork, Root
 from loaderx.compat.grain.worker_chain import ChainWork, Chunk
+from loaderx.compat.grain.worker_graph import find_roots, with_workers
 from loaderx.engines.base import Pending, Session, Work, cores
 from loaderx.engines.processes import Processes
 
@@ -72,7 +66,7 @@ class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
         start = _Start(workers, self._buffer_size, self._worker_init_fn)
         roots: list[tuple[IterDataset[Element], int]] = []
         if workers > 1:
-            _find_roots(self._parent, roots)
+            find_roots(self._parent, roots)
         if roots:
             return _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
         return _ChainPrefetchIterator(self._parent, start)
@@ -229,7 +223,7 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
 
     def __init__(self, ds: IterDataset[T], roots: list[Root], start: _Start) -> None:
         self._session = start.session(BlocksWork(roots))
-        self._inner = _with_workers(ds, iter(enumerate(roots)), self._session).__iter__()
+        self._inner = with_workers(ds, iter(enumerate(roots)), self._session).__iter__()
         super().__init__(self._inner)
 
     def __next__(self) -> T:
@@ -258,48 +252,6 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
 
     def __str__(self) -> str:
         return f"ProcessPrefetchDatasetIterator of {self._inner}"
-
-
-def _is_root(ds: IterDataset[Element]) -> bool:
-    while type(ds) in (MapIterDataset, FilterIterDataset, WithSeedIterDataset):
-        ds = ds._parent
-    return type(ds) is PrefetchIterDataset
-
-
-def _find_roots(
-    ds: IterDataset[Element], found: list[tuple[IterDataset[Element], int]], batch_size: int = 0
-) -> None:
-    """All roots of a pipeline in a fixed order, each with the size of the batch right above it."""
-    if _is_root(ds):
-        found.append((ds, batch_size))
-        return
-    size = 0
-    if type(ds) is BatchIterDataset and ds._batch_fn is make_batch:
-        size = ds._batch_size
-    for parent in _below(ds):
-        _find_roots(parent, found, size)
-
-
-def _below(ds: IterDataset[Element]) -> list[IterDataset[Element]]:
-    if isinstance(ds, InterleaveIterDataset):
-        return [
-            one.to_iter_dataset() if isinstance(one, MapDataset) else one for one in ds._datasets
-        ]
-    return [parent for parent in ds.parents if isinstance(parent, IterDataset)]
-
-
-def _with_workers(ds: IterDataset[T], roots: Element, session: Session) -> IterDataset[T]:
-    """A copy of a pipeline whose roots take their elements from workers."""
-    if _is_root(ds):
-        number, root = next(roots)
-        return BlockIterDataset(ds, root, number, session)
-    made = copy.copy(ds)
-    below = [_with_workers(parent, roots, session) for parent in _below(ds)]
-    if isinstance(made, InterleaveIterDataset):
-        made._datasets = below
-    elif len(below) == len(ds.parents):
-        made._parents = tuple(below)
-    return made
 
 
 def options_of(ds: IterDataset[Element]) -> DatasetOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
+from importlib import import_module
 
 from loaderx.compat.grain.log import log
 
@@ -67,8 +67,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
 def process_index_and_count() -> tuple[int, int]:
     """This process of JAX, and how many there are."""
     try:
-        import_module = __import__("importlib").import_module
-        jax = sys.modules.get("jax") or import_module("jax")
+        jax = import_module("jax")
     except ImportError:
         return 0, 1
     return jax.process_index(), jax.process_count()

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loaderx.engines.base import Task
+from loaderx.engines.block_run import RaisedAhead
 from loaderx.engines.processes import exceptions, protocol
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.limits import tight_limits
@@ -284,6 +285,9 @@ class JobTable:
                     worker.layouts[layout] = pickle.loads(described)
                     worker.layouts.pop(layout - protocol.LAYOUTS_KEPT, None)
                 job.others = pickle.loads(others) if others else []
+                for other in job.others:
+                    if type(other) is RaisedAhead:
+                        exceptions.note_reset_attributes(other.error, self._reset_attributes)
             job.layout = worker.layouts[layout]
         except Exception as error:
             job.error = LoaderxError(

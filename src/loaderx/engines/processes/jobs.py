@@ -84,16 +84,24 @@ class TaskNames:
         self._work = work
 
     def noun(self, task: Task) -> str:
-        """What is made: a step, or part of a stream."""
-        return "step" if len(task) == 1 else str(getattr(self._work, "noun", "batch"))
+        """What is made: a step, a block of them, or part of a stream."""
+        if self._steps(task):
+            return "step" if self._steps(task) == 1 else "block of steps"
+        return str(getattr(self._work, "noun", "batch"))
+
+    def _steps(self, task: Task) -> int:
+        """How many steps it makes; 0 for part of a stream."""
+        if len(task) == 1:
+            return 1
+        return task[1] if getattr(self._work, "makes_blocks", False) else 0
 
     def name(self, task: Task) -> str:
         """Such as ``step 3``, or ``a unit of the stream (records 0 to 1023 of the input)``."""
-        return f"step {task[0]}" if len(task) == 1 else self.full_name(task)
+        return f"step {task[0]}" if self._steps(task) == 1 else self.full_name(task)
 
     def full_name(self, task: Task) -> str:
         """The same, and which records it is made of."""
-        what = f"step {task[0]}" if len(task) == 1 else f"a {self.noun(task)}"
+        what = f"step {task[0]}" if self._steps(task) == 1 else f"a {self.noun(task)}"
         return f"{what} ({self.records(task)})"
 
     def records(self, task: Task) -> str:

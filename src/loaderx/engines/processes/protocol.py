@@ -29,7 +29,7 @@ from loaderx.engines.base import Task
 from loaderx.engines.processes.limits import above_standard, explained
 
 _HEAD = struct.Struct("<QIHH")  # job number, slot number, kind, how many numbers follow
-_WORDS = struct.Struct("<4Q")  # the numbers of the task
+_WORDS = struct.Struct("<5Q")  # the numbers of the task, and of whose it is where they are shared
 TASK_BYTES = _HEAD.size + _WORDS.size
 
 # Kinds of task.  STEP: make the element of a task.  ROWS: make some rows of a step, of which the
@@ -60,7 +60,7 @@ def slot_start(number: int) -> int:
 
 def pack_words(task: Task) -> bytes:
     """The numbers of a task."""
-    return _WORDS.pack(*task, *(0,) * (4 - len(task)))
+    return _WORDS.pack(*task, *(0,) * (5 - len(task)))
 
 
 def pack_task(job: int, slot: int, kind: int, count: int, words: bytes) -> bytes:

@@ -9,7 +9,8 @@ import time
 import weakref
 from threading import get_ident
 
-from loaderx.engines.base import Element, Session, Task, Work, closed_error
+from loaderx.engines.base import Element, Run, Session, Task, Work, closed_error
+from loaderx.engines.block_run import BlockRun
 from loaderx.engines.processes.jobs import Job
 from loaderx.engines.processes.pickling import Init, SharedPayload
 from loaderx.engines.processes.pool import PoolBrokenError, WorkerPool, reentered_error
@@ -30,6 +31,7 @@ class ProcessesSession(Session):
     """
 
     shares_first = False
+    shares_memory = True
 
     def __init__(
         self,
@@ -75,6 +77,11 @@ class ProcessesSession(Session):
             with contextlib.suppress(PoolBrokenError):
                 pool = self._started(self.workers)
                 return PendingJob(self, pool, pool.submit_shared(task, ranges))
+
+    def run(self, steps: range) -> Run:
+        if not getattr(self._work, "makes_blocks", False):
+            return super().run(steps)
+        return BlockRun(self, steps, shares_memory=True)
 
     def prepare(self, count: int) -> bool:
         """Starts the first so many workers if need be, and says whether they have started."""

@@ -1,0 +1,195 @@
+"""One set of workers for several loaders.
+
+A loader's workers belong to its session, so ten loaders that run at once would start ten times as
+many.  `Shared` opens one session of another engine for all of them.  Its work is that of all
+loaders together, and a task says first whose it is.
+
+The works are put together when the first task is submitted.  A loader that joins later makes a new
+session for all; what the one before has begun is still delivered.  The session belongs to the
+loaders that use it: when the last of them is closed or dropped, its workers end.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+
+from loaderx.engines.base import (
+    Element,
+    OrderedRun,
+    Pending,
+    Run,
+    Session,
+    Task,
+    Work,
+    warn_if_in_order,
+)
+from loaderx.engines.block_run import BlockRun
+from loaderx.engines.processes import Processes
+from loaderx.engines.threads import Threads
+from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError
+from loaderx.memory import Lend
+
+
+class Shared:
+    """The workers of another engine, for all loaders that are given this object.
+
+    >>> from loaderx import DataLoader, Dataset
+    >>> engine = Shared(Threads(2))
+    >>> train = DataLoader(Dataset.range(6).batch(3), engine=engine)
+    >>> test = DataLoader(Dataset.range(4).batch(2), engine=engine)
+    >>> [(one.tolist(), other.tolist()) for one, other in zip(train, test)]
+    [([0, 1, 2], [0, 1]), ([3, 4, 5], [2, 3])]
+
+    Workers start with the first ``next`` of one of these loaders, and know the loaders of which an
+    iterator had been made by then.  One that comes later makes them start again.
+
+    Args:
+        engine: `Threads` or `Processes`.  Its ``num_workers`` and ``prefetch`` are for all loaders
+            together.
+    """
+
+    def __init__(self, engine: Threads | Processes) -> None:
+        if not isinstance(engine, (Threads, Processes)):
+            raise ArgumentTypeError(
+                "Shared takes an engine that has workers, such as Shared(Processes(4)); got "
+                f"{engine!r}."
+            )
+        if isinstance(engine, Threads) and engine.in_order:
+            raise ArgumentError(
+                "in_order=True reads for one loader: give each its own Threads(in_order=True)."
+            )
+        self._engine = engine
+        self._lock = threading.RLock()
+        self._members: list[weakref.ref[SharedSession]] = []
+
+    def session(self, work: Work) -> SharedSession:
+        warn_if_in_order(work, f"{self!r}")
+        made = SharedSession(self, work)
+        with self._lock:
+            self._members = [member for member in self._members if member() is not None]
+            self._members.append(weakref.ref(made))
+        return made
+
+    def members(self) -> list[SharedSession]:
+        """The sessions that are alive."""
+        found = (member() for member in self._members)
+        return [member for member in found if member is not None]
+
+    def join(self, session: SharedSession) -> tuple[Session, int]:
+        """The session that is used by all, and the number of this one's work in it."""
+        with self._lock:
+            if session.joined is None:
+                members = self.members()
+                together = self._engine.session(WorksTogether([one.work for one in members]))
+                for number, one in enumerate(members):
+                    one.joined = (together, number)
+            assert session.joined is not None
+            return session.joined
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Shared, (self._engine,)
+
+    def __repr__(self) -> str:
+        return f"Shared({self._engine!r})"
+
+
+class SharedSession(Session):
+    """The tasks of one loader, among those of others."""
+
+    def __init__(self, engine: Shared, work: Work) -> None:
+        self._engine = engine
+        self.work = work
+        self.joined: tuple[Session, int] | None = None
+        self.is_in_use = False  # has it submitted tasks since it was closed?
+        self._pending: weakref.WeakSet[SharedPending] = weakref.WeakSet()
+
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        """Its share of the tasks to keep under way: one in use, one in the making at least."""
+        together, _ = self._engine.join(self)
+        users = sum(one.is_in_use or one is self for one in self._engine.members())
+        return max(2, -(-together.window // users)) if together.window else 0
+
+    def submit(self, task: Task) -> SharedPending:
+        together, number = self._engine.join(self)
+        self.is_in_use = True
+        made = SharedPending(together, together.submit((number, *task)), task)
+        self._pending.add(made)
+        return made
+
+    def run(self, steps: range) -> Run:
+        if not getattr(self.work, "makes_blocks", False):
+            return OrderedRun(self, steps)
+        together, _ = self._engine.join(self)
+        return BlockRun(self, steps, shares_memory=together.shares_memory)
+
+    def close(self) -> None:
+        self.is_in_use = False
+        for pending in list(self._pending):
+            pending.cancel()
+        joined = self.joined
+        if joined is None:
+            return
+        others = [one for one in self._engine.members() if one.joined and one.is_in_use]
+        if not any(one.joined and one.joined[0] is joined[0] for one in others):
+            joined[0].close()
+
+    def describe(self) -> tuple[str, str]:
+        together, _ = self._engine.join(self)
+        name, _ = together.describe()
+        return name, "it was asked for, and is shared by several loaders"
+
+
+class SharedPending:
+    """A task of one loader."""
+
+    __slots__ = ("__weakref__", "_pending", "_task", "_together")
+
+    def __init__(self, together: Session, pending: Pending, task: Task) -> None:
+        self._together = together  # alive until this is done, though another may have replaced it
+        self._pending, self._task = pending, task
+
+    def result(self) -> Element:
+        try:
+            return self._pending.result()
+        except RecordError as error:
+            if error.step is None and len(self._task) == 1:
+                error.step = self._task[0]
+            raise
+
+    def done(self) -> bool:
+        return self._pending.done()
+
+    def cancel(self) -> None:
+        self._pending.cancel()
+
+    def finish(self, until: float) -> None:
+        finish = getattr(self._pending, "finish", None)
+        if finish is not None:
+            finish(until)
+
+
+class WorksTogether:
+    """The works of several loaders as one: the first number of a task says which is meant."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+        self.thread_safe = all(work.thread_safe for work in works)
+        self.unsure = next((work.unsure for work in works if work.unsure), "")
+        self.only_gathers = all(work.only_gathers for work in works)
+
+    def __call__(self, task: Task, lend: Lend) -> Element:
+        return self._works[task[0]](task[1:], lend)
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
+        """Never called: each loader has a run of its own."""
+        raise NotImplementedError
+
+    def describe(self, task: Task) -> str:
+        return self._works[task[0]].describe(task[1:])
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        for work in self._works:
+            yield from work.parts()

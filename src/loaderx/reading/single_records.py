@@ -1,0 +1,118 @@
+"""Records that are handed out one by one, without a batch.
+
+To take a single record through all operators costs ten times what most functions do.  So operators
+can also give the records of many addresses one after the other (`RecordOperator.each`): generators
+over each other, each record made when it is asked for.  Errors name record and stage as ever.
+
+Where a source reads many records faster than one by one, a few are read at a time: as many as take
+next to no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.reading.error_text import USER_ERRORS
+from loaderx.reading.rows import Positions, Record
+from loaderx.tree import Array, Leaf, map_leaves
+
+CHUNK_S = 100e-6  # that reading some records ahead may take
+MOST = 64
+
+_UNCHANGED = {bool, int, float, complex, str, bytes, *np.sctypeDict.values()}
+"""Types of leaves that nobody can change."""
+
+
+Again: TypeAlias = Callable[[int, BaseException], Record]
+"""Reads a record that could not be read, by its number, once more; or raises why that failed."""
+
+
+def one_by_one(
+    read: Callable[[int], Record],
+    indices: Sequence[int],
+    lock: AbstractContextManager[object],
+    again: Again,
+) -> Iterator[Record]:
+    """The records at ``indices``, each when it is asked for."""
+    for number, index in enumerate(indices):
+        failure: BaseException | None = None
+        try:
+            with lock:
+                record = read(index)
+        except USER_ERRORS as error:
+            failure = error  # outside of `except`: the next error is not raised from this one
+        yield record if failure is None else again(number, failure)
+
+
+def in_chunks(
+    read: Callable[[Positions], list[Record]],
+    index: Positions,
+    lock: AbstractContextManager[object],
+    again: Again,
+) -> Iterator[Record]:
+    """The records at ``index``, read a few at a time."""
+    first, size = 0, 1
+    while first < len(index):
+        failure: BaseException | None = None
+        begun = perf_counter()
+        try:
+            with lock:
+                records = read(index[first : first + size])
+        except USER_ERRORS as error:
+            failure = error
+        took = perf_counter() - begun
+        if failure is not None:
+            yield again(first, failure)
+            first, size = first + 1, 1
+            continue
+        first += len(records)
+        is_alone = size == 1
+        records = records[::-1]
+        while records:
+            yield records.pop() if is_alone else detached(records.pop())
+        size = min(2 * size, MOST) if 2 * took < CHUNK_S else max(1, size // 2)
+
+
+def detached(record: Record) -> Record:
+    """The record without views of a larger array: it must not keep its neighbours alive."""
+    return _copied(record, _is_part)
+
+
+def owned(record: Record) -> Record:
+    """The record with a copy of each leaf that is a view of a source, which is read-only."""
+    return _copied(record, _is_read_only)
+
+
+def _is_part(leaf: Array) -> bool:
+    return leaf.base is not None and leaf.flags.writeable  # a read-only one is the source's own
+
+
+def _is_read_only(leaf: Array) -> bool:
+    return not leaf.flags.writeable
+
+
+def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
+    """The record with a copy of each array that is meant."""
+
+    def copied(leaf: Leaf) -> Leaf:
+        return leaf.copy() if isinstance(leaf, np.ndarray) and is_meant(leaf) else leaf
+
+    if type(record) in _UNCHANGED:
+        return record
+    if type(record) is not dict:
+        return map_leaves(copied, record)
+    made = {}
+    for key, leaf in record.items():  # the usual record, without the general walk
+        kind = type(leaf)
+        if kind is np.ndarray:
+            made[key] = leaf.copy() if is_meant(leaf) else leaf
+        elif kind in _UNCHANGED:
+            made[key] = leaf
+        else:
+            return map_leaves(copied, record)
+    return made
