@@ -125,14 +125,15 @@ class DataLoader:
         if not all(isinstance(one, _PLAIN_STAGES) for one in rest):
             records = SampledRecords(self._data_source, self._sampler, self._shard_options, start)
             return records, self._operations, 1
+        batch = rest[0] if rest else None
         ds: MapDataset[Element] = SampledElements(
             self._data_source,
             self._sampler,
             self._shard_options,
             first,  # type: ignore[arg-type]
             start,
+            keeps_short_runs=isinstance(batch, Batch) and not batch.drop_remainder,
         )
-        batch = rest[0] if rest else None
         if any(isinstance(one, Filter) for one in first) or not isinstance(batch, Batch):
             return ds, rest, 1
         ds = ds.batch(
