@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from loaderx.frozen import Frozen
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices
 from loaderx.tree import Array, DType, Tree
 
 
-class PaddedBatch(NamedTuple):
+class PaddedBatch(Frozen):
     """A batch, and the lengths that its lists had, by the paths of their leaves."""
 
     tree: Tree
