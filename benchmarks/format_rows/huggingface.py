@@ -165,4 +165,9 @@ BARS = [
     for kind in KINDS
     for peer in ("datasets[]", "datasets.iter")
 ]
+BARS += [
+    (f"loaderx object {kind}", f"{peer} {kind}", LEAST[kind])
+    for kind in ("text", "cifar", "jpeg")  # lists of Python numbers cost what they cost
+    for peer in ("datasets[]", "datasets.iter")
+]
 BARS += [("loaderx text in order", "datasets.iter text in order", 1.0)]

@@ -21,6 +21,7 @@ from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
+from loaderx.reading.stacking import Padding
 from loaderx.rng import REPLACE, Keys, fold, fold_int
 from loaderx.tree import Tree
 
@@ -134,6 +135,9 @@ class RecordOperator:
     def gather_of(self, width: int) -> Gather | None:
         """The source's own gather, if ``width`` records need nothing else."""
         return None
+
+    def pad(self, padding: Padding) -> None:
+        """Gives padded columns from now on, if it can; records otherwise, for others to pad."""
 
     def views(self) -> Views | None:
         """Reads consecutive records as views of the source, if they need nothing else."""

@@ -13,11 +13,12 @@ import contextlib
 import mmap
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.frozen import Frozen
 from loaderx.sources.base import Indices
 from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
@@ -81,7 +82,7 @@ def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tup
     return list(zip(first[begins].tolist(), last[ends].tolist(), strict=True))
 
 
-class Span(NamedTuple):
+class Span(Frozen):
     """Runs of rows of an array, from start to stop."""
 
     array: Array

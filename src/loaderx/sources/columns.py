@@ -17,7 +17,7 @@ from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import FEW, bulk_values, is_imported
 from loaderx.sources.cold_reads import Span
 from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.parts import Parts
+from loaderx.sources.parts import Parts, Places
 from loaderx.tree import Array, ArraySpec
 
 OBJECT = ArraySpec((), np.dtype(object))
@@ -108,13 +108,18 @@ class RunColumn(Column):
         """The values of runs that follow each other; None for others."""
         return None
 
-    def values(self, indices: Indices) -> Sequence[object]:
-        found: list[object] = [None] * len(indices)
+    def runs(self, indices: Indices) -> Iterator[tuple[Places, Array, Array, Array]]:
+        """Part by part: which of the values, the elements, and where each begins and ends."""
         for part, places, local in self._parts.split(indices):
             data, offsets = self._data_of(part), self._offsets_of(part)
             starts, stops = offsets[local], offsets[local + 1]
             if (starts < 0).any() or (stops < starts).any() or (stops > len(data)).any():
                 raise BadRecordError("the offsets of a column are damaged: they lie outside it.")
+            yield places, data, starts, stops
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        found: list[object] = [None] * len(indices)
+        for places, data, starts, stops in self.runs(indices):
             values = self._at_once(data, starts, stops)
             if values is None:
                 if self.touches:
@@ -153,6 +158,12 @@ class ListColumn(RunColumn):
     @property
     def spec(self) -> None:
         return None
+
+    @property
+    def items(self) -> ArraySpec:
+        """Shape and dtype of an element."""
+        data = self._data_of(0)
+        return ArraySpec(data.shape[1:], data.dtype)
 
     def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
         return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]

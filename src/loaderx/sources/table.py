@@ -14,6 +14,8 @@ from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columns import Column, ColumnSpans
 from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.padded import PaddedColumns, padded_columns
+from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
 from loaderx.tree import LEAF, Structure, Tree, flatten
 
@@ -21,7 +23,7 @@ ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 """Columns by name; columns of structs are dicts of columns."""
 
 
-class TableSource(FileSource):
+class TableSource(PadsLists, FileSource):
     """Rows of columns: a record is a dict in the names of the file."""
 
     is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
@@ -88,6 +90,10 @@ class TableSource(FileSource):
         for column, target in zip(self._columns, out, strict=True):
             column.take(indices, target)
         return self._structure.build(out)
+
+    def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
+        specs = [column.spec for column in self._columns]
+        return padded_columns(self._columns, self._structure, specs, lengths)
 
     def records(self, indices: Indices) -> list[Tree]:
         if self._cold.is_needed:

@@ -225,6 +225,8 @@ class Batched(StreamCut, ChangesPlaces):
                 full=request.rows_of_host(self.size, self.input.length),
             )
         )
+        if self.padding.lengths and self.collate is None:
+            records.pad(self.padding)
         if request.policy is not None:
             records = ReplaceFailures("on_error", records, request.policy)
         return Cut(self, records, request)
@@ -309,7 +311,7 @@ class Cut(BatchOperator):
         if node.collate is not None:
             fail = self.child.failer(inner, f"{self.stage}'s collate_fn")
             batch = whole(fail, node.collate, rows.records())
-        elif rows.is_stacked and not node.padding.lengths:
+        elif rows.is_stacked and (not node.padding.lengths or rows.padding is node.padding):
             batch = rows.tree
         else:
             name = self.child.namer(inner)

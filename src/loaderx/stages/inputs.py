@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loaderx.errors import ChainError, LoaderxError, RecordError, StateError
+from loaderx.errors import ChainError, LoaderxError, RecordError, StackError, StateError
+from loaderx.memory import Lend, aligned
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
@@ -20,16 +21,18 @@ from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Req
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.single_records import in_chunks, one_by_one
+from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
+from loaderx.sources.pads import PaddedGather, PadsLists
 from loaderx.stages.encoding import array_text, stage_text
 from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
 from loaderx.stages.limits import checked_length
-from loaderx.tree import LEAF, Tree, flatten
+from loaderx.tree import LEAF, Array, Tree, flatten
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -114,6 +117,9 @@ class ReadSource(RecordOperator):
         self.source = source
         self.stacked = stacked and source.gathers
         self.lock = contextlib.nullcontext() if source.thread_safe else threading.Lock()
+        self.padding = NO_PADDING
+        self.padded: PaddedGather | None = None
+        self.pad_values: dict[str, Array] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "lock": None}
@@ -129,6 +135,10 @@ class ReadSource(RecordOperator):
         index = addresses.index
         try:
             with self.lock:
+                if self.padded is not None:
+                    rows = self._padded_rows(self.padded, index, context.lend)
+                    if rows is not None:
+                        return rows
                 if self.stacked:
                     return Rows.of_columns(self.source.gather(index, context.lend), len(index))
                 return Rows.of_records(self.source.records(index))
@@ -139,6 +149,32 @@ class ReadSource(RecordOperator):
         except USER_ERRORS as error:  # a traceback must not show it as the cause of what follows
             raise_if_signalled(error)
         return self._one_by_one(addresses)
+
+    def pad(self, padding: Padding) -> None:
+        made = self.source.padded(padding.lengths) if isinstance(self.source, PadsLists) else None
+        if made is None:
+            return
+        dtypes = made.dtypes()
+        # A value that does not fit is reported where records are stacked.
+        with contextlib.suppress(StackError):
+            self.pad_values = {
+                path: filler(dtypes[path], padding.value_for(path), path)
+                for path in padding.lengths
+            }
+            self.padding, self.padded = padding, made
+
+    def _padded_rows(self, columns: PaddedGather, index: Positions, lend: Lend) -> Rows | None:
+        """Padded columns; None if the records must be looked at one by one."""
+        try:
+            batch = columns.gather(index, self.pad_values, lend)
+            if batch is None:
+                return None
+            tree = batch.tree
+            for path, lengths in batch.lengths.items():
+                tree = add_leaf(tree, f"{path}_length", aligned(lengths), "pad_to")
+        except Exception:  # a wrong record, or leaves of one name: reported by the other way
+            return None
+        return Rows.of_columns(tree, len(index), padding=self.padding)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
         """Reads again, each record alone: to find the one that fails, or to retry."""

@@ -401,3 +401,32 @@ def test_states_and_pickles(tmp_path):
     path = write(tmp_path / "a.arrow", table())
     again = pickle.loads(pickle.dumps(source(path)))
     same(again.records(np.arange(N)), expected())
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_records_that_follow_each_other(kind, tmp_path):
+    """They are read at once, batch by batch, and are those that are read in any other order."""
+    rows = range(700)
+    table = pa.table({
+        "text": [f"é{n}" * (n % 4) for n in rows],
+        "large": pa.array([f"\U0001f600{n}" for n in rows], pa.large_string()),
+        "binary": [bytes([n % 256]) * (n % 3) for n in rows],
+        "n": pa.array(rows, pa.int16()), "bit": [n % 3 > 0 for n in rows],
+        "day": pa.array(rows, pa.date32()),
+        "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(1400.0)), 2),
+        "fixed": pa.array([bytes([n % 256, 1]) for n in rows], pa.binary(2)),
+    })  # fmt: skip
+    path = tmp_path / f"{kind}.arrow"
+    make = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as file, make(file, table.schema) as writer:
+        writer.write_table(table.slice(3), max_chunksize=97)
+    dataset = Dataset.open(path)
+    back = [repr(one) for one in reversed([dataset[n] for n in reversed(range(697))])]
+    for size in (5, 20, 97, 300, 697):
+        batches = list(dataset.batch(size, collate_fn=list))
+        assert [repr(one) for batch in batches for one in batch] == back
+        order = np.arange(697)[::-1]
+        ours, theirs = dataset.batch(697)[0], dataset[order].batch(697)[0]
+        for name in ours:
+            assert ours[name].dtype == theirs[name].dtype
+            assert ours[name][::-1].tolist() == theirs[name].tolist()

@@ -92,7 +92,7 @@ def test_odd_values(odd, fill, tmp_path):
     plain = Jsonl(path, fill=fill, cache=False)
     assert len(copies(tmp_path / "cache")) == 1
     assert [outcome(copied, n) for n in range(150)] == [outcome(plain, n) for n in range(150)]
-    assert list(copied.problems()) == list(plain.problems())
+    assert repr(list(copied.problems())) == repr(list(plain.problems()))
 
 
 @pytest.mark.parametrize("odd", ["beyond 64 bits", "beyond int32", "beyond float32", "null"])
@@ -175,7 +175,7 @@ def test_csv(tmp_path):
         assert outcome(copied, n) == outcome(plain, n)
     for indices in (range(50), range(1190, 1210), [1300], [1499, 3]):
         assert batch_of(copied, indices) == batch_of(plain, indices)
-    assert [one for one in copied.problems() if one] == [one for one in plain.problems() if one]
+    assert repr(list(copied.problems())) == repr(list(plain.problems()))
     filled = Csv(path, fill={"x": 0.5}, cache=tmp_path / "c")
     assert filled[1300]["x"] == 0.5
     assert copied[5] == plain[5]

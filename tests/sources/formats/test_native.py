@@ -254,3 +254,19 @@ def test_many_columns_need_few_descriptors(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert batch["c149"].tolist() == [149, 150, 151, 152, 153]
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_text_in_order(has_pyarrow, tmp_path, monkeypatch):
+    """With and without pyarrow, in order and in any other order: the same texts."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    texts = [f"é{n}" * (n % 5) for n in range(300)]
+    pq.write_table(pa.table({"t": texts}), tmp_path / "x.parquet")
+    dataset = Dataset.open(tmp_path / "x.parquet")
+    monkeypatch.setattr("loaderx.sources.columns.is_imported", lambda: has_pyarrow)
+    order = np.random.default_rng(0).permutation(300)
+    for size in (3, 64, 300):
+        assert [t for batch in dataset.batch(size) for t in batch["t"]] == texts
+        shuffled = [t for batch in dataset[order].batch(size) for t in batch["t"]]
+        assert shuffled == [texts[n] for n in order]

@@ -36,6 +36,8 @@ from loaderx.sources.line_files import LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
 from loaderx.sources.ondisk.line_index import WHITESPACE, Offsets, line_offsets
 from loaderx.sources.ondisk.paths import PathLike, find
+from loaderx.sources.padded import PaddedColumns
+from loaderx.sources.pads import PadsLists
 from loaderx.tree import Array, Tree
 
 SAMPLE = 100
@@ -44,7 +46,7 @@ SAMPLE = 100
 _ARRAY = "array"  # the note of a file that is one array
 
 
-class Jsonl(FileSource):
+class Jsonl(PadsLists, FileSource):
     """Records of JSON files, objects one a line, or one array of objects.
 
     `Dataset.open` makes it; use it yourself for ``types``.
@@ -148,6 +150,12 @@ class Jsonl(FileSource):
         for column, values in zip(schema.columns, self._columns(indices), strict=True):
             column.write(values, batch[column.name])
         return batch
+
+    def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
+        if self._copy is None:
+            return None
+        specs = [column.spec for column in self._schema.columns]
+        return self._copy.padded(self._schema.names, specs, lengths)
 
     def records(self, indices: Indices) -> list[Tree]:
         records: list[Record] = [{} for _ in range(len(indices))]

@@ -33,7 +33,8 @@ from loaderx.sources.native_copies import write_copy
 from loaderx.sources.ondisk.cache import CacheFolder, Json
 from loaderx.sources.ondisk.native_layout import MARK, read_description
 from loaderx.sources.ondisk.npy_writer import NpyWriter
-from loaderx.tree import Array, ArraySpec
+from loaderx.sources.padded import PaddedColumns, padded_columns
+from loaderx.tree import Array, ArraySpec, flatten
 
 LEAST_BYTES = 1 << 20
 """Smaller files are parsed at every read: a copy would save little."""
@@ -84,7 +85,7 @@ class LineCopy:
 
     def gather(self, indices: Indices, dtypes: Sequence[DType], lend: Lend) -> list[Array] | None:
         """The columns of records as arrays of these dtypes; None if one of them is odd."""
-        if self._odd_places(indices) is not None:
+        if self.has_odd(indices):
             return None
         if self._cold.is_needed:
             self._cold.before(indices)
@@ -92,6 +93,19 @@ class LineCopy:
         for column, target in zip(self._columns, found, strict=True):
             column.take(indices, target)
         return found
+
+    def padded(
+        self,
+        names: Sequence[str],
+        specs: Sequence[ArraySpec | None],
+        lengths: Mapping[str, int],
+    ) -> PaddedColumns | None:
+        """The columns with lists padded; ``specs`` are those of the others in a batch."""
+        _, structure = flatten(dict.fromkeys(names, 0))
+        return padded_columns(self._columns, structure, specs, lengths, self.has_odd)
+
+    def has_odd(self, indices: Indices) -> bool:
+        return self._odd_places(indices) is not None
 
     def read(self, indices: Indices, parse: Parse) -> Sequence[Values]:
         """The values of records column by column; ``parse`` is asked for those that are odd."""
