@@ -29,7 +29,8 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
     found = read_description(folder)
-    names = options.chosen(list(found.columns), folder)
+    # A copy has only the columns that were asked for, and `fill` may name others of the files.
+    names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
     layout = _Files(folder, found, kinds)
     parts = Parts([part.records for part in found.parts])
@@ -155,5 +156,5 @@ def _splits(folder: Folder, options: OpenOptions) -> Splits:
 
 
 NATIVE_FOLDER = FolderFormat(
-    name="loaderx", is_folder=lambda folder: folder.has(MARK), splits=_splits
+    name="loaderx", is_folder=lambda folder: folder.has(MARK), splits=_splits, marks=MARK
 )

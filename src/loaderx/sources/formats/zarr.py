@@ -42,4 +42,4 @@ def _is_folder(folder: Folder) -> bool:
     return any(folder.has(mark) for mark in _MARKS)
 
 
-ZARR = FolderFormat(name="zarr", is_folder=_is_folder, splits=_splits)
+ZARR = FolderFormat(name="zarr", is_folder=_is_folder, splits=_splits, marks=" or ".join(_MARKS))
