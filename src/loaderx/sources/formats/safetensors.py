@@ -65,7 +65,7 @@ def _tensor(files: FileSet, number: int, start: int, told: object, where: str) -
         check_shape(shape, dtype, where)
         needed = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
         is_inside = isinstance(first, int) and isinstance(last, int) and 0 <= first <= last
-        if not is_inside or start + last > files.sizes[number] or last - first != needed:
+        if not is_inside or start + last > files.identities[number].size or last - first != needed:
             raise FileError(
                 f"{where} is damaged or cut off: bytes {first} to {last} do not hold {needed} "
                 "bytes of this file."
