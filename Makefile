@@ -7,7 +7,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test test-owners test-grain lint types bench bench-quick bench-devices clean
+.PHONY: demo test test-large test-owners test-grain lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -26,6 +26,10 @@ types: $(VENV)/dev.stamp
 test-owners: $(VENV)-owners/stamp
 	$(VENV)-owners/bin/python -m pytest -m owners tests/owners --ignore tests/owners/test_keras.py
 	KERAS_BACKEND=jax $(VENV)-owners/bin/python -m pytest -m owners tests/owners/test_keras.py
+
+# Folders of 10,000 shards in every format, and the making of an index of 10^8 records.
+test-large: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m large tests/sources
 
 $(VENV)-owners/stamp: pyproject.toml
 	python3 -m venv $(VENV)-owners

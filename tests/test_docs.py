@@ -15,6 +15,10 @@ FOREIGN = {
     "README.md",
     "jax.md",
     "formats.md",
+    "hdf5.md",
+    "image_folder.md",
+    "parquet.md",
+    "tfds.md",
 }  # these use libraries with threads of their own
 MARKED = [
     pytest.param(page, marks=[pytest.mark.foreign] if page.name in FOREIGN else [], id=page.name)
@@ -44,3 +48,17 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([\w./]+\.\w+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/recipes").glob("*.md")), ids=lambda p: p.name)
+def test_recipes_are_shorter_than_what_they_replace(page):
+    """A `py` block has the same work with another library; the block before it is loaderx's."""
+    blocks = BLOCK.findall(page.read_text())
+    kinds = [kind for kind, _ in blocks]
+    (other,) = (place for place, kind in enumerate(kinds) if kind == "py")
+    ours = next(block for _, block in blocks if "DataLoader(" in block)
+    assert _lines(ours) < _lines(blocks[other][1])
+
+
+def _lines(block):
+    return sum(bool(line.strip()) for line in block.splitlines())

@@ -1,8 +1,9 @@
-"""The command line: ``loaderx demo``, ``info``, ``verify`` and ``--version``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify``, ``cache`` and ``--version``."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import signal
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from loaderx.installed import problem as installation_problem
 
 NEEDS = "loaderx demo needs jax, flax, optax and tqdm: pip install jax flax optax tqdm"
+
+_CACHE_HELP = "the folder for indexes and copies, by default $LOADERX_CACHE or ~/.cache/loaderx"
 
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130  # 130 is 128 + SIGINT, as shells have it
 
@@ -57,19 +60,36 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=does, description=f"{does.capitalize()}.")
         command.add_argument("path", help="a file, a folder, or a pattern in quotes")
         command.add_argument("--format", help="where the files do not tell")
-        command.add_argument("--cache", help="the folder for indexes and copies")
+        command.add_argument("--cache", help=_CACHE_HELP)
         if name == "verify":
             command.add_argument("--most", type=int, default=100, help="bad records to list")
+    does = "list what loaderx keeps of files that it has opened, or remove it"
+    command = commands.add_parser("cache", help=does, description=f"{does.capitalize()}.")
+    command.add_argument("--cache", help=_CACHE_HELP)
+    command.add_argument("--clear", action="store_true", help="remove what would be listed")
+    command.add_argument(
+        "--older-than", type=_days, default=0.0, metavar="DAYS", help="only what is unused so long"
+    )
     return parser
 
 
+def _days(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if float(text) >= 0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be a number of days, got {text!r}")
+
+
 def _files(options: argparse.Namespace) -> int:
+    from loaderx.commands.cache import cache
     from loaderx.commands.info import info
     from loaderx.commands.verify import verify
     from loaderx.errors import LoaderxError
 
     try:
-        if options.command == "info":
+        if options.command == "cache":
+            is_good = cache(options.cache, options.older_than, clear=options.clear)
+        elif options.command == "info":
             is_good = info(options.path, options.format, options.cache)
         else:
             is_good = verify(options.path, options.format, options.cache, options.most)

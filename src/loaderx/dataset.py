@@ -115,6 +115,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     # Sources ----------------------------------------------------------------------------------
 
     @staticmethod
+    @advised
     def open(
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,

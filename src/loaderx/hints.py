@@ -20,7 +20,7 @@ R = TypeVar("R")
 _RUN = "Options of running go to DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
 _MAP = 'Write .map(f), such as .map(lambda r: {"x": r["pixels"]}).'
 _KEEP = "Save results once, with np.savez, and open them with Dataset.open(path)."
-_TABLE = "Read it with pandas, polars or pyarrow: Dataset.from_arrays(pd.read_csv(path))."
+_OPEN = "Write Dataset.open(path)."
 _NUMPY = "Elements are NumPy arrays; DataLoader(ds, sharding=device) makes them jax.Arrays."
 _MIX = "Write Dataset.mix([a, b], weights=[3, 1])."
 _SPLIT = "Write .split(0.8, 0.2)."
@@ -42,17 +42,18 @@ DATASET = {
     "column_names": "Write ds.element_spec.",
     "enumerate": "Write .map_with_index(f), where f(index, element), or enumerate(loader).",
     "features": "Write ds.element_spec.",
-    "from_csv": _TABLE,
+    "from_csv": _OPEN,
     "from_dict": "Write Dataset.from_arrays(x=..., y=...), or from_arrays(a_dict).",
     "from_generator": _ITERABLE,
-    "from_json": _TABLE,
+    "from_file": _OPEN,
+    "from_json": _OPEN,
     "from_list": _RECORDS,
     "from_pandas": "Write Dataset.from_arrays(frame).",
-    "from_parquet": _TABLE,
+    "from_parquet": _OPEN,
     "from_polars": "Write Dataset.from_arrays(frame).",
     "from_tensor_slices": "Write Dataset.from_arrays(x, y), or from_arrays(x=..., y=...).",
     "from_tensors": "Write Dataset.from_source([element]).",
-    "from_text": _TABLE,
+    "from_text": _OPEN,
     "get_single_element": "Write ds[0].",
     "group_by_window": "Write .bucket(boundaries, batch_sizes).",
     "head": "Write ds.take(n), or ds[0] for the first element.",
@@ -135,7 +136,11 @@ MODULE = {
     "concatenate_datasets": "Write Dataset.concatenate(a, b).",
     "default_collate": ".batch(n) stacks records; collate_fn= replaces it.",
     "interleave_datasets": _MIX,
-    "load_dataset": "Dataset.from_source(datasets.load_dataset(...)) takes it.",
+    "load_dataset": (
+        "Dataset.open(path) reads its files, Dataset.from_source(datasets.load_dataset(...)) takes "
+        "what it gives."
+    ),
+    "load_from_disk": _OPEN,
     "random_split": _SPLIT,
 }
 
@@ -219,6 +224,14 @@ IN = {  # names whose advice depends on the method
     ("take", "count"): "Write n, or the number alone: .take(10).",
     ("__init__", "positional"): "Arguments have names: DataLoader(dataset, batch_size=32).",
     ("shuffle", "positional"): f".shuffle {_WHOLE}",
+    ("open", "as_supervised"): 'Write Dataset.open(...).map(lambda r: (r["image"], r["label"])).',
+    ("open", "data_dir"): "Write the whole path: Dataset.open(folder, split=...).",
+    ("open", "data_files"): "Write the files as path: a pattern, or a list.",
+    ("open", "delimiter"): "Write Dataset.from_source(loaderx.sources.Csv(path, delimiter=...)).",
+    ("open", "keys"): "Write columns=[...].",
+    ("open", "positional"): 'Options have names: Dataset.open(path, split="train").',
+    ("open", "sep"): "Write Dataset.from_source(loaderx.sources.Csv(path, delimiter=...)).",
+    ("open", "streaming"): f"{_LEAVE}: files are mapped, and read where they are needed.",
     ("batch", "positional"): "Options have names: .batch(32, drop_remainder=True).",
     ("mix", "positional"): _MIX,
     ("split", "test_size"): _SPLIT,

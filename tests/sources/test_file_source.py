@@ -46,7 +46,7 @@ def test_of_a_single_read_it_is_the_records_own_too():
 
 def test_problems_name_the_place():
     found = list(Numbers(BadRecordError("bad")).problems())
-    expected = Problem(4, "x.bin, record 4", "BadRecordError: bad")
+    expected = Problem(4, "x.bin, record 4", "bad")
     assert found == [None, None, None, None, expected, None]
 
 

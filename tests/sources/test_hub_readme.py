@@ -55,6 +55,12 @@ def found(folder, text):
     return {name: [file[start:] for file in files] for name, files in splits.items()}
 
 
+def test_numbers_of_shards_behind_the_suffix(folder):
+    (folder / "data" / "train.parquet-00000-of-00001").touch()
+    text = USUAL.replace("train-*", "train.parquet-*")
+    assert found(folder, text)["train"] == ["data/train.parquet-00000-of-00001"]
+
+
 def test_the_usual_header(folder):
     expected = {"train": list(FILES[:2]), "test": [FILES[2]]}
     assert found(folder, USUAL) == expected

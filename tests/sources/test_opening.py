@@ -7,6 +7,8 @@ import gzip
 import numpy as np
 import pytest
 
+from descriptors import few_descriptors, room
+from file_families import WRITERS
 from loaderx import Dataset, LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.columns import FixedColumn, ListedArrays, TextColumn
@@ -34,6 +36,17 @@ def test_several_npz_are_shards(shards):
     assert batch["y"].tolist() == [[n, -n] for n in range(12)]
     assert repr(dataset).startswith("Dataset.open(npz: x=int64[], y=float32[2])")
     assert dataset.classes == {}
+
+
+@pytest.mark.parametrize("family", ["hdf5", "npz", "safetensors"])
+def test_many_shards_take_few_descriptors(tmp_path, family):
+    count = room() + 20
+    for number in range(count):
+        WRITERS[family](tmp_path / f"{number}", [2 * number, 2 * number + 1])
+    with few_descriptors():
+        dataset = Dataset.open(tmp_path).batch(10)
+        found = np.concatenate([batch["x"] for batch in dataset])
+    assert found.tolist() == list(range(2 * count))
 
 
 def test_a_range_of_records_and_shards(shards):
@@ -83,6 +96,17 @@ def test_compressed_files_are_unpacked_once(tmp_path):
     [
         ({"split": "train"}, ArgumentError, "has no split 'train': it has no splits; a range"),
         ({"columns": "x"}, ArgumentTypeError, "`columns` must be a list of names"),
+        ({"columns": 3}, ArgumentTypeError, "`columns` must be a list of names, got 3"),
+        ({"columns": [3]}, ArgumentTypeError, "`columns` must be a list of names, and has 3 in it"),
+        ({"columns": []}, ArgumentError, "`columns` is empty: name the columns to read, or leave"),
+        ({"columns": ["x", "x"]}, ArgumentError, "`columns` has 'x' twice"),
+        ({"fill": {"z": 0}}, ArgumentError, r"`fill` names 'z', and .*s-2\.npz has 'x', 'y'"),
+        ({"format": ".NPZ"}, ArgumentError, r"got '\.NPZ'\. Did you mean 'npy'\?"),
+        (
+            {"format": "mds"},
+            ArgumentError,
+            r"format='mds' opens a folder, and .*npz is a file",
+        ),
         ({"columns": ["z"]}, LoaderxError, "has no array 'z'; it has 'x', 'y'"),
         ({"fill": 3}, ArgumentTypeError, "`fill` must be a dict of values by column"),
         ({"decode": "yes"}, ArgumentTypeError, "`decode` must be True or False"),
@@ -101,6 +125,40 @@ def test_unknown_files_say_what_was_looked_for(tmp_path):
         Dataset.open(tmp_path / "x.weird")
     with pytest.raises(FileError, match=r"has no files that loaderx knows"):
         Dataset.open(tmp_path)
+    (tmp_path / "x.png").touch()
+    with pytest.raises(FileError, match=r"x\.png is empty\."):
+        Dataset.open(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [
+        ("csv", r"has no files of the format 'csv', by their suffixes; it has some of 'npy'"),
+        (
+            "huggingface",
+            r"is no folder of the format 'huggingface': it has no state\.json,",
+        ),
+        ("loaderx", r"is no folder of the format 'loaderx': it has no loaderx\.json"),
+        ("zarr", r"is no folder of the format 'zarr': it has no \.zarray or"),
+        ("mds", r"there is no file .*index\.json"),
+        ("tfds", r"has no dataset_info\.json and features\.json: it is no folder of TFDS"),
+        ("images", r"has no images: files that end with"),
+    ],
+)
+def test_a_folder_of_another_format(shards, format, message):
+    with pytest.raises(FileError, match=message):
+        Dataset.open(shards, format=format)
+
+
+@pytest.mark.parametrize("family", [one for one in WRITERS if one not in ("images", "text")])
+def test_values_for_columns_that_are_not_there(tmp_path, family):
+    WRITERS[family](tmp_path / "a", range(5))
+    path = tmp_path / "a" if family == "native" else tmp_path
+    if family == "jsonl":  # a key that no record has
+        assert Dataset.open(path, fill={"agee": 7})[0]["agee"] == 7
+        return
+    with pytest.raises(ArgumentError, match="'agee'"):
+        Dataset.open(path, fill={"agee": 7})
 
 
 def test_shards_that_differ(tmp_path):

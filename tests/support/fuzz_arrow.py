@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
+from fuzz_case import run_case
 from fuzz_files import damaged
 from fuzz_parquet import check_refusal
 from loaderx import Dataset, LoaderxError
@@ -24,16 +23,7 @@ COMPRESSIONS = (None, None, None, "lz4", "zstd")
 
 
 def check(seed: int) -> str:
-    """Runs a case in the current directory, and leaves nothing in it."""
-    draw = random.Random(seed)
-    place = Path(f"case{seed}")
-    place.mkdir()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return draw.choice((_file, _file, _file, _folder))(draw, place)
-    finally:
-        shutil.rmtree(place)
+    return run_case(seed, (_file, _file, _file, _folder))
 
 
 def _file(draw: random.Random, place: Path) -> str:

@@ -12,9 +12,7 @@ import contextlib
 import gzip
 import io
 import random
-import shutil
 import struct
-import warnings
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +20,7 @@ from traceback import walk_tb
 
 import numpy as np
 
+from fuzz_case import run_case
 from loaderx import Dataset, FileError, LoaderxError, RecordError
 from loaderx.sources import Tokens, open_idx
 
@@ -62,16 +61,7 @@ FIELDS = {
 
 
 def check(seed: int) -> str:
-    """Runs a case in the current directory, and leaves nothing in it."""
-    draw = random.Random(seed)
-    place = Path(f"case{seed}")
-    place.mkdir()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return draw.choice(CASES)(draw, place)
-    finally:
-        shutil.rmtree(place)
+    return run_case(seed, CASES)
 
 
 # Cases --------------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import io
 import random
-import shutil
-import warnings
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fuzz_case import run_case
 from fuzz_files import damaged
 from loaderx import Dataset, FileError, LoaderxError, RecordError
 from native_files import fixed, kinds_of, runs, write
@@ -26,16 +25,7 @@ COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4")
 
 
 def check(seed: int) -> str:
-    """Runs a case in the current directory, and leaves nothing in it."""
-    draw = random.Random(seed)
-    place = Path(f"case{seed}")
-    place.mkdir()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return draw.choice((_parquet, _parquet, _native))(draw, place)
-    finally:
-        shutil.rmtree(place)
+    return run_case(seed, (_parquet, _parquet, _native))
 
 
 def _parquet(draw: random.Random, place: Path) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-import warnings
 import zlib
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from array_record_examples import FILES as ARRAY_RECORDS
 from array_record_examples import OTHERS, PACKED, record, unpacked
+from fuzz_case import run_case
 from loaderx import Dataset, FileError, LoaderxError, RecordError
 from loaderx.sources import parse_example
 from loaderx.testing.comparing import can_be_stacked, check_equal, stacked
@@ -32,16 +32,7 @@ NAMES = (
 
 
 def check(seed: int) -> str:
-    """Runs a case in the current directory, and leaves nothing in it."""
-    draw = random.Random(seed)
-    place = Path(f"case{seed}")
-    place.mkdir()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return draw.choice((_tfrecord, _tfrecord, _tfds, _array_record))(draw, place)
-    finally:
-        shutil.rmtree(place)
+    return run_case(seed, (_tfrecord, _tfrecord, _tfds, _array_record))
 
 
 # Cases --------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from loaderx.commands.opened import Opened
 from loaderx.errors import LoaderxError
 from loaderx.sources import Source
 from loaderx.sources.file_source import FileSource
+from loaderx.sources.ondisk.cache_entries import folder_bytes
 from loaderx.tree import ArraySpec, Tree, flatten, spec_of
 
 _MOST_CLASSES = 8
@@ -115,17 +115,9 @@ def _named(spec: ArraySpec, value: object) -> str:
 
 def _cache(opened: Opened) -> None:
     for kind, places in opened.cache.used.items():
-        total = sum(_folder_bytes(place) for place in places)
+        total = sum(folder_bytes(place) for place in places)
         if places:
             _row(kind, f"{total / 1e6:,.1f} MB in {opened.cache.folder}")
-
-
-def _folder_bytes(folder: str) -> int:
-    return sum(
-        os.path.getsize(os.path.join(place, name))
-        for place, _, names in os.walk(folder)
-        for name in names
-    )
 
 
 def _row(title: str, text: str) -> None:

@@ -10,9 +10,10 @@ from loaderx.errors import FileError
 from loaderx.sources.arrays import ArraySource, LazyArray, read_lazy
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import Column, FixedColumn, ListedArrays
+from loaderx.sources.ondisk.placed_arrays import PlacedArray, PlacedArrays
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
-from loaderx.tree import Array, ArraySpec, Tree, flatten
+from loaderx.tree import Array, ArraySpec, Tree, flatten, map_leaves
 
 
 class LazyColumn(Column):
@@ -42,7 +43,7 @@ def source_of_arrays(files: Sequence[str], shards: Sequence[Tree], label: str) -
     """The rows of named arrays, those of each file after those of the file before."""
     if len(shards) == 1 and not any(map(_is_special, flatten(shards[0])[0])):
         _check_lengths(files[0], shards[0])
-        return ArraySource(shards[0], "open")
+        return ArraySource(map_leaves(_mapped, shards[0]), "open")
     structures = [flatten(tree)[1] for tree in shards]
     for file, structure in zip(files, structures, strict=True):
         if set(structure.paths()) != set(structures[0].paths()):
@@ -59,6 +60,10 @@ def source_of_arrays(files: Sequence[str], shards: Sequence[Tree], label: str) -
     ]
     tree: ColumnTree = structures[0].build(columns)
     return TableSource(tree, sum(counts), label=label, shard_counts=counts)
+
+
+def _mapped(array: Array | LazyArray) -> Array | LazyArray:
+    return array.array() if isinstance(array, PlacedArray) else array
 
 
 def _is_special(array: object) -> bool:
@@ -109,6 +114,9 @@ def _column(
             )
     # JAX takes numbers in the byte order of the machine only.
     spec = ArraySpec(tuple(first.shape[1:]), np.dtype(first.dtype).newbyteorder("="))
+    placed = [array for array in arrays if isinstance(array, PlacedArray)]
+    if len(placed) == len(arrays):
+        return FixedColumn(Parts(counts), PlacedArrays(placed), spec)
     plain = [array for array in arrays if isinstance(array, np.ndarray)]
     if len(plain) == len(arrays):
         return FixedColumn(Parts(counts), ListedArrays(plain), spec)

@@ -199,7 +199,8 @@ def stored_array(array: pa.Array) -> pa.Array:
         if hasattr(array, "storage"):
             array = array.storage
         elif text.startswith("dictionary<"):
-            array = array.dictionary_decode()
+            # Not `dictionary_decode`: pyarrow cannot take from the views that polars writes.
+            array = stored_array(array.dictionary).take(array.indices)
         elif text.startswith("run_end_encoded<"):
             import pyarrow.compute as pc
 

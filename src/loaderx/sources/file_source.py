@@ -44,15 +44,19 @@ class FileSource(Source):
         """The file of a record and its place in it, for messages."""
         return f"record {index}"
 
-    def problems(self) -> Iterator[Problem | None]:
-        """Reads and checks every record: for each a problem, or None.
+    def check(self, index: int) -> str | None:
+        """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
+        return None
 
-        A format with checksums checks them here, too.
-        """
+    def problems(self) -> Iterator[Problem | None]:
+        """Reads and checks every record: for each a problem, or None."""
         for index in range(len(self)):
             try:
-                self.records(np.array([index]))
+                reason = self.check(index)
+                if reason is None:
+                    self.records(np.array([index]))
             except Exception as error:
-                yield Problem(index, self.where(index), one_line(error))
-            else:
-                yield None
+                reason = one_line(error)
+                if isinstance(error, BadRecordError):  # which begins with where it is
+                    reason = str(error).removeprefix(f"{self.where(index)}: ")
+            yield None if reason is None else Problem(index, self.where(index), reason)

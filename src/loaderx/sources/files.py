@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -30,6 +30,8 @@ from loaderx.sources.mapping import (
     reading,
 )
 from loaderx.sources.npy import MAGIC, Header, read_header
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.sources.unpacking import Unpacked
 from loaderx.tree import Array, DType, Leaf
 
@@ -37,7 +39,8 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name
 _MOST_DEFLATED = 1032  # bytes to which one byte of a deflate stream can unpack
 
 
-Opened: TypeAlias = "Array | CompressedArray"
+Opened: TypeAlias = "Array | CompressedArray | PlacedArray"
+MapArray: TypeAlias = "Callable[[BinaryIO, Header, int], Array | PlacedArray]"
 
 
 def open_arrays(
@@ -56,7 +59,7 @@ def open_arrays(
         # By its first bytes: the data of an .npy may look like the end of a zip archive.
         is_npy = file.read(len(MAGIC)) == MAGIC
         if not is_npy and zipfile.is_zipfile(file):
-            return _open_npz(place, file, keys)
+            return _open_npz(place, file, keys, _map)
         if place.suffix == ".npz":
             raise FileError(
                 f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
@@ -67,6 +70,22 @@ def open_arrays(
                 "Dataset.open(path)."
             )
         return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
+
+
+def open_shard(files: FileSet, number: int, keys: Sequence[str] | None) -> dict[str, Opened]:
+    """The arrays of an ``.npz`` that is one of many: they are mapped when they are read."""
+
+    def placed(file: BinaryIO, header: Header, start: int) -> PlacedArray:
+        shape, fortran, dtype, inside = header
+        return PlacedArray(files, number, start + inside, dtype, shape, fortran)
+
+    place = Path(files.paths[number])
+    with open_regular(place) as file:
+        if not zipfile.is_zipfile(file):
+            raise FileError(
+                f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
+            )
+        return _open_npz(place, file, keys, placed)
 
 
 def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[str]:
@@ -98,7 +117,9 @@ def _map(file: BinaryIO, header: Header, start: int) -> Array:
     return map_array(file, header.dtype, header.shape, start + header.start, fortran=header.fortran)
 
 
-def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[str, Opened]:
+def _open_npz(
+    place: Path, file: BinaryIO, keys: Sequence[str] | None, mapper: MapArray
+) -> dict[str, Opened]:
     with reading(f"{place}"), zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         members = {info.filename.removesuffix(".npy"): info for info in infos}
@@ -112,7 +133,7 @@ def _open_npz(place: Path, file: BinaryIO, keys: Sequence[str] | None) -> dict[s
         opened: dict[str, Opened] = {}
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
-            opened[key] = _open_member(place, file, archive, members[key], ends, where)
+            opened[key] = _open_member(place, file, archive, members[key], ends, where, mapper)
     _warn_if_large(place, opened)
     return opened
 
@@ -140,6 +161,7 @@ def _open_member(
     info: zipfile.ZipInfo,
     ends: dict[int, int],
     where: str,
+    mapper: MapArray,
 ) -> Opened:
     with reading(where):
         start = _data_offset(file, info.header_offset, where)
@@ -147,7 +169,7 @@ def _open_member(
         with _unpacking(file, archive, info, start) as member:
             header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
-            return _map(file, header, start)
+            return mapper(file, header, start)
     return CompressedArray(place, info.filename, header, Identity.of(file))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
-from loaderx.sources.ondisk.cache import CacheFolder
+from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.ondisk.file_system import file_system_of
 
 HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
@@ -24,9 +25,50 @@ class OpenOptions(Frozen):
     fill: Mapping[str, object]
     cache: CacheFolder
 
-    def chosen(self, have: list[str], where: str) -> list[str]:
-        """The columns to read, in the order in which they were asked for; all by default."""
+    def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
+        """The columns to read, in the order in which they were asked for; all by default.
+
+        Without ``fill_known``, `fill` may name columns that are not there.
+        """
+        if fill_known:
+            check_fill(self.fill, have, where)
         return have if self.columns is None else check_columns(self.columns, have, where)
+
+
+def open_options(
+    columns: Sequence[str] | None,
+    decode: bool,
+    fill: Mapping[str, object] | None,
+    cache: CacheArgument,
+) -> OpenOptions:
+    """The options, as far as they can be checked before the format is known."""
+    if columns is not None:
+        _check_names(columns)
+    if fill is not None and not isinstance(fill, Mapping):
+        raise ArgumentTypeError(
+            f"`fill` must be a dict of values by column, such as {{'age': 0}}, got {fill!r}."
+        )
+    return OpenOptions(
+        columns=None if columns is None else tuple(columns),
+        decode=check_bool("decode", decode),
+        fill=dict(fill or {}),
+        cache=cache_folder(cache),
+    )
+
+
+def _check_names(columns: Sequence[str]) -> None:
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+    if not isinstance(columns, Iterable):
+        raise ArgumentTypeError(f"`columns` must be a list of names, got {columns!r}.")
+    names = list(columns)
+    if not names:
+        raise ArgumentError("`columns` is empty: name the columns to read, or leave it out.")
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"`columns` must be a list of names, and has {name!r} in it.")
+        if names.count(name) > 1:
+            raise ArgumentError(f"`columns` has {name!r} twice.")
 
 
 def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
@@ -38,6 +80,14 @@ def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> li
             known = ", ".join(map(repr, have))
             raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
     return list(columns)
+
+
+def check_fill(fill: Iterable[str], have: Sequence[str], where: str) -> None:
+    """Refuses values for columns that are not there; fields are named ``box.x`` or ``box/x``."""
+    for name in fill:
+        if name not in have and re.split("[./]", str(name))[0] not in have:
+            known = ", ".join(map(repr, have))
+            raise ArgumentError(f"`fill` names {name!r}, and {where} has {known}.")
 
 
 class Folder:
@@ -99,3 +149,4 @@ class FolderFormat(Frozen):
     name: str
     is_folder: Callable[[Folder], bool]
     splits: Callable[[Folder, OpenOptions], Splits]
+    marks: str = ""  # what such a folder always has, for messages

@@ -33,7 +33,7 @@ def _files(
     return FileFormat(name, suffixes, open_files, is_head, weak)
 
 
-def _folder(name: str, module: str = "") -> FolderFormat:
+def _folder(name: str, module: str = "", *, marks: str = "") -> FolderFormat:
     def is_folder(folder: Folder) -> bool:
         return bool(_imported(module or name).is_folder(folder))
 
@@ -41,7 +41,7 @@ def _folder(name: str, module: str = "") -> FolderFormat:
         found: Splits = _imported(module or name).folder_splits(folder, options)
         return found
 
-    return FolderFormat(name, is_folder, splits)
+    return FolderFormat(name, is_folder, splits, marks)
 
 
 FILE_FORMATS: tuple[FileFormat, ...] = (
@@ -66,12 +66,15 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
     _files("webdataset", ".tar", is_head=heads.is_tar),
 )  # fmt: skip
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
-    _folder("huggingface"),
+    _folder(
+        "huggingface",
+        marks="state.json, dataset_dict.json, or .arrow files with dataset_info.json",
+    ),
     _folder("idx"),
     _folder("images", "image_folder"),
     _folder("mds"),
-    _folder("loaderx", "native"),
+    _folder("loaderx", "native", marks="loaderx.json"),
     _folder("npy"),
     _folder("tfds"),
-    _folder("zarr"),
+    _folder("zarr", marks=".zarray or .zgroup or zarr.json"),
 )

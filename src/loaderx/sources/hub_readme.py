@@ -23,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from loaderx.sources.format import Folder
-from loaderx.sources.mapping import open_regular
+from loaderx.sources.mapping import open_regular, read_whole
 from loaderx.sources.ondisk.paths import is_data, natural_order
-from loaderx.sources.ondisk.unpack import unpacked_name
+from loaderx.sources.ondisk.unpack import plain_name
 
 Yaml: TypeAlias = "str | list[Yaml] | dict[str, Yaml]"
 
@@ -60,7 +60,7 @@ def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[s
 
 def _configs(path: str) -> Iterator[dict[str, Yaml]]:
     with open_regular(path) as file:
-        text = file.read(_MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+        text = read_whole(file, _MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
     header = _HEADER.match(text)
     try:
         told = _parse(_block(header[1].splitlines(), "configs")) if header else []
@@ -98,7 +98,7 @@ def _matching(folder: str, patterns: Sequence[str], suffixes: tuple[str, ...]) -
         base = glob.escape(folder)
         for file in glob.glob(os.path.join(base, pattern), recursive=True):
             name = os.path.basename(file)
-            if is_data(name) and unpacked_name(name).lower().endswith(suffixes):
+            if is_data(name) and plain_name(name).lower().endswith(suffixes):
                 found.add(os.path.abspath(file))
     return sorted(found, key=natural_order)
 

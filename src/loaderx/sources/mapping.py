@@ -115,6 +115,11 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[Bin
         yield file
 
 
+def read_whole(file: BinaryIO, most: int) -> bytes:
+    """All bytes of a file, up to ``most``; ``file.read(most)`` would allocate as many."""
+    return file.read(min(most, os.fstat(file.fileno()).st_size))
+
+
 def _without_waiting(path: str, flags: int) -> int:
     # Opening a named pipe would wait until another process opens it for writing.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool
+from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
 from loaderx.sources.file_source import FileSource
 from loaderx.sources.format import (
@@ -22,10 +22,11 @@ from loaderx.sources.format import (
     OpenOptions,
     OpenSplit,
     Splits,
+    open_options,
 )
 from loaderx.sources.format_table import FILE_FORMATS, FOLDER_FORMATS
 from loaderx.sources.hub_readme import readme_splits
-from loaderx.sources.ondisk.cache import CacheArgument, cache_folder
+from loaderx.sources.ondisk.cache import CacheArgument
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
@@ -59,28 +60,8 @@ def open_path(
     cache: CacheArgument = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
-    options = _options(columns, decode, fill, cache)
+    options = open_options(columns, decode, fill, cache)
     return _select(recognise(path, options, format), split, path)
-
-
-def _options(
-    columns: Sequence[str] | None,
-    decode: bool,
-    fill: Mapping[str, object] | None,
-    cache: CacheArgument,
-) -> OpenOptions:
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
-    if fill is not None and not isinstance(fill, Mapping):
-        raise ArgumentTypeError(
-            f"`fill` must be a dict of values by column, such as {{'age': 0}}, got {fill!r}."
-        )
-    return OpenOptions(
-        columns=None if columns is None else tuple(columns),
-        decode=check_bool("decode", decode),
-        fill=dict(fill or {}),
-        cache=cache_folder(cache),
-    )
 
 
 def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
@@ -127,6 +108,10 @@ def recognise(
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
     if format is not None:
         marked = [one for one in FOLDER_FORMATS if one.name == format]
+        if marked and marked[0].marks and not marked[0].is_folder(folder):
+            raise FileError(
+                f"{folder.path} is no folder of the format {format!r}: it has no {marked[0].marks}."
+            )
     if len(marked) > 1:
         raise FileError(
             f"{folder.path} may be {_listed(one.name for one in marked)}: say which with format=."
@@ -156,14 +141,20 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
             "format=, or open a pattern such as folder/*.parquet."
         )
     if format is not None:
-        wanted = _named(format)
+        have = sorted({_suffix_format(file).name for file in every})
+        wanted = _named(format, folder.path)
         grouped = {
             name: kept
             for name, files in grouped.items()
             if (kept := [one for one in files if _suffix_format(one) is wanted])
         }
+        if not grouped:
+            raise FileError(
+                f"{folder.path} has no files of the format {format!r}, by their suffixes; it has "
+                f"some of {_listed(have)}. Files of any name are opened by a pattern, folder/*."
+            )
     (name,) = kinds
-    kind = _named(name)
+    kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
         return lambda: kind.open([_unpacked(file, options) for file in files], options)
@@ -176,7 +167,7 @@ def _files_and_format(
 ) -> tuple[list[str], FileFormat]:
     plain = [_unpacked(file, options) for file in files]
     if format is not None:
-        return plain, _named(format)
+        return plain, _named(format, files[0])
     kinds = [_format_of(plain[0], files[0])]
     suffixes = {os.path.splitext(file)[1].lower(): file for file in plain}
     for file in suffixes.values():  # shards have one suffix: one file of each is looked at
@@ -206,6 +197,8 @@ def _format_of(file: str, asked: str) -> FileFormat:
         raise FileError(
             f"{asked} may be {_listed(one.name for one in candidates)}: say which with format=."
         )
+    if not candidates and not head:
+        raise FileError(f"{asked} is empty.")
     if not candidates:
         raise FileError(f"{asked} has a format that loaderx does not know. {_looked_for()}")
     return candidates[0]
@@ -225,19 +218,24 @@ def _known_suffixes() -> tuple[str, ...]:
     return tuple(suffix for one in FILE_FORMATS for suffix in one.suffixes)
 
 
-def _named(format: str) -> FileFormat:
+def _named(format: str, path: str) -> FileFormat:
     for one in FILE_FORMATS:
         if one.name == format:
             return one
-    names = {one.name for one in FILE_FORMATS} | {one.name for one in FOLDER_FORMATS}
-    raise ArgumentError(f"`format` must be one of {_listed(sorted(names))}, got {format!r}.")
+    names = sorted({one.name for one in FILE_FORMATS} | {one.name for one in FOLDER_FORMATS})
+    if format in names:
+        raise ArgumentError(f"format={format!r} opens a folder, and {path} is a file.")
+    word = str(format).lower().removeprefix(".")
+    meant = [one.name for one in FILE_FORMATS if one.name == word or f".{word}" in one.suffixes]
+    hint = f" Did you mean {meant[0]!r}?" if meant else ""
+    raise ArgumentError(f"`format` must be one of {_listed(names)}, got {format!r}.{hint}")
 
 
 def _looked_for() -> str:
-    folders = f" and folders of {_listed(one.name for one in FOLDER_FORMATS)}"
     return (
-        f"It opens files that end with {', '.join(_known_suffixes())} (also .gz and .zst)"
-        f"{folders if FOLDER_FORMATS else ''}. If the name says nothing, say which with format=."
+        f"It opens files that end with {', '.join(_known_suffixes())} (also .gz and .zst), images, "
+        f"and folders of {_listed(one.name for one in FOLDER_FORMATS)}. If the name says nothing, "
+        "say which with format=."
     )
 
 

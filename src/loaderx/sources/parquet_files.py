@@ -14,13 +14,14 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.arrow_columns import Fill, arrow_data
-from loaderx.sources.arrow_types import Features, column_types, import_pyarrow
+from loaderx.sources.arrow_types import import_pyarrow
 from loaderx.sources.column_data import ColumnData, ColumnType, joined, nulls_found
+from loaderx.sources.format import check_fill
 from loaderx.sources.hive import hive_columns
 from loaderx.sources.mapping import reading
-from loaderx.sources.merged_types import merged_types
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
+from loaderx.sources.shard_types import ShardTypes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,6 @@ class ParquetFiles:
     def __init__(self, files: FileSet, columns: Sequence[str] | None, fill: Fill) -> None:
         import_pyarrow("a Parquet file")
         self._files, self._fill = files, fill
-        self._first = ""  # the file that the others are compared with
         self._footers = _Footers(files)
         self._read_footers(columns)
 
@@ -56,9 +56,7 @@ class ParquetFiles:
         rows: list[int] = []  # the records of each row group
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
-        self.kinds: dict[str, ColumnType] = {}
-        self.classes: dict[str, tuple[str, ...]] = {}
-        first: pa.Schema | None = None
+        types: ShardTypes | None = None
         for number, path in enumerate(self._files.paths):
             footer = self._footers.of(number)
             if not footer.num_rows:  # whatever its columns are
@@ -67,77 +65,38 @@ class ParquetFiles:
                 continue
             with reading(path):
                 schema = footer.schema.to_arrow_schema()
-                if first is None:
-                    first, features = schema, Features.of(schema.metadata)
-                    self._begin(schema, features, columns, path)
-                elif not schema.equals(first):
-                    self._compare(schema, features, path, is_strict=columns is None)
-                found = self._add(number, footer, path)
+                if types is None:
+                    types = self._begin(schema, columns, path)
+                else:
+                    types.add(schema, path)
+                found = self._add(number, footer, types)
             groups.append(len(found))
             rows += found
         self._groups, self.group_rows = Parts(groups), np.array(rows, np.int64)
-        if not sum(self.counts):
+        if types is None:
             others = f" and {len(self.counts) - 1} more" if len(self.counts) > 1 else ""
             raise FileError(f"{self._files.paths[0]}{others}: there are no records.")
-
-    def _begin(
-        self, schema: pa.Schema, features: Features, columns: Sequence[str] | None, path: str
-    ) -> None:
-        self._first = path
-        hive = hive_columns(self._files.paths)
-        self._hive = {name: one for name, one in hive.items() if name not in schema.names}
-        have = [*schema.names, *self._hive]
-        for name in have:
-            if have.count(name) > 1:
-                raise FileError(f"{path} has two columns of the name {name!r}.")
-        for name in columns or ():
-            if name not in have:
-                known = ", ".join(map(repr, have))
-                raise FileError(f"{path} has no column {name!r}; it has {known}.")
-        self.names = list(have if columns is None else columns)
-        self._all_names = list(schema.names)
-        self._read = [name for name in self.names if name not in self._hive]
-        self._hive = {name: self._hive[name] for name in self.names if name in self._hive}
-        kinds = _types(schema, features, self._read, path)
-        for name, one in self._hive.items():
-            kinds[name] = one.kind(self._fill)
+        hive = {name: one.kind(self._fill) for name, one in self._hive.items()}
+        kinds = {**types.kinds, **hive}
         self.kinds = {name: kinds[name] for name in self.names}
-        classes = features.classes()
-        self.classes = {at: one for at, one in classes.items() if at.split(".")[0] in self.kinds}
+        self.classes = types.classes
 
-    def _compare(
-        self, schema: pa.Schema, features: Features, path: str, *, is_strict: bool
-    ) -> None:
-        """Shards may have their columns in another order, and narrower numbers; nothing else."""
-        first = self._first
-        for name in self._read:
-            if name not in schema.names:
-                raise FileError(
-                    f"{path} has no column {name!r}, which {first} has: the shards of a dataset "
-                    "have the same columns. Choose some with columns=[...]."
-                )
-        for name in schema.names if is_strict else ():
-            if name not in self._all_names:
-                raise FileError(
-                    f"{path} has a column {name!r}, which {first} has not: the shards of a dataset "
-                    "have the same columns. Choose some with columns=[...]."
-                )
-        found = _types(schema, features, self._read, path)
-        for name, kind in found.items():
-            merged = merged_types(self.kinds[name], kind)
-            if merged is None:
-                raise FileError(
-                    f"column {name!r} is {self.kinds[name]} in {first}, and {kind} in {path}: "
-                    "shards have one type. Write them again, or leave the column out with "
-                    "columns=[...]."
-                )
-            self.kinds[name] = merged
+    def _begin(self, schema: pa.Schema, columns: Sequence[str] | None, path: str) -> ShardTypes:
+        hive = hive_columns(self._files.paths)
+        hive = {name: one for name, one in hive.items() if name not in schema.names}
+        check_fill(self._fill, [*schema.names, *hive], path)
+        types = ShardTypes(schema, path, columns, beside=list(hive))
+        self.names = [*schema.names, *hive] if columns is None else list(columns)
+        self._read = types.names
+        self._hive = {name: hive[name] for name in self.names if name in hive}
+        return types
 
-    def _add(self, number: int, footer: pq.FileMetaData, path: str) -> list[int]:
+    def _add(self, number: int, footer: pq.FileMetaData, types: ShardTypes) -> list[int]:
         """Looks at all row groups of a file, and gives the numbers of their records."""
+        path = self._files.paths[number]
         if self._read:
             self._footers.check(number, self._read)
-        leaves = self._leaves(footer)
+        leaves = self._leaves(footer, types.kinds)
         nulls = dict.fromkeys(leaves.values(), 0)
         rows: list[int] = []
         for at in range(footer.num_row_groups):
@@ -157,16 +116,18 @@ class ParquetFiles:
                 raise nulls_found(f"{path}: column {name!r}", name, count)
         return rows
 
-    def _leaves(self, footer: pq.FileMetaData) -> dict[int, str | None]:
+    def _leaves(
+        self, footer: pq.FileMetaData, kinds: Mapping[str, ColumnType]
+    ) -> dict[int, str | None]:
         """The columns of the footer that are read, and whose null counts tell: None if not.
 
         The counts of lists do not: an empty list counts there, too.
         """
-        told = dict(_null_paths(self.kinds))
+        told = dict(_null_paths(kinds))
         found: dict[int, str | None] = {}
         for place in range(footer.num_columns):
             leaf = footer.schema.column(place)
-            if leaf.path.split(".")[0] in self.kinds or leaf.path in self.kinds:
+            if leaf.path.split(".")[0] in kinds or leaf.path in kinds:
                 name = told.get(leaf.path) if not leaf.max_repetition_level else None
                 found[place] = None if name in self._fill else name
         return found
@@ -274,15 +235,6 @@ class _Footers:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._begin()
-
-
-def _types(
-    schema: pa.Schema, features: Features, names: list[str], path: str
-) -> dict[str, ColumnType]:
-    try:
-        return column_types(schema, features, names)
-    except FileError as error:
-        raise FileError(f"{path}: {error}") from error
 
 
 def _null_paths(kinds: Mapping[str, ColumnType], inside: str = "") -> Iterator[tuple[str, str]]:

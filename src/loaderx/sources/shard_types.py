@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from loaderx.errors import ArgumentError, FileError
+from loaderx.errors import FileError
 from loaderx.sources.arrow_types import Features, column_types
 from loaderx.sources.column_data import ColumnType
+from loaderx.sources.format import check_columns
 from loaderx.sources.merged_types import merged_types
 
 if TYPE_CHECKING:
@@ -23,20 +24,19 @@ class ShardTypes:
         path: str,
         columns: Sequence[str] | None,
         features: Features | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
-        """``features`` are used where the schema has none."""
+        """``features`` are used where the schema has none; columns ``beside`` are not in files."""
         self.first, self._path = schema, path
         own = Features.of(schema.metadata)
         self.features = own if own.by_name or features is None else features
-        for name in schema.names:
-            if schema.names.count(name) > 1:
+        have = [*schema.names, *beside]
+        for name in have:
+            if have.count(name) > 1:
                 raise FileError(f"{path} has two columns of the name {name!r}.")
-        for name in columns or ():
-            if name not in schema.names:
-                known = ", ".join(map(repr, schema.names))
-                raise ArgumentError(f"{path} has no column {name!r}; it has {known}.")
+        chosen = have if columns is None else check_columns(columns, have, path)
         self._is_strict = columns is None
-        self.names = list(schema.names if columns is None else columns)
+        self.names = [name for name in chosen if name in schema.names]
         self.kinds: dict[str, ColumnType] = self._types(schema, path)
         self.classes = {
             path: one

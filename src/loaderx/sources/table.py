@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
-from loaderx.errors import ArgumentError, one_line
-from loaderx.memory import Layout, Lend
-from loaderx.sources.arrays import describe_spec
+from loaderx.errors import one_line
+from loaderx.memory import Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
+from loaderx.sources.columnar import ColumnarSource
 from loaderx.sources.columns import Column, ColumnSpans
-from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
@@ -23,7 +21,7 @@ ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
 """Columns by name; columns of structs are dicts of columns."""
 
 
-class TableSource(PadsLists, FileSource):
+class TableSource(PadsLists, ColumnarSource):
     """Rows of columns: a record is a dict in the names of the file."""
 
     is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
@@ -38,33 +36,16 @@ class TableSource(PadsLists, FileSource):
         shard_counts: Sequence[int] | None = None,
         shard_names: Sequence[str] | None = None,
     ) -> None:
-        leaves, self._structure = flatten(columns)
-        if not leaves:
-            raise ArgumentError("there are no columns to read.")
+        leaves, structure = flatten(columns)
+        super().__init__(leaves, structure, label, classes)
         self._columns: list[Column] = leaves
-        self._length, self._label = length, label
-        self._classes, self._shard_counts = dict(classes or {}), shard_counts
+        self._length, self._shard_counts = length, shard_counts
         self._shard_names = shard_names
-        specs = [column.spec for column in self._columns]
-        self._gathers = all(spec is not None for spec in specs)
-        self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
 
     def __len__(self) -> int:
         return self._length
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return self._classes
-
-    @property
-    def spec(self) -> Tree | None:
-        return self._structure.build(self._specs) if self._gathers else None
-
-    @property
-    def gathers(self) -> bool:
-        return self._gathers
 
     @property
     def shard_counts(self) -> Sequence[int] | None:
@@ -76,17 +57,10 @@ class TableSource(PadsLists, FileSource):
         shard, number = Parts(self._shard_counts).locate(index)
         return f"{self._shard_names[shard]}, record {number}"
 
-    def label(self) -> str:
-        if self._gathers:
-            return f"open({self._label}: {describe_spec(self.spec)})"
-        return f"open({self._label}: {', '.join(self._structure.paths())})"
-
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         if self._cold.is_needed:
             self._cold.before(indices)
-        count = len(indices)
-        shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
-        out = lend(Layout.of(*shapes))
+        out = self._lent(len(indices), lend)
         for column, target in zip(self._columns, out, strict=True):
             column.take(indices, target)
         return self._structure.build(out)

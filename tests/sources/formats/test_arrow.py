@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-import resource
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc
 
+from descriptors import few_descriptors, room
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, ChainError, FileError, RecordError
 from loaderx.sources.opening import open_path
@@ -325,15 +326,12 @@ def test_columns(tmp_path):
 
 
 def test_many_shards_take_few_descriptors(tmp_path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for number in range(150):
+    count = room() + 20
+    for number in range(count):
         write(tmp_path / f"{number}.arrow", pa.table({"x": [number, number]}))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))
-    try:
+    with few_descriptors():
         found = list(Dataset.open(tmp_path / "*.arrow").shuffle(0).batch(10))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert sorted(np.concatenate([one["x"] for one in found])) == sorted([*range(150)] * 2)
+    assert sorted(np.concatenate([one["x"] for one in found])) == sorted([*range(count)] * 2)
 
 
 def test_splits_by_shard(tmp_path):
@@ -430,3 +428,18 @@ def test_records_that_follow_each_other(kind, tmp_path):
         for name in ours:
             assert ours[name].dtype == theirs[name].dtype
             assert ours[name][::-1].tolist() == theirs[name].tolist()
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+def test_files_of_polars(tmp_path, compression):
+    """Its text is views, and categories are dictionaries of views."""
+    columns = {
+        "x": [1, 2, 3],
+        "text": ["a", "bb", "longer than a view holds in itself"],
+        "category": pl.Series(["u", "v", "u"], dtype=pl.Categorical),
+        "enum": pl.Series(["u", "v", "u"], dtype=pl.Enum(["u", "v"])),
+        "lists": [["a"], [], ["b", "c"]],
+    }
+    pl.DataFrame(columns).write_ipc(tmp_path / "a.arrow", compression=compression)
+    expected = pl.DataFrame(columns).to_dicts()
+    assert list(Dataset.open(tmp_path / "a.arrow")) == expected

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 
 import numpy as np
 import pytest
 
+from descriptors import few_descriptors, room
 from loaderx import ArgumentError, Dataset, FileError
 from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType
 from loaderx.sources.ondisk.native_layout import file_name
@@ -141,16 +141,11 @@ def test_nulls_are_refused_or_filled(tmp_path):
 
 
 def test_many_parts_need_few_descriptors(tmp_path):
-    parts = [numbers(2, 2 * n) for n in range(60)]
-    write(tmp_path / "d", kinds_of(numbers()), *parts)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
-    try:
+    count = room() + 20
+    write(tmp_path / "d", kinds_of(numbers()), *(numbers(2, 2 * n) for n in range(count)))
+    with few_descriptors():
         found = [int(one["x"]) for one in Dataset.open(tmp_path / "d")]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == list(range(120))
+    assert found == list(range(2 * count))
 
 
 def test_a_part_that_fails_leaves_nothing(tmp_path):
@@ -244,15 +239,10 @@ def test_text_that_is_not_utf8_fails_alone(folder):
 
 
 def test_many_columns_need_few_descriptors(tmp_path):
-    records = {f"c{n}": fixed(np.arange(n, n + 5)) for n in range(150)}
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 60, hard))
-    try:
+    records = {f"c{n}": fixed(np.arange(n, n + 5)) for n in range(max(150, room() + 20))}
+    with few_descriptors():
         write(tmp_path / "d", kinds_of(records), records)
         (batch,) = Dataset.open(tmp_path / "d").batch(5)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert batch["c149"].tolist() == [149, 150, 151, 152, 153]
 
 

@@ -155,7 +155,7 @@ def test_only_the_columns_that_were_asked_for_are_copied(tmp_path, cache):
     assert list(dataset[4]) == ["text", "x"]
     names = {path.name for path in cache.rglob("*.npy")}
     assert names == {"text.npy", "text.offsets.npy", "x.npy"}
-    with pytest.raises(FileError, match=r"a-1.parquet has no column 'y'; it has 'x', 'text'"):
+    with pytest.raises(ArgumentError, match=r"a-1.parquet has no column 'y'; it has 'x', 'text'"):
         Dataset.open(tmp_path, columns=["y"], cache=cache)
 
 

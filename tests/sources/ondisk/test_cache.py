@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -11,10 +13,12 @@ import warnings
 import numpy as np
 import pytest
 
-from loaderx import LoaderxWarning
+from file_families import WRITERS
+from loaderx import Dataset, LoaderxWarning
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.progress import Progress
 
 
 @pytest.fixture
@@ -150,6 +154,7 @@ BUILD = """
 import sys
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.progress import Progress
 import numpy as np
 files = FileSet(sys.argv[2:])
 print("ready", flush=True)
@@ -203,3 +208,21 @@ def test_the_argument(tmp_path, monkeypatch):
     assert cache_folder(None).folder == str(tmp_path / ".cache" / "loaderx")
     with pytest.raises(ArgumentTypeError, match="`cache` must be a folder or False, got 3"):
         cache_folder(3)
+
+
+@pytest.mark.parametrize("family", ["jsonl", "parquet", "packed"])
+def test_ctrl_c_leaves_no_part_of_an_entry(tmp_path, monkeypatch, family):
+    """While files are indexed, copied or unpacked."""
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    folder.mkdir()
+    WRITERS["jsonl" if family == "packed" else family](folder / "a", range(9))
+    if family == "packed":
+        path = folder / "a.jsonl"
+        (folder / "a.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "add", lambda self, count: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            Dataset.open(folder, cache=cache)
+    assert list(cache.glob("*/*")) == []
+    assert [int(record["x"]) for record in Dataset.open(folder, cache=cache)] == list(range(9))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 
 import numpy as np
 import pytest
 
+from descriptors import few_descriptors, room
 from loaderx.errors import FileError
 from loaderx.sources.ondisk.byte_ranges import ByteRanges, gather_rows
 from loaderx.sources.ondisk.file_set import FileSet
@@ -24,16 +24,12 @@ def paths(tmp_path):
 
 
 def test_data_of_many_files_with_few_descriptors(paths):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    open_now = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, open_now + 30), hard))
-    try:
-        files = FileSet(paths)
+    several = paths * (room() // len(paths) + 1)
+    with few_descriptors():
+        files = FileSet(several)
         for _ in range(2):
-            for number in range(40):
-                assert files.data(number).tolist() == list(range(number))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for number in range(len(several)):
+                assert files.data(number).tolist() == list(range(number % 40))
 
 
 def test_arrays_stay_when_their_map_is_forgotten(paths):

@@ -32,7 +32,7 @@ from loaderx.sources.arrow_table import (
 from loaderx.sources.arrow_types import Features, type_at
 from loaderx.sources.base import Source
 from loaderx.sources.column_data import nulls_found
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import OpenOptions, check_fill
 from loaderx.sources.formats.blocks import open_blocks
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
@@ -114,6 +114,7 @@ class _Mapped:
         slots: dict[str, list[Slots]] = {}
         for path, file in zip(files.paths, index.files(), strict=True):
             if self._types is None:
+                check_fill(options.fill, file.schema.names, path)
                 self._types = ShardTypes(file.schema, path, options.columns, features)
                 slots = {name: [] for name in self._types.names}
             elif not self._types.add(file.schema, path):

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import numpy as np
-
 from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.arrays import LazyArray
@@ -19,7 +17,7 @@ from loaderx.sources.format import OpenOptions
 from loaderx.sources.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.tree import Array
+from loaderx.sources.ondisk.placed_arrays import PlacedArray
 
 
 class H5File(Protocol):
@@ -73,9 +71,9 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     return source_of_arrays(files, shards, "hdf5")
 
 
-def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Array | LazyArray]:
+def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, LazyArray]:
     path, identity = files.paths[number], files.identities[number]
-    found: dict[str, Array | LazyArray] = {}
+    found: dict[str, LazyArray] = {}
     with _h5py_file(path) as file, reading(path):
         names = _dataset_names(file)
         if not names:
@@ -87,10 +85,9 @@ def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Arra
             if offset is None:
                 found[name] = LazyDataset(path, name, identity, dataset)
                 continue
-            data = files.data(number)
-            if offset + dataset.nbytes > len(data):
+            if offset + dataset.nbytes > identity.size:
                 raise FileError(f"{path}, dataset {name!r} is cut off.")
-            found[name] = np.ndarray(dataset.shape, dataset.dtype, data, offset)
+            found[name] = PlacedArray(files, number, offset, dataset.dtype, tuple(dataset.shape))
     return found
 
 

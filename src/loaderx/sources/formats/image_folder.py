@@ -12,7 +12,6 @@ import numpy.typing as npt
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns import OBJECT, Column
-from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.format import (
     Folder,
     OpenOptions,
@@ -154,16 +153,7 @@ class _ImageColumn(Column):
         contents = self._files.read(indices)
         if not self._decode:
             return list(contents)
-        return [
-            self._decoded(data, index)
-            for data, index in zip(contents, indices.tolist(), strict=True)
-        ]
-
-    def _decoded(self, data: bytes, index: int) -> npt.NDArray[np.uint8]:
-        try:
-            return decode_image(data, channels=self._channels)
-        except BadRecordError as error:
-            raise BadRecordError(f"{self._files.path(index)}: {error}") from error
+        return [decode_image(data, channels=self._channels) for data in contents]
 
 
 class _LabelColumn(Column):

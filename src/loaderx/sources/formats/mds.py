@@ -24,6 +24,7 @@ from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.unpack import GZIP, ZSTD, unpacked
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, Tree
@@ -155,9 +156,8 @@ class Mds(FileSource):
 
 def _open(folder: Folder, options: OpenOptions) -> Mds:
     path = folder.join(_INDEX)
-    with reading(path):
-        with open(path, encoding="utf-8") as file:
-            shards = json.load(file)["shards"]
+    with file_system_of(path).open(path) as file, reading(path):
+        shards = json.load(file)["shards"]
         if not shards:
             raise FileError(f"{path} lists no shards.")
         first = shards[0]

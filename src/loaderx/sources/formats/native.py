@@ -29,7 +29,8 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
     found = read_description(folder)
-    names = options.chosen(list(found.columns), folder)
+    # A copy has only the columns that were asked for, and `fill` may name others of the files.
+    names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
     columns, parts = native_columns(folder, found, kinds, options)
     classes = {path: one for path, one in found.classes.items() if path.split(".")[0] in kinds}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from loaderx.errors import FileError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
-from loaderx.sources.files import open_arrays
-from loaderx.sources.format import Folder, OpenOptions, Splits
+from loaderx.sources.files import open_arrays, open_shard
+from loaderx.sources.format import Folder, OpenOptions, Splits, check_fill
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.paths import is_data
 
 
@@ -18,7 +19,14 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
             "For columns put them into one folder and open that; for shards open each, and join "
             "them with Dataset.concatenate."
         )
-    return source_of_arrays(files, [open_arrays(file, options.columns) for file in files], "npz")
+    if len(files) == 1:
+        shards = [open_arrays(files[0], options.columns)]
+    else:
+        opened = FileSet(files)
+        shards = [open_shard(opened, number, options.columns) for number in range(len(files))]
+    if options.columns is None:
+        check_fill(options.fill, list(shards[0]), files[0])
+    return source_of_arrays(files, shards, "npz")
 
 
 def is_folder(folder: Folder) -> bool:

@@ -14,6 +14,7 @@ from loaderx.sources.format import OpenOptions
 from loaderx.sources.heads import MOST_SAFETENSORS_HEADER
 from loaderx.sources.mapping import check_shape, reading
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.tree import Array
 
 _DTYPES = {
@@ -30,17 +31,22 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     return source_of_arrays(files, shards, "safetensors")
 
 
-def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Array]:
+def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, PlacedArray]:
     path, data = files.paths[number], files.data(number)
     with reading(path):
         header, start = _header(data, path)
     names = options.chosen([name for name in header if name != "__metadata__"], path)
     if not names:
         raise FileError(f"{path} has no tensors.")
-    return {name: _tensor(data, start, header[name], f"{path}, tensor {name!r}") for name in names}
+    return {
+        name: _tensor(files, number, start, header[name], f"{path}, tensor {name!r}")
+        for name in names
+    }
 
 
 def _header(data: Array, path: str) -> tuple[dict[str, object], int]:
+    if len(data) < 8:
+        raise FileError(f"{path} is cut off: it has {len(data)} bytes, and no header.")
     (length,) = struct.unpack_from("<Q", data[:8].tobytes())
     if length > min(MOST_SAFETENSORS_HEADER, len(data) - 8):
         raise FileError(f"{path} is damaged or cut off: its header would have {length} bytes.")
@@ -50,7 +56,7 @@ def _header(data: Array, path: str) -> tuple[dict[str, object], int]:
     return header, 8 + length
 
 
-def _tensor(data: Array, start: int, told: object, where: str) -> Array:
+def _tensor(files: FileSet, number: int, start: int, told: object, where: str) -> PlacedArray:
     with reading(where):
         if not isinstance(told, dict):
             raise FileError(f"{where} is damaged: its header has {told!r}.")
@@ -60,12 +66,12 @@ def _tensor(data: Array, start: int, told: object, where: str) -> Array:
         check_shape(shape, dtype, where)
         needed = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
         is_inside = isinstance(first, int) and isinstance(last, int) and 0 <= first <= last
-        if not is_inside or start + last > len(data) or last - first != needed:
+        if not is_inside or start + last > files.identities[number].size or last - first != needed:
             raise FileError(
                 f"{where} is damaged or cut off: bytes {first} to {last} do not hold {needed} "
                 "bytes of this file."
             )
-        return np.ndarray(shape, dtype, data, start + first)
+        return PlacedArray(files, number, start + first, dtype, shape)
 
 
 def _dtype(name: object, where: str) -> np.dtype[np.generic]:

@@ -28,7 +28,7 @@ from loaderx.sources.formats.tf.tfds_features import (
     read_features,
     top_level,
 )
-from loaderx.sources.mapping import reading
+from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import file_system_of
@@ -210,10 +210,10 @@ def _classes(folder: Folder, leaves: LeafTree, path: str) -> Iterator[tuple[str,
 
 def _lines(path: str) -> tuple[str, ...]:
     with file_system_of(path).open(path) as file, reading(path):
-        text = str(file.read(_MOST_JSON_BYTES), "utf-8")
+        text = str(read_whole(file, _MOST_JSON_BYTES), "utf-8")
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
 def _read_json(path: str) -> Json:
     with file_system_of(path).open(path) as file, reading(path):
-        return cast(Json, json.loads(file.read(_MOST_JSON_BYTES)))
+        return cast(Json, json.loads(read_whole(file, _MOST_JSON_BYTES)))

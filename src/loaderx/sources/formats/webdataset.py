@@ -9,7 +9,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError, MissingPackageError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.format import OpenOptions, check_columns
+from loaderx.sources.format import OpenOptions, check_columns, check_fill
 from loaderx.sources.formats.tar_values import Decoder, decoder_of, is_pickle, reason
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
@@ -53,6 +53,7 @@ class WebDataset(FileSource):
         self._index = TarIndex(self._files, folder)
         _check_shards(self._files, self._index)
         have = [KEY, *{ending: 0 for shard in self._index.shards for ending in shard.endings}]
+        check_fill(fill or {}, have, found.files[0])
         self._chosen = have if columns is None else check_columns(columns, have, found.files[0])
         self._is_chosen = columns is not None
         self._fill = {name: value for name, value in (fill or {}).items() if name in self._chosen}

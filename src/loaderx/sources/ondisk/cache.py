@@ -5,6 +5,7 @@ It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loa
 - ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
 - ``files/<key>/``: what was unpacked or converted, each a folder of its own.
 
+Each has an ``index.json``, written last; its time of the last write is that of the last use.
 A key is a hash of the kind, its version, and each file's absolute path, size and time of the last
 write; so what belongs to a file that has changed is never found.  An entry is made in a folder of
 another name, and renamed when it is complete: two processes may make one at once, and one that is
@@ -38,7 +39,8 @@ from loaderx.tree import Array
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 CacheArgument: TypeAlias = "bool | str | os.PathLike[str] | CacheFolder | None"
 
-_DESCRIPTION = "index.json"
+INDEX, COPIES = SECTIONS = ("index", "files")
+DESCRIPTION = "index.json"
 _CHECKED_BYTES = 1 << 24  # arrays up to this size are compared with their checksum
 
 
@@ -77,25 +79,27 @@ class CacheFolder:
 
     def index(self, kind: str, version: int, files: FileSet, indexer: Indexer) -> FileIndex:
         """The index of files: found here, or made now and kept."""
-        place = self._place("index", key_of(kind, version, files.paths, files.identities))
+        place = self._place(INDEX, key_of(kind, version, files.paths, files.identities))
         if place is not None:
             self.used["index"].append(place)
             with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
-                return _read_index(place, len(files))
+                found = _read_index(place, len(files))
+                _mark_as_used(place)
+                return found
         what = f"indexing {len(files)} file{'s' if len(files) != 1 else ''} ({kind})"
         with progress(what, sum(files.sizes)) as shown:
             if place is not None:
                 try:
-                    return self._make_index(place, files, indexer, shown)
+                    return self._make_index(place, kind, files, indexer, shown)
                 except OSError as error:  # a full or read-only disk
                     self._say_once(error)
             return _index_in_memory(files, indexer, shown)
 
     def _make_index(
-        self, place: str, files: FileSet, indexer: Indexer, shown: Progress
+        self, place: str, kind: str, files: FileSet, indexer: Indexer, shown: Progress
     ) -> FileIndex:
         with making(place) as temporary:
-            _write_index(temporary, files, indexer, shown)
+            _write_index(temporary, kind, files, indexer, shown)
         return _read_index(place, len(files))
 
     # Copies -----------------------------------------------------------------------------------
@@ -151,12 +155,14 @@ class CacheFolder:
         options: Json,
     ) -> str:
         files = FileSet(paths)
-        place = self._place("files", key_of(kind, version, files.paths, files.identities, options))
+        place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
         assert place is not None
-        if not os.path.isfile(os.path.join(place, _DESCRIPTION)):
-            with making(place, keep=_DESCRIPTION) as temporary:
+        if os.path.isfile(os.path.join(place, DESCRIPTION)):
+            _mark_as_used(place)
+        else:
+            with making(place, keep=DESCRIPTION) as temporary:
                 make(temporary)
-                with open(os.path.join(temporary, _DESCRIPTION), "w", encoding="utf-8") as file:
+                with open(os.path.join(temporary, DESCRIPTION), "w", encoding="utf-8") as file:
                     json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
         self.used["copies"].append(place)
         return place
@@ -229,21 +235,28 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _mark_as_used(place: str) -> None:
+    """Keeps the time of the last use: ``loaderx cache --older-than`` asks for it."""
+    with contextlib.suppress(OSError):  # of another user, or read-only
+        os.utime(os.path.join(place, DESCRIPTION))
+
+
 # Indexes on disk --------------------------------------------------------------------------------
 
 
-def _write_index(folder: str, files: FileSet, indexer: Indexer, shown: Progress) -> None:
+def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown: Progress) -> None:
     writers: dict[str, NpyWriter] = {}
     counts: dict[str, list[int]] = {}
     checksums: dict[str, int] = {}
     notes: list[Json] = []
-    try:
+    with contextlib.ExitStack() as opened:
         for number, size in enumerate(files.sizes):
             found = indexer(number)
             for name, array in found.arrays.items():
                 if name not in writers:
                     path = os.path.join(folder, f"{name}.npy")
-                    writers[name] = NpyWriter(path, array.dtype, array.shape[1:])
+                    writer = NpyWriter(path, array.dtype, array.shape[1:])
+                    writers[name] = opened.enter_context(writer)
                     counts[name], checksums[name] = [0] * number, 0
                 writers[name].append(array)
                 checksums[name] = zlib.crc32(np.ascontiguousarray(array).data, checksums[name])
@@ -251,16 +264,19 @@ def _write_index(folder: str, files: FileSet, indexer: Indexer, shown: Progress)
                 counts[name].append(len(found.arrays.get(name, ())))
             notes.append(found.note)
             shown.add(size)
-    finally:
-        for writer in writers.values():
-            writer.close()
-    told = {"counts": counts, "checksums": checksums, "notes": notes}
-    with open(os.path.join(folder, _DESCRIPTION), "w", encoding="utf-8") as file:
+    told = {
+        "kind": kind,
+        "files": files.paths,
+        "counts": counts,
+        "checksums": checksums,
+        "notes": notes,
+    }
+    with open(os.path.join(folder, DESCRIPTION), "w", encoding="utf-8") as file:
         json.dump(told, file)
 
 
 def _read_index(folder: str, files: int) -> FileIndex:
-    with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
+    with open(os.path.join(folder, DESCRIPTION), encoding="utf-8") as file:
         told = json.load(file)
     arrays: dict[str, Array] = {}
     parts: dict[str, Parts] = {}

@@ -15,7 +15,7 @@ from loaderx.sources.mapping import Identity
 from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.tree import Array
 
-_FEWEST_MAPS, _MOST_MAPS = 16, 1024
+FEWEST_MAPS, _MOST_MAPS = 16, 1024  # the fewest are never forgotten
 
 
 class FileSet(ForWorkers):
@@ -81,4 +81,4 @@ def _most_maps() -> int:
     except ImportError:  # Windows
         return _MOST_MAPS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(_FEWEST_MAPS, min(_MOST_MAPS, soft // 4))
+    return max(FEWEST_MAPS, min(_MOST_MAPS, soft // 4))

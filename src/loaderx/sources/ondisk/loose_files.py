@@ -81,21 +81,21 @@ def read_file(path: bytes) -> bytes:
     try:
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError as error:
-        raise BadRecordError(f"there is no file {os.fsdecode(path)} any more.") from error
+        raise BadRecordError("the file is not there any more.") from error
     except OSError as error:
-        raise BadRecordError(f"{os.fsdecode(path)} cannot be opened: {error.strerror}.") from error
+        raise BadRecordError(f"it cannot be opened: {error.strerror}.") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise BadRecordError(f"{os.fsdecode(path)} is no regular file.")
+            raise BadRecordError("it is no regular file.")
         data = os.read(descriptor, status.st_size)
         while len(data) < status.st_size:  # the system reads 2 GB at most at a time
             piece = os.read(descriptor, status.st_size - len(data))
             if not piece:
-                raise BadRecordError(f"{os.fsdecode(path)} has shrunk while it was read.")
+                raise BadRecordError("it has shrunk while it was read.")
             data += piece
     except OSError as error:
-        raise BadRecordError(f"{os.fsdecode(path)} cannot be read: {error.strerror}.") from error
+        raise BadRecordError(f"it cannot be read: {error.strerror}.") from error
     finally:
         os.close(descriptor)
     return data

@@ -33,7 +33,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.column_data import ColumnType, Kind
-from loaderx.sources.mapping import open_regular, reading
+from loaderx.sources.mapping import open_regular, read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 
 MARK = "loaderx.json"
@@ -141,7 +141,7 @@ def read_description(folder: str) -> Description:
     """The description of a folder, checked as far as it can be without its files."""
     path = os.path.join(folder, MARK)
     with open_regular(path) as file, reading(path):
-        told = json.loads(file.read(_MOST_BYTES))
+        told = json.loads(read_whole(file, _MOST_BYTES))
         if not isinstance(told, dict) or told.get("format") != "loaderx":
             raise FileError(f"{path} does not describe a dataset of loaderx.")
         if told.get("version") != VERSION:

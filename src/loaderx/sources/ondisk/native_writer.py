@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
-from types import TracebackType
 
 import numpy as np
 
@@ -76,12 +75,7 @@ class PartWriter:
     def __enter__(self) -> PartWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
             self.remove()
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.npy import read_header
-from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_set import FEWEST_MAPS, FileSet
 from loaderx.tree import Array
 
 _HEAD = 1 << 16  # bytes that hold any header
-_FEW = 16  # files that a `FileSet` never has to forget
 
 
 class NpyArrays:
@@ -46,7 +45,7 @@ class NpyArrays:
         if 0 in self._shape:  # no bytes, of which no number of rows follows
             return np.empty((self._rows[part] if self._rows else 0, *self._shape), self._dtype)
         array = data[start:].view(self._dtype).reshape(-1, *self._shape)
-        if len(self._files) <= _FEW:
+        if len(self._files) <= FEWEST_MAPS:
             self._kept[part] = array
         return array
 

@@ -54,7 +54,7 @@ def find(path: PathLike | Sequence[PathLike]) -> Found:
             raise ArgumentError("`path` is an empty list: there is nothing to open.")
     else:
         raise ArgumentTypeError(
-            f"`path` must be a path or a list of paths, got a {type(path).__name__}. For objects "
+            f"`path` must be a path or a list of paths, got {type(path).__name__}. For objects "
             "in memory write Dataset.from_source(...) or Dataset.from_arrays(...)."
         )
     found = [one for pattern in patterns for one in _matching(pattern)]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-import numpy as np
-
-from loaderx.errors import ArgumentError, one_line
-from loaderx.memory import Layout, Lend
-from loaderx.sources.arrays import describe_spec
+from loaderx.memory import Lend
 from loaderx.sources.base import Indices
-from loaderx.sources.file_source import BadRecordError, FileSource, Problem
+from loaderx.sources.columnar import ColumnarSource
+from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
+from loaderx.sources.table import records_of
 from loaderx.tree import Tree, flatten
 
 DecoderTree: TypeAlias = "Mapping[str, Decoder | DecoderTree]"
@@ -42,7 +40,7 @@ class ExampleReader(Protocol):
         ...
 
 
-class ExampleSource(FileSource):
+class ExampleSource(ColumnarSource):
     """Records of Examples: a reader finds their features, decoders make leaves of these."""
 
     def __init__(
@@ -53,45 +51,21 @@ class ExampleSource(FileSource):
         label: str,
         classes: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        leaves, self._structure = flatten(decoders)
-        if not leaves:
-            raise ArgumentError("there are no columns to read.")
+        leaves, structure = flatten(decoders)
+        super().__init__(leaves, structure, label, classes)
         self._reader = reader
         self._decoders: list[Decoder] = leaves
-        self._label, self._classes = label, dict(classes or {})
         self._names = list(dict.fromkeys(name for one in leaves for name in one.features))
-        specs = [one.spec for one in leaves]
-        self._gathers = all(spec is not None for spec in specs)
-        self._specs = [spec for spec in specs if spec is not None] if self._gathers else []
 
     def __len__(self) -> int:
         return len(self._reader)
 
     @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return self._classes
-
-    @property
-    def spec(self) -> Tree | None:
-        return self._structure.build(self._specs) if self._gathers else None
-
-    @property
-    def gathers(self) -> bool:
-        return self._gathers
-
-    @property
     def shard_counts(self) -> Sequence[int] | None:
         return self._reader.counts
 
-    def label(self) -> str:
-        if self._gathers:
-            return f"open({self._label}: {describe_spec(self.spec)})"
-        return f"open({self._label}: {', '.join(self._structure.paths())})"
-
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        count = len(indices)
-        shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
-        out = lend(Layout.of(*shapes))
+        out = self._lent(len(indices), lend)
         try:
             leaves = self._reader.leaves(indices, self._names)
             for decoder, target in zip(self._decoders, out, strict=True):
@@ -106,15 +80,7 @@ class ExampleSource(FileSource):
             columns = [decoder.values(leaves) for decoder in self._decoders]
         except BadRecordError as error:
             raise self._located(indices, error) from error
-        if self._structure.is_flat_dict:
-            # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-            first, *others = self._structure.keys
-            records: list[Tree] = [{first: value} for value in columns[0]]
-            for key, column in zip(others, columns[1:], strict=True):
-                for record, value in zip(records, column, strict=True):
-                    record[key] = value
-            return records
-        return [self._structure.build(row) for row in zip(*columns, strict=True)]
+        return records_of(self._structure, columns)
 
     def _located(self, indices: Indices, error: BadRecordError) -> BadRecordError:
         if len(indices) > 1:  # the plan reads them again, one by one
@@ -124,13 +90,5 @@ class ExampleSource(FileSource):
     def where(self, index: int) -> str:
         return self._reader.where(index)
 
-    def problems(self) -> Iterator[Problem | None]:
-        """Checks the checksum of every record, and reads it."""
-        for index in range(len(self)):
-            try:
-                reason = self._reader.check(index)
-                if reason is None:
-                    self.records(np.array([index]))
-            except Exception as error:
-                reason = one_line(error)
-            yield None if reason is None else Problem(index, self.where(index), reason)
+    def check(self, index: int) -> str | None:
+        return self._reader.check(index)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
-from loaderx.errors import one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.columns import OBJECT
-from loaderx.sources.file_source import BadRecordError, FileSource, Problem
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.tree import Tree
 
 NAME = "data"
@@ -79,12 +76,5 @@ class PayloadSource(FileSource):
                 raise
             raise BadRecordError(f"{self.where(int(indices[0]))}: {error}.") from error
 
-    def problems(self) -> Iterator[Problem | None]:
-        for index in range(len(self)):
-            try:
-                reason = self._reader.check(index)
-                if reason is None:
-                    self.records(np.array([index]))
-            except Exception as error:
-                reason = one_line(error)
-            yield None if reason is None else Problem(index, self.where(index), reason)
+    def check(self, index: int) -> str | None:
+        return self._reader.check(index)

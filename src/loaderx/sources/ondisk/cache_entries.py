@@ -1,0 +1,89 @@
+"""What lies in a cache folder: its entries, how large each is, when it was last used."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from loaderx.errors import FileError
+from loaderx.sources.ondisk.cache import DESCRIPTION, INDEX, SECTIONS
+
+_UNFINISHED = re.compile(r"\.\d+-[0-9a-f]+\.tmp$")
+
+
+class CacheEntry(NamedTuple):
+    """An index, or a copy."""
+
+    place: str
+    kind: str  # "index", or how the copy was made
+    first: str  # the file that it was made of, or the first of them
+    files: int
+    nbytes: int
+    used_s: float  # when it was last used, in seconds since 1970
+    is_finished: bool  # if not, a process is making it, or has died of it
+
+
+def cache_entries(folder: str) -> list[CacheEntry]:
+    """All entries of a cache folder; those that were used last come last."""
+    found = []
+    for section in SECTIONS:
+        place = os.path.join(folder, section)
+        for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+            with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
+                found.append(_entry(os.path.join(place, name)))
+    return sorted(found, key=lambda entry: entry.used_s)
+
+
+def remove_entry(entry: CacheEntry) -> None:
+    """Removes an entry: under another name first, so that no half of it is taken for a whole."""
+    temporary = f"{entry.place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    try:
+        os.rename(entry.place, temporary)
+        shutil.rmtree(temporary)
+    except FileNotFoundError:  # another process removed it
+        return
+    except OSError as error:
+        raise FileError(f"{entry.place} cannot be removed: {error}.") from error
+
+
+def folder_bytes(folder: str) -> int:
+    """The size of all files in a folder."""
+    return sum(status.st_size for status in _files(folder))
+
+
+def _entry(place: str) -> CacheEntry:
+    kind, first, files = _description(place)
+    is_finished = _UNFINISHED.search(place) is None
+    if os.path.basename(os.path.dirname(place)) == INDEX and first:
+        kind = INDEX
+    return CacheEntry(
+        place,
+        kind if is_finished else "unfinished",
+        first,
+        files,
+        folder_bytes(place),
+        max((status.st_mtime for status in _files(place)), default=os.path.getmtime(place)),
+        is_finished,
+    )
+
+
+def _files(folder: str) -> Iterator[os.stat_result]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            yield os.stat(os.path.join(place, name))
+
+
+def _description(place: str) -> tuple[str, str, int]:
+    """The kind, the first file, and how many there are; of what cannot be read, nothing."""
+    try:
+        with open(os.path.join(place, DESCRIPTION), encoding="utf-8") as file:
+            told = json.load(file)
+        return str(told["kind"]), str(told["files"][0]), len(told["files"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return "unknown", "", 0

@@ -1,0 +1,97 @@
+"""``loaderx cache``."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset, cli
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache folder with an index of two files, and the copy of a packed one."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("one\ntwo\n")
+    np.savetxt(tmp_path / "x.csv.gz", [[1, 2], [3, 4]], "%d", ",", header="x,y", comments="")
+    folder = tmp_path / "cache"
+    Dataset.open(tmp_path / "*.txt", cache=folder)
+    Dataset.open(tmp_path / "x.csv.gz", cache=folder)
+    return folder
+
+
+def shown(capsys, cache, *arguments):
+    assert cli.main(["cache", "--cache", str(cache), *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def entries(cache):
+    return sorted(str(one.relative_to(cache)) for one in cache.glob("*/*"))
+
+
+def age(place, days):
+    for file in (place, *place.iterdir()):
+        os.utime(file, (time.time() - days * DAY_S,) * 2)
+
+
+def test_entries_are_listed(capsys, cache, tmp_path):
+    *rows, total = shown(capsys, cache)
+    assert total.startswith("3 entries, ")
+    assert total.endswith(f" MB in {cache}")
+    assert all("used today" in row for row in rows)
+    assert sum(row.endswith(f"{tmp_path / 'a.txt'} and 1 more") for row in rows) == 1
+    assert sum("  index  " in row for row in rows) == 2
+    assert sum("unpacked" in row and row.endswith("x.csv.gz") for row in rows) == 1
+    assert shown(capsys, tmp_path / "none") == [f"0 entries, 0.0 MB in {tmp_path / 'none'}"]
+
+
+def test_all_are_removed(capsys, cache, tmp_path):
+    (told,) = shown(capsys, cache, "--clear")
+    assert told.startswith("removed 3 entries, ")
+    assert entries(cache) == []
+    assert Dataset.open(tmp_path / "x.csv.gz", cache=cache)[1] == {"x": 3, "y": 4}
+
+
+def test_what_was_used_lately_stays(capsys, cache, tmp_path):
+    for place in cache.glob("*/*"):
+        age(place, days=5)
+    Dataset.open(tmp_path / "*.txt", cache=cache)
+    (told,) = shown(capsys, cache, "--older-than", "4", "--clear")
+    assert told.startswith("removed 2 entries, ")
+    (left, total) = shown(capsys, cache)
+    assert "a.txt and 1 more" in left
+    assert total.startswith("1 entry, ")
+
+
+def test_unfinished_entries_are_removed_after_a_day(capsys, cache):
+    place = cache / "index" / "0123.77-abcd.tmp"
+    place.mkdir()
+    (place / "ends.npy").write_bytes(b"123")
+    assert "unfinished" in shown(capsys, cache)[-2]
+    shown(capsys, cache, "--clear")
+    assert entries(cache) == ["index/0123.77-abcd.tmp"]
+    age(place, days=2)
+    shown(capsys, cache, "--clear")
+    assert entries(cache) == []
+
+
+def test_damaged_entries_are_listed_and_removed(capsys, cache):
+    for place in cache.glob("*/*/index.json"):
+        place.write_text("{")
+    *rows, _ = shown(capsys, cache)
+    assert len(rows) == 3
+    assert all("unknown" in row for row in rows)
+    shown(capsys, cache, "--clear")
+    assert entries(cache) == []
+
+
+@pytest.mark.parametrize("days", ["-1", "soon", "nan"])
+def test_wrong_days(capsys, cache, days):
+    with pytest.raises(SystemExit):
+        cli.main(["cache", f"--older-than={days}"])
+    assert f"--older-than: must be a number of days, got '{days}'" in capsys.readouterr().err
