@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from inside import session_of
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError
 from loaderx.engines import Inline, Processes, Shared, Threads
 from loaderx.testing import EngineContract
@@ -164,7 +165,7 @@ def test_the_window_is_shared_out():
     for loader in loaders:
         iterator = iter(loader)
         next(iterator)
-        sessions.append(loader._session)
+        sessions.append(session_of(loader))
     assert [session.window for session in sessions] == [2] * 4
     for loader in loaders:
         loader.close()

@@ -215,6 +215,26 @@ def test_closing_just_before_a_batch_is_handed_out_is_no_quiet_end():
         placed.next()
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_start_lets_workers_begin_and_places_nothing(is_stream):
+    begun = threading.Event()
+
+    def note(record: Any) -> Any:
+        begun.set()
+        return record
+
+    dataset = Dataset.from_arrays(x=np.arange(40, dtype=np.int64))
+    dataset = (dataset.filter(lambda r: True) if is_stream else dataset).map(note).batch(4)
+    with DataLoader(dataset, sharding=jax.devices()[0], engine="threads", num_workers=1) as loader:
+        iterator = iter(loader)
+        iterator.start()
+        assert begun.wait(60)
+        assert iterator.step == 0
+        assert [batch["x"].tolist() for batch in iterator] == [
+            list(range(first, first + 4)) for first in range(0, 40, 4)
+        ]
+
+
 def test_a_dropped_iterator_leaves_nothing():
     iterator = iter(DataLoader(table().batch(8).repeat(), sharding=rows("data"), engine="threads"))
     for _ in range(5):

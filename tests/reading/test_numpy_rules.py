@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from inside import dataset_of, node_of
 from loaderx import DataLoader, Dataset, RecordError, StackError
 from loaderx.memory import Pool
 from loaderx.reading.numpy_rules import NumpyRules
@@ -25,6 +26,11 @@ class Plain:
     """A dataclass that jax knows nothing of."""
 
     value: int
+
+
+def as_numpy(dataset, size):
+    """What `loaderx.compat` makes of `batch`."""
+    return dataset_of(node_of(dataset.batch(size)).replace(rules="numpy"))
 
 
 def stacked(records, rules=None):
@@ -169,7 +175,7 @@ def test_batches_of_every_engine(engine, is_stream):
     if is_stream:
         dataset, records = dataset.filter(lambda r: r["n"] % 3 > 0), words(83)
         records = [record for record in records if record["n"] % 3 > 0]
-    batches = dataset._batch_as_numpy(4)
+    batches = as_numpy(dataset, 4)
     workers = None if engine == "inline" else 2
     with DataLoader(batches, engine=engine, num_workers=workers) as loader:
         found = list(loader)
@@ -185,7 +191,7 @@ def test_buffers_are_aligned_and_used_again(is_stream):
     if is_stream:
         dataset = dataset.filter(lambda r: True)
     seen = set()
-    for batch in DataLoader(dataset._batch_as_numpy(4), engine="inline"):
+    for batch in DataLoader(as_numpy(dataset, 4), engine="inline"):
         places = [leaf.ctypes.data for leaf in batch]
         assert [place % 64 for place in places] == [0, 0]
         seen.add(places[0])
@@ -194,7 +200,7 @@ def test_buffers_are_aligned_and_used_again(is_stream):
 
 
 def test_a_batch_of_a_worker_lies_in_shared_memory():
-    dataset = Dataset.from_source([[i, float(i)] for i in range(40)])._batch_as_numpy(4)
+    dataset = as_numpy(Dataset.from_source([[i, float(i)] for i in range(40)]), 4)
     with DataLoader(dataset, engine="processes", num_workers=1) as loader:
         batch = next(iter(loader))
         root = batch[0]
@@ -206,7 +212,7 @@ def test_a_batch_of_a_worker_lies_in_shared_memory():
 
 def test_the_rules_are_part_of_the_chain():
     dataset = Dataset.range(8)
-    own, other = dataset.batch(4), dataset._batch_as_numpy(4)
+    own, other = dataset.batch(4), as_numpy(dataset, 4)
     assert repr(other).count("batch(4, rules='numpy')") == 1
     state = iter(DataLoader(other)).get_state()
     assert state["chain"][-1] == "batch(size=4, rules='numpy')"
@@ -214,6 +220,6 @@ def test_the_rules_are_part_of_the_chain():
 
 
 def test_a_record_that_does_not_fit_is_named():
-    dataset = Dataset.from_source([[1, 2], [1, 2, 3]])._batch_as_numpy(2)
+    dataset = as_numpy(Dataset.from_source([[1, 2], [1, 2, 3]]), 2)
     with pytest.raises((StackError, RecordError), match="record 1 has the structure"):
         next(iter(DataLoader(dataset, engine="inline")))

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
+from inside import node_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.single_records import detached, in_chunks, owned
@@ -104,7 +105,7 @@ def test_a_stream_of_records_is_that_of_single_reads(source, chain):
 @pytest.mark.parametrize("chain", ["plain", "map", "random_map", "mix", "zip", "random_keys"])
 def test_these_chains_are_read_one_by_one(chain):
     for source in SOURCES.values():
-        assert IndexPlan(CHAINS[chain](source())._node).reads_each
+        assert IndexPlan(node_of(CHAINS[chain](source()))).reads_each
 
 
 def test_a_record_is_made_when_it_is_asked_for():

@@ -36,7 +36,9 @@ class PlacedRun:
         self._run, self._placement, self._depth = run, placement, depth
         self._ahead: deque[Tree | Measured | _Failure] = deque()
         self._started = self._ended = self._is_closed = False
-        self.start = run.start  # placing waits for the first `next`: it takes the caller's time
+
+    def start(self) -> None:
+        self._run.start()  # placing waits for the first `next`: it takes the caller's time
 
     def next(self) -> Tree | Measured:
         for _ in range(2 if self._started else 1):  # one to hand out, one more to have ahead

@@ -126,7 +126,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._busy = get_ident()
                 position = self._position
                 try:
-                    element = self._open() if self._next is None else self._next()
+                    element = (self._next or self._open())()
                     if type(element) is Measured:
                         element = self._take_measured(element)
                     self._last = now = perf_counter()
@@ -160,8 +160,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 raise error
             raise
 
-    def _open(self) -> Tree | Measured:
-        """The first element of a run: the one that `start` began, or a new one.
+    def _open(self) -> Callable[[], Tree | Measured]:
+        """What gives the elements of a run: the one that `start` began, or a new one.
 
         That is so at the first ``next``, and at the first after an error or a ``seek``.
         """
@@ -175,7 +175,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._next = run.next
         if self._closing:  # `close` came before there was a run that it could interrupt
             run.interrupt()
-        return run.next()
+        return run.next
 
     def _open_run(self) -> Run:
         self._closing = False

@@ -6,11 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from loaderx.engines.base import Timing, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
+from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
+
+_LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 
 KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
@@ -84,7 +89,8 @@ class Counters:
 def nbytes(element: Tree, hosts: int) -> int:
     """The bytes of an element's arrays; of a global array, those that this host loaded."""
     total = 0
-    for leaf in flatten(element)[0]:
+    is_flat = type(element) is dict and _LEAVES.issuperset(map(type, element.values()))
+    for leaf in element.values() if is_flat else flatten(element)[0]:
         own = getattr(leaf, "is_fully_addressable", True)
         total += getattr(leaf, "nbytes", 0) // (1 if own else hosts)
     return total

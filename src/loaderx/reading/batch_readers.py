@@ -13,9 +13,9 @@ from loaderx.order.epochs import LIMIT
 from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Rows, joined_keys
+from loaderx.reading.single_records import copy_of
 from loaderx.reading.state_numbers import LanePosition
 from loaderx.reading.state_numbers import whole as whole_number
-from loaderx.tree import map_leaves
 
 Positions = Sequence[LanePosition]
 """The position of each lane."""
@@ -84,14 +84,8 @@ class CutRecords(Lanes):
         parts = rows_of_lane(self.lanes[0], 1)
         if not parts:
             return None
-        record = map_leaves(_owned, parts[0].records()[0])
+        record = copy_of(parts[0].records()[0])  # one record must not keep a whole unit alive
         return Rows.of_columns(record, 1, joined_keys(parts))
-
-
-def _owned(leaf: object) -> object:
-    """A copy of the leaf: a record must not keep a whole batch alive."""
-    is_array = hasattr(leaf, "flags") and hasattr(leaf, "copy")
-    return leaf.copy() if is_array else leaf  # type: ignore[attr-defined]
 
 
 class AfterBatch(BatchReader):

@@ -24,7 +24,7 @@ from loaderx.tree import Array, Leaf, map_leaves
 CHUNK_S = 100e-6  # that reading some records ahead may take
 MOST = 64
 
-_UNCHANGED = {bool, int, float, complex, str, bytes, *np.sctypeDict.values()}
+UNCHANGED = {bool, int, float, complex, str, bytes, *np.sctypeDict.values()}
 """Types of leaves that nobody can change."""
 
 
@@ -88,6 +88,15 @@ def owned(record: Record) -> Record:
     return _copied(record, _is_read_only)
 
 
+def copy_of(record: Record) -> Record:
+    """The record with a copy of every array."""
+    return _copied(record, _is_any)
+
+
+def _is_any(leaf: Array) -> bool:
+    return True
+
+
 def _is_part(leaf: Array) -> bool:
     return leaf.base is not None and leaf.flags.writeable  # a read-only one is the source's own
 
@@ -102,7 +111,7 @@ def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
     def copied(leaf: Leaf) -> Leaf:
         return leaf.copy() if isinstance(leaf, np.ndarray) and is_meant(leaf) else leaf
 
-    if type(record) in _UNCHANGED:
+    if type(record) in UNCHANGED:
         return record
     if type(record) is not dict:
         return map_leaves(copied, record)
@@ -111,7 +120,7 @@ def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
         kind = type(leaf)
         if kind is np.ndarray:
             made[key] = leaf.copy() if is_meant(leaf) else leaf
-        elif kind in _UNCHANGED:
+        elif kind in UNCHANGED:
             made[key] = leaf
         else:
             return map_leaves(copied, record)
