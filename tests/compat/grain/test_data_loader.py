@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -141,3 +142,33 @@ def test_wrong_arguments():
         make_loader([], worker_buffer_size=-1)
     with pytest.raises(TypeError, match="3 is not an operation of a DataLoader"):
         iter(make_loader([3]))
+
+
+@pytest.mark.parametrize(("drop_remainder", "sizes"), [(True, [4, 4]), (False, [4, 4, 2])])
+def test_a_source_that_ends_by_itself(drop_remainder, sizes):
+    """Streams in disguise: the index is ignored, one reader asks in order until StopIteration."""
+    names = set()
+
+    class Stream:
+        def __init__(self):
+            self.records = iter(range(10))
+
+        def __len__(self):
+            return 10**10
+
+        def __getitem__(self, index):
+            names.add(threading.current_thread().name)
+            return next(self.records)
+
+    loader = grain.DataLoader(
+        data_source=Stream(),
+        sampler=grain.IndexSampler(10**10, grain.NoSharding(), num_epochs=1),
+        operations=[grain.Batch(4, drop_remainder=drop_remainder)],
+        read_options=grain.ReadOptions(num_threads=1, prefetch_buffer_size=16),
+    )
+    iterator = iter(loader)
+    batches = list(iterator)
+    iterator.close()
+    assert [len(batch) for batch in batches] == sizes
+    assert np.concatenate(batches).tolist() == list(range(sum(sizes)))
+    assert names == {"grain-prefetch_0"}

@@ -189,7 +189,7 @@ def test_states_of_grains_workers():
     for count in (1, 2):
         it = iter(M.range(9).to_iter_dataset().mp_prefetch(workers(count)))
         it.set_state(one)
-        assert it._get_next_index() == 5
+        assert grain.experimental.get_next_index(it) == 5
         several = {**one, "iterators_in_use_states": [{"next_index": 5}, {"next_index": 4}]}
         with pytest.raises(ValueError, match="Grain's mp_prefetch with 2 workers"):
             it.set_state(several)

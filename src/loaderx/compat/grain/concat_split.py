@@ -11,196 +11,35 @@ record that the remainder belongs to, the remainder's slices, and the number of 
 from __future__ import annotations
 
 import copy
-import logging
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loaderx.compat.grain.concat_rows import (
+    WHOLE,
+    BOSHandling,
+    OpenRow,
+    Piece,
+    Row,
+    Settings,
+    length_of,
+    pack,
+)
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.errors import ArgumentError, StackError, StateError
+from loaderx.errors import StackError, StateError
 
-Features = Mapping[str, object]
-Slices = dict[str, tuple[int, int]]
-Row = dict[str, NDArray[np.generic]]
-
-_WHOLE = (-1, -1)  # the slice of a feature that was not cut
-_log = logging.getLogger(__name__)
-
-
-class BOSHandling(Enum):
-    """What happens to the first token of each record, or part of a record, in a row."""
-
-    DO_NOTHING = auto()
-    REPLACE_FIRST_TOKEN_WITH_BOS = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    lengths: Mapping[str, int]
-    meta: Collection[str]
-    split_full: bool
-    bos_handling: BOSHandling
-    bos_features: Collection[str]
-    bos_token_id: int | None
-
-    def __post_init__(self) -> None:
-        does_nothing = self.bos_handling is BOSHandling.DO_NOTHING
-        if does_nothing and (self.bos_token_id is not None or self.bos_features):
-            raise ArgumentError(
-                "`bos_token_id` and `bos_features` have no effect with BOSHandling.DO_NOTHING: "
-                "leave them out, or choose another `bos_handling`."
-            )
-        if not does_nothing and self.bos_token_id is None:
-            raise ArgumentError(f"`bos_token_id` must be set with {self.bos_handling}.")
-        if both := set(self.meta) & set(self.bos_features):
-            raise ArgumentError(
-                f"{sorted(both)} stand in `meta_features` and in `bos_features`: meta features "
-                "have no first token."
-            )
-
-    def whole(self) -> Slices:
-        return {name: _WHOLE for name in self.lengths if name not in self.meta}
-
-
-def _length(value: object) -> int:
-    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A record, or what is left of one.
-
-    Attributes:
-        state: the parent's state before the record was read.
-        slices: start and stop for each feature that can be cut.
-    """
-
-    state: State
-    features: Features
-    slices: Slices
-
-    def value(self, name: str) -> object:
-        value = self.features[name]
-        cut = self.slices.get(name, _WHOLE)
-        if cut == _WHOLE or np.ndim(value) == 0:  # type: ignore[arg-type]
-            return value
-        return value[cut[0] : cut[1]]  # type: ignore[index]
-
-    def split(self, points: Mapping[str, int]) -> tuple[_Piece | None, _Piece]:
-        if not any(points.values()):
-            return None, self
-        left, right = {}, {}
-        for name, point in points.items():
-            start, stop = self.slices[name]
-            if (start, stop) == _WHOLE:
-                start, stop = 0, _length(self.features[name])
-            left[name] = (start, point)
-            right[name] = (point, stop)
-        return _Piece(self.state, self.features, left), _Piece(self.state, self.features, right)
-
-
-@dataclass(slots=True)
-class _OpenRow:
-    """The row that is being filled."""
-
-    settings: _Settings
-    pieces: list[_Piece] = field(default_factory=list)
-    used: dict[str, int] = field(default_factory=dict)
-
-    def add(self, piece: _Piece) -> _Piece | None:
-        """Adds what fits, and returns what does not."""
-        points: dict[str, int] = {}
-        taken: dict[str, int] = {}
-        splits = False
-        for name, length in self.settings.lengths.items():
-            size = _length(piece.value(name))
-            room = length - self.used.get(name, 0)
-            if name in self.settings.meta:
-                if size > room:
-                    _log.error(_META_TOO_LONG, name, size, room, length)
-                    return piece
-            elif size > room:
-                splits = True
-                points[name] = max(piece.slices[name][0], 0) + room
-                size = room
-            else:
-                # The length of the part, not where the part ends: this is what Grain does, and a
-                # record with several features that is cut twice comes out as it does there.
-                points[name] = size
-            taken[name] = size
-        added, left = piece.split(points) if splits else (piece, None)
-        if added is not None:
-            self.pieces.append(added)
-        for name, size in taken.items():
-            self.used[name] = self.used.get(name, 0) + size
-        return left
-
-
-_META_TOO_LONG = (
-    "The meta feature %r ends a row early: it has %d entries, and there is room for %d of %d. "
-    "Give it a larger length in `length_struct`, or rows will have more padding than needed."
-)
-
-
-def _pack(pieces: list[_Piece], settings: _Settings) -> Row:
-    row: Row = {}
-    for name, length in settings.lengths.items():
-        first = np.asarray(pieces[0].features[name])
-        values: NDArray[np.generic] = np.zeros((length, *first.shape[1:]), first.dtype)
-        sizes = _copy(pieces, name, values, settings)
-        row[name] = values
-        if name not in settings.meta:
-            row[f"{name}_segment_ids"], row[f"{name}_positions"] = _segments(sizes, length)
-    return row
-
-
-def _copy(
-    pieces: list[_Piece], name: str, values: NDArray[np.generic], settings: _Settings
-) -> list[int]:
-    """Copies the pieces into a row one after the other, and returns their sizes."""
-    sizes = []
-    end = 0
-    for piece in pieces:
-        value = piece.value(name)
-        start, end = end, end + _length(value)
-        if end > len(values):
-            raise StackError(
-                f"cannot pack {name!r}: records of several features were cut so that {end} "
-                f"entries would lie in a row of {len(values)}. Give each feature the same length, "
-                "or pack it on its own."
-            )
-        values[start:end] = value  # type: ignore[assignment]
-        if name in settings.bos_features and start < len(values):
-            values[start] = settings.bos_token_id  # type: ignore[assignment]
-        sizes.append(end - start)
-    return sizes
-
-
-def _segments(sizes: list[int], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    segment_ids = np.zeros(length, np.int32)
-    positions = np.zeros(length, np.int32)
-    end = 0
-    for number, size in enumerate(sizes, 1):
-        start, end = end, end + size
-        segment_ids[start:end] = number
-        positions[start:end] = np.arange(size, dtype=np.int32)
-    return segment_ids, positions
+__all__ = ["BOSHandling", "ConcatThenSplitDatasetIterator", "ConcatThenSplitIterDataset"]
 
 
 class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
     """Hands out one row after the other."""
 
-    def __init__(self, parent: DatasetIterator[Element], settings: _Settings) -> None:
+    def __init__(self, parent: DatasetIterator[Element], settings: Settings) -> None:
         super().__init__(parent)
         self._settings = settings
         self._rows: deque[Row] = deque()
-        self._remainder: _Piece | None = None
+        self._remainder: Piece | None = None
         self._ended = False
         self._mark()
 
@@ -224,7 +63,7 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
         return self._rows.popleft()
 
     def _make_rows(self) -> None:
-        row = _OpenRow(self._settings)
+        row = OpenRow(self._settings)
         if self._remainder is not None:
             self._remainder = row.add(self._remainder)
         while self._remainder is None:
@@ -233,18 +72,18 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
                 self._ended = True
                 break
             if not self._settings.split_full and self._fills_a_row(piece):
-                self._rows.append(_pack([piece], self._settings))
+                self._rows.append(pack([piece], self._settings))
                 continue
             self._remainder = row.add(piece)
         if row.pieces:
-            self._rows.appendleft(_pack(row.pieces, self._settings))
+            self._rows.appendleft(pack(row.pieces, self._settings))
         elif self._remainder is not None:
             self._refuse(self._remainder)
         if self._ended and self._remainder is not None:
-            self._rows.append(_pack([self._remainder], self._settings))
+            self._rows.append(pack([self._remainder], self._settings))
             self._remainder = None
 
-    def _read(self) -> _Piece | None:
+    def _read(self) -> Piece | None:
         state = self._parent.get_state()
         try:
             features = next(self._parent)
@@ -261,19 +100,19 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
                 f"{sorted(self._settings.lengths)}. There must be a sequence length for each "
                 "feature, and no other."
             )
-        return _Piece(state, features, self._settings.whole())
+        return Piece(state, features, self._settings.whole())
 
-    def _fills_a_row(self, piece: _Piece) -> bool:
+    def _fills_a_row(self, piece: Piece) -> bool:
         room = [
-            length - _length(piece.value(name)) for name, length in self._settings.lengths.items()
+            length - length_of(piece.value(name)) for name, length in self._settings.lengths.items()
         ]
         return min(room) == 0
 
-    def _refuse(self, piece: _Piece) -> None:
+    def _refuse(self, piece: Piece) -> None:
         long = [
-            f"{name} has {_length(piece.value(name))} of {length}"
+            f"{name} has {length_of(piece.value(name))} of {length}"
             for name, length in self._settings.lengths.items()
-            if name in self._settings.meta and _length(piece.value(name)) > length
+            if name in self._settings.meta and length_of(piece.value(name)) > length
         ]
         if long:
             raise StackError(
@@ -298,9 +137,9 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
         self._remainder = None
         self._ended = False
         self._parent.set_state(parent_state)
-        if any(cut != _WHOLE for cut in slices.values()):
+        if any(cut != WHOLE for cut in slices.values()):
             try:
-                self._remainder = _Piece(parent_state, next(self._parent), slices)
+                self._remainder = Piece(parent_state, next(self._parent), slices)
             except StopIteration:
                 raise StateError(
                     "The state has a part of a record that the dataset does not have."
@@ -336,7 +175,7 @@ class ConcatThenSplitIterDataset(IterDataset[Row]):
         bos_token_id: int | None = None,
     ) -> None:
         super().__init__(parent)
-        self._settings = _Settings(
+        self._settings = Settings(
             lengths=length_struct,
             meta=meta_features,
             split_full=split_full_length_features,

@@ -106,11 +106,7 @@ class DataLoader:
     def _dataset_from(self, start: int) -> tuple[IterDataset[Element], int]:
         """The elements after so many records, and the number of records in each element."""
         ds, rest, size = self._first_stages(start)
-        # A buffer of 500 records is a buffer of a few batches.
-        options = self._read_options
-        made = ds.to_iter_dataset(
-            ReadOptions(options.num_threads, -(-options.prefetch_buffer_size // size))
-        )
+        made = ds.to_iter_dataset(_for_elements(self._read_options, size))
         if isinstance(ds, SampledRecords):
             made = data_of(apply_to_records(made, rest))
         else:
@@ -129,14 +125,15 @@ class DataLoader:
         if not all(isinstance(one, _PLAIN_STAGES) for one in rest):
             records = SampledRecords(self._data_source, self._sampler, self._shard_options, start)
             return records, self._operations, 1
+        batch = rest[0] if rest else None
         ds: MapDataset[Element] = SampledElements(
             self._data_source,
             self._sampler,
             self._shard_options,
             first,  # type: ignore[arg-type]
             start,
+            keeps_short_runs=isinstance(batch, Batch) and not batch.drop_remainder,
         )
-        batch = rest[0] if rest else None
         if any(isinstance(one, Filter) for one in first) or not isinstance(batch, Batch):
             return ds, rest, 1
         ds = ds.batch(
@@ -146,6 +143,12 @@ class DataLoader:
         for one in maps:
             ds = ds.map(one)  # type: ignore[arg-type]
         return ds, rest[1 + len(maps) :], batch.batch_size
+
+
+def _for_elements(options: ReadOptions, size: int) -> ReadOptions:
+    """Options for elements of ``size`` records: a buffer of 500 records is one of a few batches."""
+    buffered = -(-options.prefetch_buffer_size // size)
+    return ReadOptions(min(options.num_threads, buffered), buffered)
 
 
 def _is_record_stage(one: Transformation | Operation) -> bool:

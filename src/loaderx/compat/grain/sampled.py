@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from loaderx.compat.grain.indices import Indices, as_indices, as_ints
+from loaderx.compat.grain.indices import Indices, as_array, as_indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource
 from loaderx.compat.grain.records import Record, RecordMetadata
@@ -39,6 +39,7 @@ class _Sampled(MapDataset[Element]):
         start: int = 0,
     ) -> None:
         super().__init__(MapDataset.source(source))
+        self._source = source
         self._sampler = sampler
         self._shard_options = shard_options
         self._start = start
@@ -64,7 +65,11 @@ class _Sampled(MapDataset[Element]):
 
 
 class SampledElements(_Sampled):
-    """Elements after the stages of a loader that act on single records; None if filtered."""
+    """Elements after the stages of a loader that act on single records; None if filtered.
+
+    Some sources say by StopIteration that they have no more records.  A batch that is cut short by
+    that is wanted unless remainders are dropped (``keeps_short_runs``).
+    """
 
     def __init__(
         self,
@@ -73,8 +78,11 @@ class SampledElements(_Sampled):
         shard_options: ShardOptions,
         stages: Sequence[RecordStage],
         start: int = 0,
+        *,
+        keeps_short_runs: bool = False,
     ) -> None:
         super().__init__(source, sampler, shard_options, start)
+        self._keeps_short_runs = keeps_short_runs
         self._steps = [_step(stage) for stage in stages]
         self._keeps_all = not any(isinstance(stage, Filter) for stage in stages)
 
@@ -88,16 +96,29 @@ class SampledElements(_Sampled):
         else:
             keys = sampler.record_keys(positions)  # type: ignore[attr-defined]
             seed = sampler._seed  # type: ignore[attr-defined]
-        elements = list(self._parent._getitems(keys))
+        elements = self._read(keys)
         if not self._steps:
             return elements
-        for place, position in enumerate(as_ints(positions)):
+        for place, position in enumerate(as_ints(positions)[: len(elements)]):
             if in_bulk:
                 draw = _Draw(None if seed is None else seed + position)
             else:
                 draw = _Draw(None, sampled[place].rng)
             elements[place] = self._run(elements[place], draw)
         return elements
+
+    def _read(self, keys: Indices) -> list[Element]:
+        """Records of the source; those before the end of a source that ends by StopIteration."""
+        source, found = self._source, list[Element]()
+        if not self._keeps_short_runs or hasattr(source, "__getitems__"):
+            return list(self._parent._getitems(keys))
+        try:
+            for key in as_ints(as_array(keys) % len(source)):
+                found.append(source[key])
+        except StopIteration:
+            if not found:
+                raise
+        return found
 
     def _run(self, element: Element, draw: _Draw) -> Element:
         for step in self._steps:

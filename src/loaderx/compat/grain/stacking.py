@@ -17,7 +17,16 @@ buffers = PoolPerThread()
 """Memory for batches.  A worker sets ``buffers.lend`` to that of its task."""
 
 _POOLED_BYTES = 4096  # smaller arrays are cheaper to allocate
-_NUMBERS = {int: np.int64, float: np.float64}
+# Labels come as NumPy's numbers out of arrays; `np.stack` makes an array of each first.
+_SCALARS = (
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64),
+)
+_NUMBERS: dict[type, type[np.generic]] = {
+    int: np.int64,
+    float: np.float64,
+    **{kind: kind for kind in _SCALARS},
+}
 _dtype_of, _shape_of = attrgetter("dtype"), attrgetter("shape")
 
 
