@@ -9,6 +9,8 @@ import pytest
 
 import loaderx.compat.grain as grain
 from loaderx.compat.grain import experimental
+from loaderx.compat.grain.stacking import buffers
+from loaderx.compat.grain.worker_chain import ChainWork
 
 M, X = grain.MapDataset, experimental
 
@@ -122,6 +124,46 @@ def test_a_failure_comes_in_its_turn(count):
     it.close()
     with pytest.raises(ValueError, match="closed iterator"):
         next(it)
+
+
+class Counted(grain.IterDataset):
+    """A source that can only be read in order."""
+
+    def __iter__(self):
+        return CountedIterator()
+
+
+class CountedIterator(grain.DatasetIterator):
+    number = 0
+
+    def __next__(self):
+        if self.number == 100:
+            raise StopIteration
+        self.number += 1
+        return self.number
+
+    def get_state(self):
+        return {"number": self.number}
+
+    def set_state(self, state):
+        self.number = state["number"]
+
+
+def test_a_source_in_order_has_one_worker():
+    it = iter(Counted().map(lambda x: -x).mp_prefetch(workers(1)))
+    assert [*it] == [*range(-1, -101, -1)]
+    it.close()
+    with pytest.raises(ValueError, match="Cannot slice `IterDataset` source Counted for 2 workers"):
+        iter(Counted().map(lambda x: -x).mp_prefetch(workers(2)))
+
+
+def test_chunks_of_a_new_worker():
+    """Its chunks have other lengths: what the consumer has had is dropped, and nothing is lost."""
+    work = ChainWork(M.range(9).to_iter_dataset(), None)
+    first = [work((0, 0, number), buffers.lend) for number in range(3)]
+    again = ChainWork(M.range(9).to_iter_dataset(), None)((0, 0, 2), buffers.lend)
+    assert [chunk.elements for chunk in first] == [[0], [1], [2]]
+    assert (again.elements, again.first, again.states) == ([2], 2, [{"next_index": 3}])
 
 
 def test_workers_do_not_import_jax():

@@ -20,7 +20,7 @@ from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.registry import node
 from loaderx.compat.grain.worker_blocks import BlocksWork, Root
 from loaderx.compat.grain.worker_chain import ChainWork, Chunk
-from loaderx.compat.grain.worker_graph import find_roots, with_workers
+from loaderx.compat.grain.worker_graph import check_divisible, find_roots, with_workers
 from loaderx.engines.base import Pending, Session, Work, cores
 from loaderx.engines.processes import Processes
 
@@ -66,6 +66,7 @@ class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
         start = _Start(workers, self._buffer_size, self._worker_init_fn)
         roots: list[tuple[IterDataset[Element], int]] = []
         if workers > 1:
+            check_divisible(self._parent, self._num_workers)
             find_roots(self._parent, roots)
         if roots:
             return _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
@@ -110,6 +111,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         self._pending: deque[Pending] = deque()
         self._chunk_number = 0  # of the next to be asked for
         self._made: list[tuple[Element, State]] = []  # the next one last
+        self._taken = 0  # elements of this run that have come from the worker
 
     def _begin(self) -> State:
         if self._first is None:
@@ -132,8 +134,13 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         except BaseException:
             self.set_state(self.get_state())  # what follows is asked for anew
             raise
+        if chunk.first > self._taken:  # a new worker has made larger chunks than the one before
+            self.set_state(self.get_state())
+            return
         self._is_last = chunk.is_last
-        self._made = [*zip(chunk.elements, chunk.states, strict=True)][::-1]
+        new = [*zip(chunk.elements, chunk.states, strict=True)][self._taken - chunk.first :]
+        self._taken += len(new)
+        self._made = new[::-1]
 
     def start_prefetch(self) -> None:
         """Starts the worker, and asks it for the first chunks."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from loaderx.memory import Lend
 T = TypeVar("T")
 
 _MOST_ELEMENTS = 16
+_BLOCK_S = 2e-3  # that a block of several elements takes, about
 
 
 class Block(NamedTuple):
@@ -39,6 +41,7 @@ class Block(NamedTuple):
     rows: Element  # the elements stacked, where that is wanted and possible; else None
     after: Int64s  # for each element, the index to go on from
     end: int  # the index after the last that was read: less than asked for if the next one fails
+    seconds: float = 0.0  # that it took
 
 
 class Root:
@@ -124,7 +127,9 @@ class BlocksWork:
     def __call__(self, task: Task, lend: Lend) -> Block:
         buffers.lend = lend  # type: ignore[assignment]
         root, start, stop = task
-        return self._roots[root].block(start, stop)
+        begun = perf_counter()
+        block = self._roots[root].block(start, stop)
+        return block._replace(seconds=perf_counter() - begun)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """Not used: blocks go to workers."""
@@ -191,10 +196,16 @@ class BlockIterator(DatasetIterator[T]):
                 self._cancel()
                 self._submitted, self._size = block.end, 1
             self._count(len(block.after), block.end - start - len(block.after))
+            self._adapt(block.seconds / max(1, block.end - start))
             if len(block.after):
                 self._block, self._used = block, 0
                 return block
             self._next_index = block.end
+
+    def _adapt(self, element_s: float) -> None:
+        """Larger blocks while elements are cheap; a slow one holds up those of its block."""
+        fitting = int(_BLOCK_S / max(element_s, 1e-6))
+        self._size = max(1, min(self._size + 1, fitting, _MOST_ELEMENTS))
 
     def _count(self, passed: int, skipped: int) -> None:
         if self._check is None:
@@ -213,8 +224,7 @@ class BlockIterator(DatasetIterator[T]):
         size = self._root.batch_size
         if size:
             return size * max(1, _MOST_ELEMENTS // size)
-        self._size = min(self._size + 1, _MOST_ELEMENTS)
-        return self._size - 1
+        return self._size
 
     def __next__(self) -> T:
         block = self._block

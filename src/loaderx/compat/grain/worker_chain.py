@@ -1,14 +1,15 @@
 """A whole pipeline in one worker process: chunks of consecutive elements, each with its state.
 
-The worker keeps the iterator between two chunks.  A chunk is a pure function of where the run
-began and of the chunk's number all the same: a new worker, in the place of one that died, makes the
-chunks before it again.
+The worker keeps the iterator between two chunks.  A new worker, in the place of one that died,
+makes the chunks before it again.  How many elements a chunk has depends on the time they take, so a
+chunk says which element its first is: the consumer drops those that it has had already.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ from loaderx.memory import Lend
 
 MOST_ELEMENTS = 32
 MOST_BYTES = 1 << 20
+MOST_S = 2e-3  # that a chunk of several elements takes
+SINGLES = 16  # first chunks with one element each: a slow one holds up nobody
 
 
 class Chunk(NamedTuple):
@@ -30,6 +33,7 @@ class Chunk(NamedTuple):
 
     elements: list[Element]
     states: list[State]
+    first: int  # the number of the first of them, from the beginning of the run
     is_last: bool
 
 
@@ -50,6 +54,7 @@ class ChainWork:
         self._iterator: DatasetIterator[Element] | None = None
         self._at: tuple[int, int, int] = (-1, 0, 0)  # the next task, if all goes on in order
         self._error: BaseException | None = None  # of the element after the last chunk
+        self._made = 0  # elements of this run
 
     def __getstate__(self) -> dict[str, object]:
         return {"_ds": self._ds, "_state": self._state}
@@ -71,6 +76,7 @@ class ChainWork:
         if self._iterator is not None:
             self._iterator.close()
         self._error = None
+        self._made = 0
         self._iterator = self._ds.__iter__()
         if beginning:
             assert self._state is not None
@@ -83,12 +89,13 @@ class ChainWork:
         elements: list[Element] = []
         states: list[State] = []
         left = MOST_BYTES
-        # Small at first: nobody waits for the thirty-second element to get the first.
-        while len(elements) < min(MOST_ELEMENTS, 1 + number) and left > 0:
+        most = 1 if number < SINGLES else MOST_ELEMENTS
+        until = perf_counter() + MOST_S
+        while len(elements) < most and left > 0 and (not elements or perf_counter() < until):
             try:
                 element = next(self._iterator)
             except StopIteration:
-                return Chunk(elements, states, True)
+                return self._finished(elements, states, is_last=True)
             except Exception as error:
                 if not elements:
                     raise
@@ -97,7 +104,11 @@ class ChainWork:
             elements.append(element)
             states.append(copy.deepcopy(self._iterator.get_state()))
             left -= _nbytes(element)
-        return Chunk(elements, states, False)
+        return self._finished(elements, states, is_last=False)
+
+    def _finished(self, elements: list[Element], states: list[State], *, is_last: bool) -> Chunk:
+        self._made += len(elements)
+        return Chunk(elements, states, self._made - len(elements), is_last)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """Not used: chunks go to a worker."""

@@ -27,6 +27,19 @@ def _is_root(ds: IterDataset[Element]) -> bool:
     return type(ds) is PrefetchIterDataset
 
 
+def check_divisible(ds: IterDataset[Element], num_workers: int) -> None:
+    """A source that can only be read in order leaves nothing to do for a second worker."""
+    if isinstance(ds, InterleaveIterDataset) or _is_root(ds):
+        return
+    if not ds.parents:
+        raise ValueError(
+            f"Cannot slice `IterDataset` source {type(ds).__name__} for {num_workers} workers: it "
+            "can only be read in order. Use mp_prefetch with num_workers=1."
+        )
+    for parent in _below(ds):
+        check_divisible(parent, num_workers)
+
+
 def find_roots(
     ds: IterDataset[Element], found: list[tuple[IterDataset[Element], int]], batch_size: int = 0
 ) -> None:
