@@ -10,13 +10,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node
+from loaderx.sources.arrow_places import (
+    Place,
+    PlaceRun,
+    bits,
+    check_spans,
+    nulls,
+    offsets_at,
+    take_numbers,
+)
 from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import FEW, bulk_values
 from loaderx.sources.cold_reads import Span
@@ -28,29 +37,6 @@ from loaderx.tree import Array, Structure, flatten
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 """The slots of a column, one row each; a column for each record batch."""
-
-_SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
-DAMAGED = "the offsets of an Arrow column are damaged: they lie outside its data."
-
-
-class Place(NamedTuple):
-    """Records in one stretch of memory, by batch and row."""
-
-    data: Array  # uint8
-    batches: Indices
-    rows: Indices
-
-    def items(self, batches: Indices, rows: Indices) -> Place:
-        return Place(self.data, batches, rows)
-
-
-class PlaceRun(NamedTuple):
-    """Records that follow each other in one batch."""
-
-    data: Array  # uint8
-    batch: int
-    start: int  # rows
-    stop: int
 
 
 class Reader(Protocol):
@@ -157,9 +143,9 @@ class _Lists:
                 starts, stops = first + starts * node.size, first + stops * node.size
                 continue
             base, most = slots[0][place.batches], slots[1][place.batches]
-            starts = _offsets(place.data, base + starts * node.width, node.width)
-            stops = _offsets(place.data, base + stops * node.width, node.width)
-            _check_spans(starts, stops, most)
+            starts = offsets_at(place.data, base + starts * node.width, node.width)
+            stops = offsets_at(place.data, base + stops * node.width, node.width)
+            check_spans(starts, stops, most)
         return starts, stops
 
     def fixed_item(self, batch: int, row: int) -> int | None:
@@ -194,7 +180,7 @@ class _Items:
         if self._is_bits:
             rows = base + place.rows
             numbers = rows[:, None] + np.arange(count) if count != 1 else rows[:, None]
-            out.reshape(len(rows), count)[:] = _bits(place.data, numbers)
+            out.reshape(len(rows), count)[:] = bits(place.data, numbers)
             return
         addresses = base + place.rows * self.width
         if self._is_widened:
@@ -202,7 +188,7 @@ class _Items:
             gather_rows(place.data, addresses, narrow)
             out[:] = narrow.astype(np.int64).view(self._dtype)
         elif out.ndim == 1:
-            _take_numbers(place.data, addresses, out)
+            take_numbers(place.data, addresses, out)
         else:
             gather_rows(place.data, addresses, out)
 
@@ -226,7 +212,7 @@ class _Items:
         base = self._addresses[place.batches]
         if self._is_bits:
             pairs = zip((base + starts).tolist(), (base + stops).tolist(), strict=True)
-            return [_bits(place.data, np.arange(start, stop)) for start, stop in pairs]
+            return [bits(place.data, np.arange(start, stop)) for start, stop in pairs]
         dtype = np.dtype(np.int32) if self._is_widened else self._dtype
         begins, ends = base + starts * self.width, base + stops * self.width
         found = _views(place.data, begins, ends, dtype)
@@ -262,9 +248,9 @@ class BytesReader:
     def spans(self, place: Place) -> tuple[Indices, Indices]:
         """Where each begins and ends."""
         at = self._offsets[place.batches] + place.rows * self._width
-        starts = _offsets(place.data, at, self._width)
-        stops = _offsets(place.data, at + self._width, self._width)
-        _check_spans(starts, stops, self._sizes[place.batches])
+        starts = offsets_at(place.data, at, self._width)
+        stops = offsets_at(place.data, at + self._width, self._width)
+        check_spans(starts, stops, self._sizes[place.batches])
         base = self._data[place.batches]
         starts, stops = starts + base, stops + base
         return starts, stops
@@ -477,45 +463,3 @@ def fields_of(node: Node, slots: Slots) -> dict[str, tuple[Node, Slots]]:
         found[name] = child, slots[at : at + child.slots]
         at += child.slots
     return found
-
-
-# Bytes of a file --------------------------------------------------------------------------------
-
-
-def nulls(place: Place, valid: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
-    """Which records are null; None if no batch of them has nulls.  ``valid``: the slot."""
-    base = valid[place.batches]
-    if (base < 0).all():
-        return None
-    has_nulls = base >= 0
-    found = np.zeros(len(base), np.bool_)
-    found[has_nulls] = ~_bits(place.data, base[has_nulls] + place.rows[has_nulls])
-    return found
-
-
-def _bits(data: Array, numbers: Indices) -> npt.NDArray[np.bool_]:
-    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= len(data) * 8):
-        raise BadRecordError(DAMAGED)
-    found: npt.NDArray[np.uint8] = data[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1
-    return found.view(np.bool_)
-
-
-def _offsets(data: Array, addresses: Indices, width: int) -> Indices:
-    found = np.empty(len(addresses), np.int32 if width == 4 else np.int64)
-    _take_numbers(data, addresses, found)
-    return found.astype(np.int64)
-
-
-def _take_numbers(data: Array, addresses: Indices, out: Array) -> None:
-    """Numbers at any addresses; mostly they are aligned."""
-    width = out.dtype.itemsize
-    if width not in _SHIFTS or (addresses & (width - 1)).any():
-        gather_rows(data, addresses, out)
-        return
-    typed = data[: len(data) & -width].view(out.dtype)
-    out[:] = typed[addresses >> _SHIFTS[width]]
-
-
-def _check_spans(starts: Indices, stops: Indices, most: Indices) -> None:
-    if ((starts < 0) | (stops < starts) | (stops > most)).any():
-        raise BadRecordError(DAMAGED)

@@ -10,18 +10,15 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.arrow_addresses import Node
+from loaderx.sources.arrow_places import DAMAGED, Place, PlaceRun, nulls
 from loaderx.sources.arrow_readers import (
-    DAMAGED,
     ArrayReader,
     BytesReader,
-    Place,
-    PlaceRun,
     Reader,
     Slots,
     Style,
     build_reader,
     fields_of,
-    nulls,
 )
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import Span
