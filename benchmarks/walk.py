@@ -83,11 +83,11 @@ def walks() -> Iterator[tuple[str, Callable[[], Walk]]]:
     whole = arrays().batch(64)
     each = arrays().map(one).batch(64)
     packed = documents().pack({"tokens": 64}, window=64).batch(16, lanes=2)
-    yield "arrays, inline, steady", lambda: steady(DataLoader(whole, engine="inline"), 5)
-    yield "per-record map, inline", lambda: steady(DataLoader(each, engine="inline"), 5)
+    yield "arrays, inline, steady", lambda: steady(DataLoader(whole, engine="inline"), 20)
+    yield "per-record map, inline", lambda: steady(DataLoader(each, engine="inline"), 20)
     yield (
         "processes, consumer side",
-        lambda: steady(DataLoader(each, engine="processes", num_workers=1), 5),
+        lambda: steady(DataLoader(each, engine="processes", num_workers=1), 20),
     )
     yield (
         "packed stream on 2 hosts, first batch",

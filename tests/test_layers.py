@@ -28,7 +28,8 @@ LAYERS = [
     {"stages"},
     {"reading"},
     {"sources", "order"},
-    {"memory", "rng", "tree"},
+    {"memory", "picture", "rng"},
+    {"tree"},
     {"hints", "installed"},
     {"errors", "frozen", "given"},
 ]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
-from loaderx import DataLoader, Dataset
+from loaderx import ArgumentError, DataLoader, Dataset, empty
 from loaderx.memory import ALIGNMENT, Layout, Pool
 
 
@@ -184,3 +184,38 @@ def test_memory_does_not_grow_with_the_stream():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * 100_000 + 400_000
+
+
+def doubled(batch):
+    out = empty(batch["x"].shape, np.float32)
+    return {"x": np.multiply(batch["x"], 2, out=out)}
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+def test_memory_for_results_is_never_shared(engine):
+    dataset = Dataset.from_arrays(x=np.arange(400, dtype=np.float32)).batch(4).map(doubled)
+    workers = None if engine == "inline" else 2
+    with DataLoader(dataset, engine=engine, num_workers=workers) as loader:
+        kept = list(loader)
+    for number, batch in enumerate(kept):
+        assert batch["x"].tolist() == [8.0 * number + 2 * i for i in range(4)]
+
+
+def test_memory_for_results_is_used_again():
+    dataset = Dataset.from_arrays(x=np.zeros((400, 100), np.float32)).batch(4).map(doubled)
+    addresses = [address(batch["x"]) for batch in DataLoader(dataset, engine="inline")]
+    assert len(addresses) == 100
+    assert len(set(addresses)) <= 3
+    assert all(one % ALIGNMENT == 0 for one in addresses)
+
+
+def test_shapes_of_memory_for_results():
+    assert empty(3).shape == (3,)
+    assert empty(3).dtype == np.float64
+    assert empty((), np.int8).shape == ()
+    assert empty([2, 0], "U3").shape == (2, 0)
+    assert empty((2, np.int64(3)), object).tolist() == [[None] * 3] * 2
+    with pytest.raises(ArgumentError, match=r"negative lengths, got \(2, -1\)"):
+        empty((2, -1))
+    with pytest.raises(TypeError):
+        empty((2.5,))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, RecordError
 from loaderx.rng import (
+    FEW,
     BatchGenerator,
     fold,
     fold_int,
@@ -47,6 +48,11 @@ def test_a_batch_generator_does_not_depend_on_the_batch():
         lambda rng: rng.normal(1, 2, size=3),
         lambda rng: rng.uniform(-1, 1),
         lambda rng: rng.random(dtype=np.float32),
+        lambda rng: rng.random(size=(20, 20), dtype=np.float32),
+        lambda rng: rng.standard_normal(size=500),
+        lambda rng: rng.integers(0, 256, size=(10, 20), dtype=np.uint8),
+        lambda rng: rng.normal(size=FEW + 1),
+        lambda rng: rng.random(),
     ]
     for call in calls:
         assert np.array_equal(call(whole), np.concatenate([call(part) for part in parts]))
@@ -85,6 +91,44 @@ def test_draws_are_uniform_and_independent():
     assert integers.min() == -3
     assert integers.max() == 3
     assert rng.random(dtype=np.float32).dtype == np.float32
+
+
+def test_many_draws_are_uniform_and_independent():
+    records, numbers = 200, 1000
+    rng = BatchGenerator(keys(records))
+    first, second = rng.random(size=numbers), rng.random(size=numbers)
+    normal = rng.standard_normal(size=numbers, dtype=np.float32)
+    other = BatchGenerator(keys(records, seed=1)).random(size=numbers)
+    limit = 5 / (records * numbers) ** 0.5
+    flat = first.ravel()
+    assert abs(flat.mean() - 0.5) < limit
+    assert abs(np.corrcoef(flat, second.ravel())[0, 1]) < limit  # draws of one record
+    assert abs(np.corrcoef(first[1:].ravel(), first[:-1].ravel())[0, 1]) < limit  # neighbours
+    assert abs(np.corrcoef(flat, other.ravel())[0, 1]) < limit  # neighbouring seeds
+    assert normal.dtype == np.float32
+    assert abs(normal.mean()) < limit
+    assert abs(normal.std() - 1) < limit
+    integers = rng.integers(-3, 4, size=numbers)
+    assert np.unique(integers).tolist() == list(range(-3, 4))
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["random", "standard_normal"])
+def test_numbers_can_be_written_into_an_array(method, dtype, count):
+    out = np.full((4, count), np.nan, dtype)
+    made = getattr(BatchGenerator(keys(4)), method)(size=(..., count), dtype=dtype, out=out)
+    assert made is out
+    plain = getattr(BatchGenerator(keys(4)), method)(size=(..., count), dtype=dtype)
+    assert np.array_equal(made, plain)
+
+
+@pytest.mark.parametrize(
+    "out", [np.empty((3, 5)), np.empty((4, 5), np.float32), np.empty((5, 4)).T]
+)
+def test_an_array_that_does_not_fit(out):
+    with pytest.raises(ArgumentError, match=r"`out` must be a contiguous array of float64"):
+        BatchGenerator(keys(4)).random(size=5, out=out)
 
 
 def test_generators_of_records_are_unrelated():

@@ -5,7 +5,7 @@ step).
 """
 
 import sys as _sys
-from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy  # noqa: F401, ICN001 (first: it loads 20 ms faster before our type definitions do)
 
@@ -28,8 +28,12 @@ from loaderx.hints import MODULE as _MODULE
 from loaderx.hints import attribute_error as _attribute_error
 from loaderx.installed import warn_if_mixed as _warn_if_mixed
 from loaderx.loader import DataLoader, LoaderIterator, merge_states
+from loaderx.memory import empty
 from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
+
+if _TYPE_CHECKING:
+    from loaderx.picture import show
 
 __version__ = "0.1.0"
 
@@ -53,8 +57,10 @@ __all__ = [
     "StackError",
     "StateError",
     "__version__",
+    "empty",
     "engines",
     "merge_states",
+    "show",
     "sources",
     "stages",
 ]
@@ -64,7 +70,11 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "jax"])
 
 
-def __getattr__(name: str) -> _ModuleType:
+def __getattr__(name: str) -> object:
+    if name == "show":  # late: few programs look at pictures
+        from loaderx.picture import show
+
+        return show
     if name == "jax":  # late: importing jax takes longer than all the rest
         import importlib
 

@@ -25,7 +25,6 @@ from loaderx.errors import (
 )
 from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
-from loaderx.order.mixing import tickets
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Policy
@@ -35,20 +34,15 @@ from loaderx.sources.advice import refuse_sources
 from loaderx.sources.iterables import IterableSource
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
-from loaderx.stages.bucket import check_bucketing
 from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
 from loaderx.stages.limits import check_window
-from loaderx.stages.mix import mix_weights
 from loaderx.stages.node import Node
-from loaderx.stages.pack import check_packing
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
-from loaderx.stages.window_map import map_windows
-from loaderx.stages.window_stage import WindowStage
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
 
 T = TypeVar("T")
@@ -270,13 +264,15 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> len(Dataset.mix([a, b], [3, 1])), len(Dataset.mix([a, b], [3, 1], stop="all_exhausted"))
         (11, 102)
         """
+        from loaderx.stages.mix import mix_tickets  # late: most chains have no mix
+
         nodes = _nodes("mix", datasets)
-        shares = mix_weights(weights, len(nodes))
+        tickets = mix_tickets(weights, len(nodes))
         check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
         if stop == "repeat":
             for node in nodes:
                 warn_of_changing_parts(node)
-        return Dataset._of(stages.Mixed(nodes, tickets(shares), stop))
+        return Dataset._of(stages.Mixed(nodes, tickets, stop))
 
     # Stages on elements -----------------------------------------------------------------------
 
@@ -404,10 +400,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return out
 
     def _apply_one(self, transform: object) -> Dataset[Tree]:
-        given = transform if isinstance(transform, type) else type(transform)
-        if issubclass(given, WindowStage):
-            # A class is refused there, with a message of its own.
-            return Dataset._of(map_windows(self._node, cast(WindowStage, transform)))
+        from loaderx.stages.window_map import is_window_stage, map_windows  # late: few have any
+
+        if is_window_stage(transform):
+            return Dataset._of(map_windows(self._node, transform))
         for kind in ("random_map", "map_with_index", "flat_map", "filter", "map"):
             if callable(getattr(transform, kind, None)):
                 return cast("Dataset[Tree]", getattr(self, kind)(transform))
@@ -604,6 +600,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> row["t"].tolist(), row["t_segment_ids"].tolist()
         ([[1, 2, 3, 6], [4, 5, 0, 0]], [[1, 1, 1, 2], [1, 1, 0, 0]])
         """
+        from loaderx.stages.pack import check_packing  # late: most chains do not pack
+
         options = check_packing(
             lengths, strategy, window, overflow, pad_value, max_segments, segment_ids, positions,
             bos, whole_documents,
@@ -635,6 +633,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch["t"].shape for batch in ds.bucket([2, 8], [3, 2])]
         [(3, 2), (2, 8)]
         """
+        from loaderx.stages.bucket import check_bucketing  # late: most have no buckets
+
         options = check_bucketing(
             boundaries, batch_sizes, leaves, window, drop_remainder, pad_value, mask_key
         )

@@ -16,6 +16,7 @@ per record of a batch in one vectorised call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from types import EllipsisType
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = npt.NDArray[Any]
 Bound: TypeAlias = float | Numbers
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Keys32: TypeAlias = npt.NDArray[np.uint32]
 Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex | EllipsisType] | None
 """The shape of one record's draw; a leading ``...`` stands for the records."""
 
@@ -42,9 +44,10 @@ _MUL1 = np.array([0xBF58476D1CE4E5B9], np.uint64)
 _MUL2 = np.array([0x94D049BB133111EB], np.uint64)
 _S27, _S30, _S31 = (np.array([shift], np.uint64) for shift in (27, 30, 31))
 
-EPOCH, ROW, BRANCH, STAGE, ORDER, PART, REPLACE, CHILD, PIECE = (
-    0xA5A5_0000_0000_0000 + tag for tag in range(1, 10)
+EPOCH, ROW, BRANCH, STAGE, ORDER, PART, REPLACE, CHILD, PIECE, MANY = (
+    0xA5A5_0000_0000_0000 + tag for tag in range(1, 11)
 )
+FEW = 128  # numbers that a record draws at once by hashing; NumPy's own generators make more
 ROOT: Keys = np.zeros(1, np.uint64)
 ROOT.flags.writeable = False
 
@@ -195,22 +198,66 @@ class BatchGenerator:
             )
         return shape
 
-    def _words(self, size: Size) -> Keys:
-        shape = self._shape(size)
-        count = int(np.prod(shape, dtype=np.int64))
-        counters = np.arange(self._drawn + 1, self._drawn + count + 1, dtype=np.uint64)
-        self._drawn += count
+    @property
+    def full_rows(self) -> int:
+        """The rows of a full batch; where that varies, the power of two that holds this one."""
+        if self._full is None:
+            return 1 << (len(self) - 1).bit_length() if len(self) else 0
+        return max(self._full, len(self))
+
+    def key_data(self) -> Keys32:
+        """Key data for `jax.random.wrap_key_data`, shape ``(records, 2)``.
+
+        `Dataset.random_keys` in the same place gives the same.
+        """
+        return key_words(self._keys, 1).view(np.uint32)
+
+    def _take(self, size: Size) -> tuple[tuple[int, ...], int]:
+        """The shape of one record's draw, and how many numbers it has drawn before."""
+        shape, before = self._shape(size), self._drawn
+        self._drawn += math.prod(shape)
+        return shape, before
+
+    def _words(self, shape: tuple[int, ...], before: int) -> Keys:
+        counters = np.arange(before + 1, before + math.prod(shape) + 1, dtype=np.uint64)
         words = mix64(self._keys[:, None] + counters * _GOLDEN_U64)
         return words.reshape(len(self._keys), *shape)
 
-    def random(self, size: Size = (), dtype: npt.DTypeLike = np.float64) -> Numbers:
+    def _rows(self, out: Numbers, before: int) -> Iterator[tuple[np.random.Generator, Numbers]]:
+        """The place of every record in ``out``, and a generator of its own to fill it."""
+        keys = fold(self._keys, np.array([before]), MANY)
+        return zip(record_generators(keys), out, strict=True)
+
+    def _out(self, shape: tuple[int, ...], dtype: npt.DTypeLike, out: Numbers | None) -> Numbers:
+        """``out``, checked, or a new array."""
+        kind = np.dtype(dtype)
+        if kind not in (np.float32, np.float64):
+            raise ArgumentError(f"`dtype` must be float32 or float64, got {kind}.")
+        whole = (len(self), *shape)
+        if out is None:
+            return np.empty(whole, kind)
+        if out.dtype != kind or out.shape != whole or not out.flags.c_contiguous:
+            raise ArgumentError(
+                f"`out` must be a contiguous array of {kind} and of shape {whole}; it is of "
+                f"{out.dtype} and of shape {out.shape}."
+            )
+        return out
+
+    def random(
+        self, size: Size = (), dtype: npt.DTypeLike = np.float64, out: Numbers | None = None
+    ) -> Numbers:
         """Uniform floats in [0, 1)."""
-        words = self._words(size)
-        if np.dtype(dtype) == np.float32:
-            return (words >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
-        if np.dtype(dtype) != np.float64:
-            raise ArgumentError(f"`dtype` must be float32 or float64, got {np.dtype(dtype)}.")
-        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        shape, before = self._take(size)
+        made = self._out(shape, dtype, out)
+        if math.prod(shape) > FEW:
+            for generator, row in self._rows(made, before):
+                generator.random(dtype=made.dtype.type, out=row)
+        else:
+            bits = 24 if made.dtype == np.float32 else 53
+            words = self._words(shape, before)
+            words >>= np.uint64(64 - bits)
+            np.multiply(words, made.dtype.type(2.0**-bits), out=made, casting="unsafe")
+        return made
 
     def uniform(
         self, low: Bound = 0.0, high: Bound = 1.0, size: Size = ()
@@ -218,7 +265,9 @@ class BatchGenerator:
         """Uniform floats in [low, high)."""
         draws = self.random(size)
         _check_bounds("`low` and `high`", low, high, draws.shape)
-        return np.asarray(low + (np.asarray(high) - low) * draws)
+        draws *= np.asarray(high) - low
+        draws += low
+        return draws
 
     def integers(
         self,
@@ -238,15 +287,32 @@ class BatchGenerator:
         limits = np.iinfo(dtype)
         if low < limits.min or high - 1 > limits.max:
             raise ArgumentError(f"[{low}, {high}) does not fit into {np.dtype(dtype)}.")
-        words = self._words(size) >> np.uint64(32)
+        shape, before = self._take(size)
+        if math.prod(shape) > FEW:
+            made = np.empty((len(self), *shape), dtype)
+            for generator, row in self._rows(made, before):
+                row[...] = generator.integers(low, high, shape, made.dtype.type)
+            return made
+        words = self._words(shape, before) >> np.uint64(32)
         words *= np.uint64(span)
         words >>= np.uint64(32)
         return (words.astype(np.int64) + low).astype(dtype)
 
-    def standard_normal(self, size: Size = ()) -> npt.NDArray[np.float64]:
-        """Normal floats of mean 0 and deviation 1 (Box-Muller)."""
-        radius = np.sqrt(-2.0 * np.log1p(-self.random(size)))
-        return np.asarray(radius * np.cos(2.0 * np.pi * self.random(size)))
+    def standard_normal(
+        self, size: Size = (), dtype: npt.DTypeLike = np.float64, out: Numbers | None = None
+    ) -> Numbers:
+        """Normal floats of mean 0 and deviation 1."""
+        shape, before = self._take(size)
+        made = self._out(shape, dtype, out)
+        if math.prod(shape) > FEW:
+            for generator, row in self._rows(made, before):
+                generator.standard_normal(dtype=made.dtype.type, out=row)
+            return made
+        self._drawn = before
+        uniform = self.random(size)
+        radius = np.sqrt(-2.0 * np.log1p(-uniform))  # Box-Muller: two uniform numbers make one
+        np.multiply(radius, np.cos(2.0 * np.pi * self.random(size)), out=made, casting="unsafe")
+        return made
 
     def normal(
         self, loc: Bound = 0.0, scale: Bound = 1.0, size: Size = ()
@@ -254,7 +320,9 @@ class BatchGenerator:
         """Normal floats of mean ``loc`` and deviation ``scale``."""
         draws = self.standard_normal(size)
         _check_bounds("`loc` and `scale`", loc, scale, draws.shape)
-        return np.asarray(loc + scale * draws)
+        draws *= scale
+        draws += loc
+        return draws
 
 
 def _check_bounds(names: str, one: Bound, other: Bound, shape: tuple[int, ...]) -> None:

@@ -105,7 +105,7 @@ def test_a_typical_state_is_small():
         "epoch": 8,
         "record": 128 * 256,
         "chain": [
-            "order 1",
+            "order 2",
             "source(length=60000, spec={'x': '<i8[]', 'y': '<f8[2]'})",
             "shuffle(seed=0)",
             "random_map(function='jitter', seed=0)",
@@ -547,3 +547,11 @@ def grow_all(batch):
 def test_batches_that_no_position_can_number_are_refused():
     with pytest.raises(ArgumentError, match=r"batch\(9223372036854775808\)"):
         Dataset.range(10).repeat().batch(1 << 63)
+
+
+def test_a_state_of_another_order_of_records():
+    iterator = iter(DataLoader(Dataset.range(8).batch(2), engine="inline"))
+    state = iterator.get_state()
+    state["chain"][0] = "order 1"
+    with pytest.raises(StateError, match="saved by a loaderx with order 1 of records and random"):
+        iterator.set_state(state)

@@ -379,7 +379,7 @@ def forked_error(workers: str) -> LoaderxError:
 
 
 def close_generator(elements: Any) -> None:
-    """Closes a generator, unless it is running: then it ends when whoever runs it drops it.
+    """Closes a generator, unless it is running: then it ends when its thread drops it.
 
     Closing a running generator that is inside ``yield from`` crashes Python 3.11 and 3.12.
     """
@@ -388,7 +388,7 @@ def close_generator(elements: Any) -> None:
 
 
 def warn_if_in_order(work: Work, asked: str) -> None:
-    """Whoever asked for workers is told that there is nothing for them to do."""
+    """Warns that there is nothing to do for the workers that were asked for."""
     if getattr(work, "is_in_order", False):
         warn_user(
             f"{asked} was asked for, but what stands above from_iterable runs in the caller's "

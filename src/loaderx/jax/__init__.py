@@ -13,6 +13,7 @@ except ImportError as error:
         "Write: pip install jax"
     ) from error
 
+from loaderx.jax.augmentation import augment
 from loaderx.jax.shards import shard_of
 
-__all__ = ["shard_of"]
+__all__ = ["augment", "shard_of"]

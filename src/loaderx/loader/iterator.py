@@ -124,7 +124,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._busy = get_ident()
                 position = self._position
                 try:
-                    element = self._open() if self._next is None else self._next()
+                    element = (self._next or self._open())()
                     if type(element) is Measured:
                         element = self._take_measured(element)
                     self._last = now = perf_counter()
@@ -158,7 +158,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 raise error
             raise
 
-    def _open(self) -> Tree | Measured:
+    def _open(self) -> Callable[[], Tree | Measured]:
         """Starts a run: at the first ``next``, and at the first after an error or a ``seek``."""
         self._closing = False
         if self._run is not None:  # an exception came before the run could be closed
@@ -170,7 +170,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._next = run.next
         if self._closing:  # `close` came before there was a run that it could interrupt
             run.interrupt()
-        return run.next()
+        return run.next
 
     def _start(self) -> Run:
         session = self._open_session()

@@ -63,15 +63,17 @@ _TRANSFORM = _default(None)
 _DROP_REMAINDER = _default(False)
 
 
-class _HowToRun(TypedDict, total=False):
-    """The arguments of both forms of `DataLoader`, for type checkers."""
+if TYPE_CHECKING:
 
-    engine: str | Engine
-    num_workers: int | None
-    prefetch: int | None
-    shard: tuple[int, int] | None
-    sharding: Tree
-    device_prefetch: int
+    class _HowToRun(TypedDict, total=False):
+        """The arguments of both forms of `DataLoader`, for type checkers."""
+
+        engine: str | Engine
+        num_workers: int | None
+        prefetch: int | None
+        shard: tuple[int, int] | None
+        sharding: Tree
+        device_prefetch: int
 
 
 class DataLoader(Generic[T]):

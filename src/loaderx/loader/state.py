@@ -156,6 +156,11 @@ def _difference(saved: list[str], here: list[str]) -> str | None:
 
 
 def _stage_difference(number: int, old: str, new: str) -> str:
+    if new == _ORDER:
+        return (
+            f"it was saved by a loaderx with {_cut(old)} of records and random numbers, and this "
+            f"one has {new}."
+        )
     before, now = parse_stage(old), parse_stage(new)
     differ: list[str] = []
     if before is not None and now is not None and before.kind == now.kind:

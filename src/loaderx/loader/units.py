@@ -18,7 +18,7 @@ from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
-from loaderx.reading.lookahead import PendingUnit, make_unit
+from loaderx.reading.lookahead import PendingUnit
 from loaderx.reading.units import UnitOutput
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
@@ -38,8 +38,9 @@ class UnitWork:
         self.only_gathers = False  # its stages are Python, the user's or ours
 
     def __call__(self, task: Task, lend: Lend) -> Measured:
+        number, epoch_key, unit = task
         context = TimedContext(lend)
-        output = make_unit(self.units, task, context)
+        output = self.units[number].make(epoch_key, unit, context)
         return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree]:
@@ -67,7 +68,7 @@ class UnitSession:
     def __init__(self, session: Session, *, has_units: bool) -> None:
         self._session = session
         self._has_units = has_units
-        self._waiting: Pending | None = None  # what `next` waits for
+        self.waiting: Pending | None = None  # what `next` waits for
         self.is_closing = False
         self.measured: list[Measured] = []  # statistics of the units since the last batch
 
@@ -78,21 +79,6 @@ class UnitSession:
     def submit(self, task: Task) -> SubmittedUnit:
         return SubmittedUnit(self._session.submit(task), self)
 
-    def wait(self, pending: Pending) -> UnitOutput:
-        """The output of a unit."""
-        self._waiting = pending
-        if self.is_closing and not pending.done():  # a result that is done does not wait
-            raise closed_error()
-        try:
-            element = wait_for(pending, self)
-        finally:
-            self._waiting = None
-        if type(element) is Measured:
-            self.measured.append(element)
-            element, self.measured[-1].value = element.value, None  # its arrays must not live on
-        output: UnitOutput = element
-        return output
-
     def cancel(self, pending: Sequence[PendingUnit]) -> None:
         """Cancels units that were submitted here."""
         cancel_all([one.submitted for one in pending if isinstance(one, SubmittedUnit)])
@@ -100,7 +86,7 @@ class UnitSession:
     def interrupt(self) -> bool:
         """Wakes the thread that waits for a unit; False if that thread makes the unit itself."""
         self.is_closing = True
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting is not None:
             waiting.cancel()
         return self._session.window > 0
@@ -120,7 +106,19 @@ class SubmittedUnit:
         self.submitted, self._session = submitted, session
 
     def result(self) -> UnitOutput:
-        return self._session.wait(self.submitted)
+        pending, session = self.submitted, self._session
+        session.waiting = pending
+        if session.is_closing and not pending.done():  # a result that is done does not wait
+            raise closed_error()
+        try:
+            element = wait_for(pending, session)
+        finally:
+            session.waiting = None
+        output: UnitOutput = element
+        if type(element) is Measured:
+            output, element.value = element.value, None  # the arrays must not live on
+            session.measured.append(element)
+        return output
 
     def cancel(self) -> object:
         return self.submitted.cancel()

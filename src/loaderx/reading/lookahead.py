@@ -140,13 +140,8 @@ class UnitHere:
         self._plans, self._task, self._new_context = plans, task, new_context
 
     def result(self) -> UnitOutput:
-        return make_unit(self._plans, self._task, self._new_context())
+        number, epoch_key, unit = self._task
+        return self._plans[number].make(epoch_key, unit, self._new_context())
 
     def cancel(self) -> None:
         """There is nothing to stop."""
-
-
-def make_unit(plans: Sequence[UnitPlan], task: tuple[int, ...], context: ReadContext) -> UnitOutput:
-    """The output of a unit."""
-    number, epoch_key, unit = task
-    return plans[number].make(epoch_key, unit, context)

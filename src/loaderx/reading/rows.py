@@ -260,16 +260,17 @@ class Rows:
         made = Rows.__new__(Rows)
         made.count, made.padding = stop - start, self.padding
         made._records = None if self._records is None else self._records[start:stop]
-        made._structure = self._structure
-        if copy:
+        if copy or self._records is not None:
             made._tree, made._leaves, made._chosen = self._tree, self._leaves, self._chosen
-        elif self._records is None and self._chosen is None:
+            made._structure = self._structure
+        elif self._chosen is None:
             made._tree, made._structure = _NOT_BUILT, self.structure
             made._leaves = [leaf[start:stop] for leaf in self.leaves]
             made._chosen = None
         else:
-            made._tree, made._leaves = self._tree, self._leaves
-            made._chosen = None if self._chosen is None else self._chosen[start:stop]
+            # Taken apart here, once, and not again by every part.
+            made._tree, made._structure, made._leaves = self._tree, self.structure, self.leaves
+            made._chosen = self._chosen[start:stop]
         made.keys = None if self.keys is None else self.keys[start:stop]
         made.places = None if self.places is None else self.places[start:stop]
         made.origins = None if self.origins is None else self.origins[start:stop]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError, one_line
+from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
 
 
-class Problem(NamedTuple):
+class Problem(Frozen):
     """A record that cannot be read."""
 
     record: int

@@ -12,9 +12,10 @@ import copy
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from loaderx.errors import ArgumentTypeError, StateError
+from loaderx.frozen import Frozen
 from loaderx.tree import Tree
 
 OwnState: TypeAlias = object
@@ -158,7 +159,7 @@ def _parse(position: object) -> tuple[int, bool, OwnState]:
     return int(count), bool(ended), own
 
 
-class _StateMethods(NamedTuple):
+class _StateMethods(Frozen):
     save: Callable[[], OwnState]
     load: Callable[[OwnState], object]
 

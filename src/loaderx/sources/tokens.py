@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,15 @@ from loaderx.tree import Array, ArraySpec, DType, Tree
 PathLike = str | os.PathLike[str]
 
 
-class _Settings(TypedDict):
-    """The attributes of `Tokens` that its pickle holds beside the paths."""
+if TYPE_CHECKING:
 
-    length: int
-    stride: int
-    targets: bool
-    _dtype: DType | None
+    class _Settings(TypedDict):
+        """The attributes of `Tokens` that its pickle holds beside the paths."""
+
+        length: int
+        stride: int
+        targets: bool
+        _dtype: DType | None
 
 
 class Tokens(Source, ForWorkers):

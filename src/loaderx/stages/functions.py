@@ -30,7 +30,7 @@ def resolve(f: Any, method: str) -> Function:
         )
     bound = getattr(f, method, None)
     if callable(bound):
-        return Function(bound, type(f).__name__)
+        return Function(bound, str(getattr(f, "__name__", type(f).__name__)))
     if not callable(f):
         raise ArgumentTypeError(
             f"`{method}` needs a function, or an object with a .{method} method; "

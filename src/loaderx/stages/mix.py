@@ -18,7 +18,7 @@ from loaderx.errors import (
     StateError,
 )
 from loaderx.order.epochs import LIMIT, wrap
-from loaderx.order.mixing import Phase, Schedule, phases, schedule
+from loaderx.order.mixing import Phase, Schedule, phases, schedule, tickets
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 
-def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    """The weights of a mix, checked; equal ones if none are given."""
+def mix_tickets(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
+    """The weights of a mix, checked, as whole numbers; equal ones if none are given."""
     if weights is None:
-        return [1.0] * count
+        return tickets([1.0] * count)
     if isinstance(weights, (str, bytes, Mapping)) or not isinstance(weights, Iterable):
         raise ArgumentTypeError(
             f"`weights` must be a list of numbers, one for each dataset; got {weights!r}."
@@ -54,7 +54,7 @@ def mix_weights(weights: Sequence[float] | None, count: int) -> list[float]:
                 f"`weights` must be positive numbers; weight {number} is {share}. "
                 "Leave a dataset out instead of giving it no weight."
             )
-    return shares
+    return tickets(shares)
 
 
 def _weight(number: int, weight: object) -> float:

@@ -1,22 +1,33 @@
-"""All classes of nodes."""
+"""All classes of nodes.
+
+Those that few chains have are imported when they are first used: together they take as long to
+import as the rest of `stages`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from loaderx.stages.batch import Batched
-from loaderx.stages.bucket import Bucketed
-from loaderx.stages.concatenate import Concatenated
 from loaderx.stages.filter import Filtered
-from loaderx.stages.flat_map import FlatMapped
 from loaderx.stages.inputs import FromIterable, FromSource
 from loaderx.stages.map import Transformed
-from loaderx.stages.mix import Mixed
 from loaderx.stages.on_error import Guarded, Skipping
-from loaderx.stages.pack import PackedRecords
 from loaderx.stages.repeat import Repeated
 from loaderx.stages.seed import Seeded
 from loaderx.stages.select import Part, Picked, Sliced
 from loaderx.stages.shuffle import Shuffled, WindowShuffled
-from loaderx.stages.unbatch import Unbatched
-from loaderx.stages.window_map import WindowMapped
-from loaderx.stages.zip import Zipped
+
+if TYPE_CHECKING:
+    from loaderx.stages.bucket import Bucketed
+    from loaderx.stages.concatenate import Concatenated
+    from loaderx.stages.flat_map import FlatMapped
+    from loaderx.stages.mix import Mixed
+    from loaderx.stages.pack import PackedRecords
+    from loaderx.stages.unbatch import Unbatched
+    from loaderx.stages.window_map import WindowMapped
+    from loaderx.stages.zip import Zipped
 
 __all__ = [
     "Batched",
@@ -42,3 +53,22 @@ __all__ = [
     "WindowShuffled",
     "Zipped",
 ]
+
+_LATE = {
+    "Bucketed": "bucket",
+    "Concatenated": "concatenate",
+    "FlatMapped": "flat_map",
+    "Mixed": "mix",
+    "PackedRecords": "pack",
+    "Unbatched": "unbatch",
+    "WindowMapped": "window_map",
+    "Zipped": "zip",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module 'loaderx.stages.nodes' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"loaderx.stages.{_LATE[name]}"), name)
+    globals()[name] = found
+    return found

@@ -150,11 +150,11 @@ class Pack(UnitStage):
         self.options, self.meter = options, meter
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
-        parts = [
-            self._window(rows, start, stop, context)
-            for _, start, stop in rows.windows(self.options.window)
-        ]
-        found = [part for part in parts if part is not None]
+        found = []
+        for _, start, stop in rows.windows(self.options.window):
+            packed = self._window(rows, start, stop, context)
+            if packed is not None:
+                found.append(packed)
         return joined(found) if found else rows.derived([], np.empty(0, np.int64))
 
     def _window(self, rows: Rows, start: int, stop: int, context: ReadContext) -> Rows | None:

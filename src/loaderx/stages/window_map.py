@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from loaderx.stages.window_stage import WindowStage, is_random
 
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
+
+
+def is_window_stage(transform: object) -> TypeGuard[WindowStage]:
+    """Is it a stage that a user wrote?  Its class counts, too: `map_windows` refuses it."""
+    return issubclass(transform if isinstance(transform, type) else type(transform), WindowStage)
 
 
 def map_windows(input: Node, stage: WindowStage) -> WindowMapped:

@@ -1,0 +1,189 @@
+"""Functions of one record, written in JAX, as stages for batches."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from loaderx import ArgumentTypeError, ChainError, DataLoader, Dataset, RecordError
+from loaderx.engines import Processes
+from loaderx.jax import augment
+from processes import environment
+
+pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
+
+RECORDS = 26
+
+
+def crop_and_flip(key, record):
+    """Integers only, so that all ways to run it give the same bits."""
+    where, side = jax.random.split(key)
+    corner = jax.random.randint(where, (2,), 0, 3)
+    x = jax.lax.dynamic_slice(jnp.pad(record["x"], 1), corner, record["x"].shape)
+    return {**record, "x": jnp.where(jax.random.bernoulli(side), x[:, ::-1], x)}
+
+
+def images(count=RECORDS):
+    x = np.random.default_rng(0).integers(0, 256, (count, 6, 5), dtype=np.uint8)
+    return Dataset.from_arrays(x=x, y=np.arange(count, dtype=np.int32)).shuffle(seed=3)
+
+
+def rows(batches):
+    return {int(y): x for batch in batches for x, y in zip(batch["x"], batch["y"], strict=True)}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What the function makes of each record, in one batch, in a step."""
+    batch = images().batch(RECORDS).random_keys(seed=1)[0]
+    return rows([jax.tree.map(np.asarray, jax.jit(augment(crop_and_flip))(batch))])
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for number, x in expected.items():
+        assert np.array_equal(found[number], x), number
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+@pytest.mark.parametrize("size", [1, 4, 13, RECORDS])
+def test_the_host_makes_what_a_step_makes(expected, size, engine):
+    chain = images().batch(size).random_map(augment(crop_and_flip), seed=1)
+    with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 2) as loader:
+        assert_equal(rows(loader), expected)
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_hosts_make_the_same_together(expected, hosts):
+    chain = images().batch(4, drop_remainder=True).random_map(augment(crop_and_flip), seed=1)
+    found = {}
+    for host in range(hosts):
+        found |= rows(DataLoader(chain, engine="inline", shard=(host, hosts)))
+    assert_equal(found, {number: expected[number] for number in found})
+    assert len(found) == RECORDS // 4 * 4
+
+
+def test_runs_of_records_before_batch(expected):
+    chain = images().random_map(augment(crop_and_flip), seed=1, batched=True)
+    chain = chain.filter(lambda record: record["y"] % 2 == 0).batch(4)
+    found = rows(DataLoader(chain, engine="inline"))
+    assert_equal(found, {number: x for number, x in expected.items() if number % 2 == 0})
+
+
+def test_worker_processes(expected):
+    chain = images().batch(4).random_map(augment(crop_and_flip), seed=1)
+    with DataLoader(chain, engine=Processes(1, timeout_s=None)) as loader:
+        assert_equal(rows(loader), expected)
+
+
+def test_on_devices(expected):
+    chain = images().batch(4).random_map(augment(crop_and_flip), seed=1)
+    with DataLoader(chain, sharding=jax.devices()[0]) as loader:
+        assert_equal(rows(jax.tree.map(np.asarray, batch) for batch in loader), expected)
+
+
+def test_it_is_compiled_once():
+    traced = []
+
+    def traced_function(key, record):
+        traced.append(record["x"].shape)
+        return crop_and_flip(key, record)
+
+    chain = images().batch(4).random_map(augment(traced_function)).repeat(3)
+    with DataLoader(chain, engine="threads", num_workers=2) as loader:
+        assert sum(len(batch["y"]) for batch in loader) == 3 * RECORDS  # the last ones are short
+    assert len(traced) == 2  # for the shapes of the results, and for the code
+
+
+def test_results_can_be_kept_and_written_to():
+    chain = images().batch(4).random_map(augment(crop_and_flip)).repeat(4)
+    kept = list(DataLoader(chain, engine="inline"))
+    again = DataLoader(chain, engine="inline")
+    for batch, other in zip(kept, again, strict=True):
+        assert np.array_equal(batch["x"], other["x"])
+        assert other["x"].flags.writeable
+        other["x"][:] = 0
+
+
+def test_the_memory_of_dropped_results_is_used_again():
+    chain = images().batch(2).random_map(augment(crop_and_flip))
+    addresses = [batch["x"].ctypes.data for batch in DataLoader(chain, engine="inline")]
+    assert len(addresses) == RECORDS // 2
+    assert len(set(addresses)) <= 3
+
+
+def test_other_dtypes_and_structures():
+    def change(key, record):
+        x = record["x"].astype(jnp.bfloat16)
+        return {"pair": (x / 2, record["y"]), "none": jnp.zeros((0, 3)), "mean": x.mean()}
+
+    batch = images().batch(4).random_map(augment(change))[0]
+    assert batch["pair"][0].dtype == jnp.bfloat16
+    assert batch["pair"][0].shape == (4, 6, 5)
+    assert batch["none"].shape == (4, 0, 3)
+    assert batch["mean"].shape == (4,)
+
+
+def test_it_has_the_name_of_its_function():
+    transform = augment(crop_and_flip)
+    assert repr(transform) == "augment(crop_and_flip)"
+    assert "crop_and_flip" in repr(images().batch(4).random_map(transform))
+    assert repr(pickle.loads(pickle.dumps(transform))) == repr(transform)
+
+
+def test_single_records_are_refused():
+    with pytest.raises(RecordError, match=r"augment\(crop_and_flip\) works on batches: put it"):
+        images().random_map(augment(crop_and_flip))[0]
+
+
+def test_text_is_refused():
+    chain = Dataset.from_source([{"text": "a", "x": 1}, {"text": "b", "x": 2}]).batch(2)
+    with pytest.raises(RecordError, match="takes arrays of numbers, and one leaf is of"):
+        chain.random_map(augment(lambda key, record: record))[0]
+
+
+def test_keys_cannot_be_returned():
+    chain = images().batch(2).random_map(augment(lambda key, record: {**record, "key": key}))
+    with pytest.raises(RecordError, match=r"returned a leaf of key<fry>; only arrays of numbers"):
+        chain[0]
+
+
+def test_a_step_needs_keys():
+    with pytest.raises(ChainError, match=r"a leaf 'key', which \.random_keys\('key'\) adds"):
+        augment(crop_and_flip)(images().batch(2)[0])
+
+
+def test_it_needs_a_function():
+    with pytest.raises(ArgumentTypeError, match=r"needs a function f\(key, record\), got 3"):
+        augment(3)
+
+
+ON_FOUR_DEVICES = """
+import jax, numpy as np
+from loaderx import DataLoader, Dataset
+from loaderx.jax import augment
+
+jax.config.update("jax_default_device", jax.devices()[3])
+data = Dataset.from_arrays(x=np.zeros((8, 3), np.float32)).batch(4)
+chain = data.random_map(augment(lambda key, r: {"x": r["x"] + jax.random.normal(key, (3,))}))
+batches = list(DataLoader(chain, engine="inline"))
+used = {device for array in jax.live_arrays() for device in array.devices()}
+print(len(batches), used == {jax.local_devices(backend="cpu")[0]})
+"""
+
+
+def test_other_devices_are_not_touched():
+    run = subprocess.run(
+        [sys.executable, "-c", ON_FOUR_DEVICES],
+        env=environment(devices=4),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["2", "True"]
