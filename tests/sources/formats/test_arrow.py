@@ -401,6 +401,7 @@ def test_states_and_pickles(tmp_path):
     same(again.records(np.arange(N)), expected())
 
 
+@pytest.mark.foreign  # polars has threads of its own
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
 def test_files_of_polars(tmp_path, compression):
     """Its text is views, and categories are dictionaries of views."""
