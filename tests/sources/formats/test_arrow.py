@@ -430,6 +430,7 @@ def test_records_that_follow_each_other(kind, tmp_path):
             assert ours[name][::-1].tolist() == theirs[name].tolist()
 
 
+@pytest.mark.foreign  # polars has threads of its own
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
 def test_files_of_polars(tmp_path, compression):
     """Its text is views, and categories are dictionaries of views."""
