@@ -37,7 +37,7 @@ def batch_spec(
         return function.output_spec(input_spec, batch_size, drop_remainder)
     if batch_fn not in (None, make_batch):
         raise NotImplementedError(
-            "Element spec inference is not supported with custom batching functions"
+            "the spec of a batch is not known: `batch_fn` has no method output_spec."
         )
     rows = batch_size if drop_remainder else None
     return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), input_spec)
@@ -95,9 +95,7 @@ class BatchMapDataset(MapDataset[T]):
             return self._batch_fn(values if isinstance(values, list) else list(values))
         except ValueError as error:
             error.add_note(
-                "\nIf you are trying to batch elements after a sparse transformation, such as "
-                "`filter`, you need to first convert the dataset to `IterDataset` with "
-                "`to_iter_dataset()` and then apply `batch`."
+                "None is not stacked: after a filter, write .to_iter_dataset().batch(...)."
             )
             raise
 
@@ -123,8 +121,7 @@ def _check_dense(ds: MapDataset[Element]) -> None:
         )
         if isinstance(below, (FilterMapDataset, FlatMapMapDataset)):
             raise ValueError(
-                f"`MapDataset.batch` can not follow {name} because it can discard elements. "
-                "Convert `MapDataset` to `IterDataset` with `to_iter_dataset()` before calling "
-                "`batch`."
+                f"batch after {name}, which may leave elements out, is not possible on a "
+                "MapDataset: write .to_iter_dataset() before .batch(...)."
             )
         to_visit += below.parents

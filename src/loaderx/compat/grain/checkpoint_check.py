@@ -24,7 +24,7 @@ def assert_equal_output_after_checkpoint(ds: IterDataset[Element]) -> None:
         except StopIteration:
             break
         states.append(state)
-    assert elements, "Dataset did not produce any elements."
+    assert elements, "the dataset has no elements."
     for number, state in enumerate(states):
         again = ds.__iter__()
         again.set_state(state)

@@ -252,7 +252,7 @@ class DataLoaderIterator(Iterator[T]):
         return read_state(directory, lambda text: self.set_state(text.encode()))
 
     def __str__(self) -> str:
-        return f"PyGrainDatasetIterator(state={self.get_state().decode()})"
+        return f"DataLoaderIterator(state={self.get_state().decode()})"
 
 
 def load(

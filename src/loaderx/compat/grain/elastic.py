@@ -89,8 +89,8 @@ class ElasticIterator(IterDataset[Element]):
         size, rest = divmod(self._global_batch_size, shard.shard_count)
         if rest:
             raise ArgumentError(
-                f"Global batch size {self._global_batch_size} is not divisible by shard count "
-                f"{shard.shard_count}."
+                f"a global batch of {self._global_batch_size} cannot be divided evenly among "
+                f"{shard.shard_count} shards."
             )
         records = self._ds[start + shard.shard_index :: shard.shard_count]
         batches: IterDataset[Element] = records.batch(size, drop_remainder=True).to_iter_dataset(

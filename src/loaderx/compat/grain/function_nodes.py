@@ -41,9 +41,8 @@ def spec_after(transform: object, input_spec: Callable[[], Spec]) -> Spec:
         return transform.output_spec(input_spec())
     name = transform_name(transform)
     raise ValueError(
-        f"Cannot infer element spec for transform {name} because it does not implement "
-        f"`output_spec` method. Implement `{name}.output_spec(self, input_spec)`, which takes and "
-        "returns a tree of ShapeDtypeStruct."
+        f"{name} does not say what it makes of an element's spec. Give it a method "
+        "`output_spec(self, input_spec)`, which takes and returns a tree of ShapeDtypeStruct."
     )
 
 
@@ -158,9 +157,7 @@ def required_seed(ds: MapDataset[Element] | Element, seed: int | None) -> int:
     found = ds._default_seed if seed is None else seed
     if found is None:
         raise ValueError(
-            "`random_map` requires a seed. Please either provide it with `ds.seed(seed)` before "
-            "any random transformations or pass it directly with `ds.random_map(transform, "
-            "seed=seed)`."
+            "`random_map` requires a seed: write ds.seed(n) below it, or random_map(f, seed=n)."
         )
     return found
 

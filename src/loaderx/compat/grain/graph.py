@@ -60,7 +60,7 @@ class DatasetNode:
     def _element_spec(self) -> Spec:
         """Shapes and dtypes of an element, without reading any."""
         raise NotImplementedError(
-            f"`element_spec` inference is not implemented for {type(self).__name__}"
+            f"{type(self).__name__} does not say the spec of its elements."
         )
 
     def pipe(self, func: Callable[..., S], /, *args: object, **kwargs: object) -> S:

@@ -122,9 +122,9 @@ class RepeatMapDataset(IndexNode[T]):
     ) -> None:
         super().__init__(parent)
         if num_epochs is not None and num_epochs <= 0:
-            raise ValueError(f"num_epochs must be positive, but got {num_epochs}.")
+            raise ValueError(f"`num_epochs` must be at least 1, got {num_epochs}.")
         if self._parent_length >= sys.maxsize:
-            raise ValueError(f"Repeating already infinite dataset {parent} does nothing.")
+            raise ValueError(f"{parent} is endless already and cannot be repeated.")
         self._num_epochs = num_epochs
         self._reseed_each_epoch = reseed_each_epoch
         if num_epochs is None:
@@ -153,9 +153,9 @@ class ShuffleMapDataset(IndexNode[T]):
         super().__init__(parent)
         seed = self._default_seed if seed is None else seed
         if seed is None:
-            raise ValueError("`shuffle` requires a seed. Please provide it with `ds.seed(seed)`")
+            raise ValueError("`shuffle` requires a seed: write shuffle(seed=n), or ds.seed(n) below it.")
         if not 0 <= seed < 2**32:
-            raise ValueError(f"Seed must be an integer between 0 and 2**32-1 (got {seed=}).")
+            raise ValueError(f"`seed` must be from 0 to 2**32 - 1, got {seed}.")
         self._seed = int(seed)
         self._permutations = Permutations(self._parent_length)
 

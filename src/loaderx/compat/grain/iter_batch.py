@@ -192,4 +192,4 @@ class _RebatchIterator(DatasetIterator[T]):
         self._leaves = flatten(element)
         self._used = self._used if is_first else 0
         if not len(self._leaves[0]):
-            raise ValueError("Rebatching with starting batch size of 0 is not supported.")
+            raise ValueError("a batch without rows cannot be cut into others.")

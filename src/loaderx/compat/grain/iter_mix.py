@@ -124,7 +124,7 @@ class ZipIterDataset(IterDataset[T]):
     def __init__(self, parents: Sequence[IterDataset[Element]], *, strict: bool = True) -> None:
         super().__init__(parents)
         if not self._parents:
-            raise ValueError("At least one parent must be provided.")
+            raise ValueError("zip needs at least one dataset.")
         self._strict = strict
 
     def __iter__(self) -> DatasetIterator[T]:

@@ -59,7 +59,7 @@ class RepeatIterDataset(SameSpecIterDataset[T]):
     def __init__(self, parent: IterDataset[T], num_epochs: int | None = None) -> None:
         super().__init__(parent)
         if num_epochs is not None and num_epochs <= 0:
-            raise ValueError(f"num_epochs must be positive, but got {num_epochs}.")
+            raise ValueError(f"`num_epochs` must be at least 1, got {num_epochs}.")
         self._num_epochs = num_epochs
 
     def __iter__(self) -> DatasetIterator[T]:

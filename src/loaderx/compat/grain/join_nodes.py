@@ -37,8 +37,7 @@ class SelectionWithProportionsMap(DatasetSelectionMap):
         empty = [f"index {i} ({parents[i]})" for i, length in enumerate(lengths) if length == 0]
         if empty:
             raise ValueError(
-                "All datasets must have positive length for mixing, but dataset(s) at "
-                f"{', '.join(empty)} have length 0."
+                f"a mix needs datasets with elements, and there are none in {', '.join(empty)}."
             )
         self._length = min(sys.maxsize, int(min(lengths)))
 
@@ -64,7 +63,7 @@ class ConcatenationMap(DatasetSelectionMap):
         self._lengths = [len(parent) for parent in parents]
         for parent, length in zip(parents, self._lengths, strict=True):
             if length >= sys.maxsize:
-                raise ValueError(f"Cannot concatenate infinite datasets. {parent} is infinite.")
+                raise ValueError(f"{parent} is endless, so nothing can come after it.")
         self._starts = [0, *accumulate(self._lengths)]
 
     def __len__(self) -> int:
@@ -95,7 +94,7 @@ class MixedMapDataset(MapDataset[T]):
     ) -> None:
         super().__init__(parents)
         if proportions is not None and selection_map is not None:
-            raise ValueError("Cannot set both proportions and selection_map.")
+            raise ValueError("give either weights or a selection map, not both.")
         if selection_map is None:
             selection_map = SelectionWithProportionsMap(parents, proportions)
         self._selection_map = selection_map
@@ -163,9 +162,9 @@ class ZipMapDataset(MapDataset[T]):
         super().__init__(parents)
         lengths = [len(parent) for parent in self.parents]
         if not lengths:
-            raise ValueError("At least one parent must be provided.")
+            raise ValueError("zip needs at least one dataset.")
         if len(set(lengths)) > 1:
-            raise ValueError(f"All parents must have the same length, got {lengths}.")
+            raise ValueError(f"zip needs datasets of one length, got {lengths}.")
         self._length = lengths[0]
 
     def __len__(self) -> int:

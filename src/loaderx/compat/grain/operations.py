@@ -83,7 +83,7 @@ class BatchOperation:
 
     def __post_init__(self) -> None:
         if self.batch_size <= 0:
-            raise ArgumentError(f"batch_size must be a positive integer. Got {self.batch_size}.")
+            raise ArgumentError(f"`batch_size` must be at least 1, got {self.batch_size}.")
         if self.batch_fn is None:
             self.batch_fn = _stack
 
@@ -112,7 +112,7 @@ def _stack(elements: Sequence[Element]) -> Element:
         return make_batch(elements)
     except ValueError as error:
         if isinstance(error.__cause__, StructureError):
-            raise ArgumentTypeError(f"Record structures do not match. {error}") from error
+            raise ArgumentTypeError(f"the records of a batch have different structures. {error}") from error
         raise
 
 

@@ -55,7 +55,7 @@ class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
         if num_workers < 0:
             raise ValueError(f"`num_workers` must be at least 0, got {num_workers}.")
         if buffer_size <= 0:
-            raise ValueError(f"`buffer_size` must be greater than 0, got {buffer_size}.")
+            raise ValueError(f"`per_worker_buffer_size` must be at least 1, got {buffer_size}.")
         super().__init__(parent)
         self._num_workers = num_workers
         self._buffer_size = buffer_size

@@ -17,7 +17,7 @@ def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int,
     if weights is None:
         return (1,) * count
     if 0 in weights:
-        raise ValueError("Must specify all non-zero proportions for mixing.")
+        raise ValueError("a weight of 0 is not possible: leave that dataset out.")
     if len(weights) != count:
         raise ValueError(f"there are {count} datasets to mix, and {len(weights)} weights.")
     factor = _SCALE / min(weights)

@@ -187,7 +187,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         index = state["next_index"]
         if not 0 <= index <= self._length:
             raise IndexError(
-                f"Checkpoint `next_index` {index} is out of range for dataset of length "
+                f"the state is at element {index}, and the dataset has a length of "
                 f"{self._length}."
             )
         self._stop()

@@ -21,12 +21,12 @@ class ShardOptions:
     def __post_init__(self) -> None:
         if self.shard_count <= 0:
             raise ValueError(
-                f"Number of shards must be a positive integer but got {self.shard_count}."
+                f"`shard_count` must be at least 1, got {self.shard_count}."
             )
         if not 0 <= self.shard_index < self.shard_count:
             raise ValueError(
-                "Shard shard_index must be in [0, shard_count - 1], shard_count was "
-                f"{self.shard_count} and shard_index was {self.shard_index}."
+                f"`shard_index` must be from 0 to {self.shard_count - 1}, since `shard_count` is "
+                f"{self.shard_count}; got {self.shard_index}."
             )
 
 
@@ -56,7 +56,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
     start, stop = size * index, size * (index + 1)
     if rest and options.drop_remainder:
         log().warning(
-            "Dropping %d examples of %d examples (shard %d).",
+            "%d of %d records are left out, so that all %d shards are equal.",
             rest, num_examples, options.shard_count,
         )  # fmt: skip
     elif rest:

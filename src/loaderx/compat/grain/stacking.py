@@ -33,7 +33,7 @@ _dtype_of, _shape_of = attrgetter("dtype"), attrgetter("shape")
 def make_batch(values: Sequence[Element]) -> Element:
     """Elements of one structure, leaf by leaf along a new first dimension."""
     if not values:
-        raise ValueError("Cannot batch 0 values. Please file a bug.")
+        raise ValueError("there is nothing to batch.")
     if len(values) == 1:
         return map_structure(_alone, values[0])
     try:
@@ -84,7 +84,7 @@ def _stack_rows(
 def batch_and_pad(values: Sequence[Element], *, batch_size: int, pad_value: Element = 0) -> Element:
     """As `make_batch`, filled up with ``pad_value`` to ``batch_size`` rows."""
     if not values:
-        raise ValueError("Cannot batch 0 values.")
+        raise ValueError("there is nothing to batch.")
     if len(values) > batch_size:
         raise ValueError(f"Cannot batch {len(values)} values to {batch_size}.")
     if len(values) == batch_size:
@@ -104,7 +104,7 @@ def _padded(missing: int, pad_value: Element, *leaves: Element) -> Array:
 
 def _unequal(values: Sequence[Element]) -> ValueError:
     return ValueError(
-        "Expected all input elements to have the same structure but got:\n"
+        "the elements of a batch have different structures:\n"
         f"{spec_text(list(values))}"
     )
 

@@ -38,8 +38,7 @@ class ThreadPrefetchIterDataset(SameSpecIterDataset[T]):
         super().__init__(parent)
         if prefetch_buffer_size < 0:
             raise ValueError(
-                "`prefetch_buffer_size` must be greater than or equal to 0, got "
-                f"{prefetch_buffer_size}."
+                f"`prefetch_buffer_size` must be at least 0, got {prefetch_buffer_size}."
             )
         self._prefetch_buffer_size = prefetch_buffer_size
 
@@ -95,7 +94,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
     def start_prefetch(self) -> None:
         """Begins to make elements."""
         if self._closed:
-            raise ValueError("Attempting to use a closed iterator.")
+            raise ValueError("the iterator is closed.")
         if self._ahead is None and self._size > 0:
             self._ahead = _Ahead(self._source, self._size)
             weakref.finalize(self, self._ahead.is_unwanted.set)

@@ -273,7 +273,7 @@ class BlockIterator(DatasetIterator[T]):
         index = state["next_index"]
         if not 0 <= index <= self._root.length:
             raise IndexError(
-                f"Checkpoint `next_index` {index} is out of range for dataset of length "
+                f"the state is at element {index}, and the dataset has a length of "
                 f"{self._root.length}."
             )
         self._cancel()
