@@ -21,6 +21,9 @@ STILL_USED = {
     "loader/test_loader.py": {"_counters"},
     "stages/test_batch.py": {"_block_steps", "_work"},
     "support/inside.py": {
+        "_gather",
+        "_gathers",
+        "_getitems",
         "_node",
         "_of",
         "_pool",

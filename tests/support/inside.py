@@ -11,6 +11,7 @@ from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.loader.units import UnitWork
 from loaderx.loader.work import PlanWork
+from loaderx.memory import Pool
 from loaderx.sources import Source
 from loaderx.stages.node import Node
 
@@ -53,3 +54,13 @@ def work_of(dataset: Dataset[Any]) -> PlanWork:
 def stream_work_of(dataset: Dataset[Any]) -> UnitWork:
     """What the engines are given to run, for a stream."""
     return StreamSetup(node_of(dataset), (0, 1)).work
+
+
+def many_of(dataset: Any, indices: Any) -> Any:
+    """Elements of a `compat.grain.MapDataset`, read at once."""
+    return dataset._getitems(indices)
+
+
+def gathered_of(dataset: Any, indices: Any) -> Any:
+    """The same elements stacked by one gather; None where that cannot be."""
+    return dataset._gather(indices, Pool().lend) if dataset._gathers else None

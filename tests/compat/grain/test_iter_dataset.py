@@ -151,7 +151,7 @@ def test_go_to_an_element_by_its_number():
 
 
 def test_a_filter_that_leaves_out_all(monkeypatch, caplog):
-    monkeypatch.setattr(filter_check, "_last_warning", float("-inf"))
+    monkeypatch.setattr(filter_check, "last_warning", float("-inf"))
     ds = M.range(1000).to_iter_dataset().filter(lambda x: False)
     with caplog.at_level(logging.WARNING):
         assert [*ds] == []

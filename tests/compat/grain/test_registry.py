@@ -9,7 +9,7 @@ import pytest
 from loaderx.compat.grain import registry
 
 
-@pytest.mark.parametrize(("name", "home"), registry._HOMES.items())
+@pytest.mark.parametrize(("name", "home"), registry.HOMES.items())
 def test_a_node_signs_in_under_its_name(name, home):
     module = import_module(f"loaderx.compat.grain.{home}")
-    assert registry._nodes[name].__module__ == module.__name__
+    assert registry.nodes[name].__module__ == module.__name__

@@ -461,7 +461,11 @@ def test_names_that_are_torchs_own():
 # States -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"sampler": Evens(40)}, {"batch_size": None}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"sampler": Evens(40)}, {"batch_size": None}],
+    ids=["plain", "sampler", "no batches"],
+)
 def test_a_state_continues_at_every_batch(options):
     def make():
         options.setdefault("batch_size", 4)

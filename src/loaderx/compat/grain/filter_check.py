@@ -10,7 +10,7 @@ from loaderx.compat.grain.log import log
 _WINDOW = 1000
 _QUIET_S = 60.0  # between two warnings
 
-_last_warning = float("-inf")
+last_warning = float("-inf")
 
 
 class FilterCheck:
@@ -45,7 +45,7 @@ class FilterCheck:
 
 
 def _log(text: str) -> None:
-    global _last_warning
-    if monotonic() - _last_warning >= _QUIET_S:
-        _last_warning = monotonic()
+    global last_warning
+    if monotonic() - last_warning >= _QUIET_S:
+        last_warning = monotonic()
         log().warning(text)

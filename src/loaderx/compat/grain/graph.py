@@ -59,9 +59,7 @@ class DatasetNode:
     @property
     def _element_spec(self) -> Spec:
         """Shapes and dtypes of an element, without reading any."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not say the spec of its elements."
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not say the spec of its elements.")
 
     def pipe(self, func: Callable[..., S], /, *args: object, **kwargs: object) -> S:
         """``func(self, *args, **kwargs)``, so that it can stand in a chain of methods."""

@@ -153,7 +153,9 @@ class ShuffleMapDataset(IndexNode[T]):
         super().__init__(parent)
         seed = self._default_seed if seed is None else seed
         if seed is None:
-            raise ValueError("`shuffle` requires a seed: write shuffle(seed=n), or ds.seed(n) below it.")
+            raise ValueError(
+                "`shuffle` requires a seed: write shuffle(seed=n), or ds.seed(n) below it."
+            )
         if not 0 <= seed < 2**32:
             raise ValueError(f"`seed` must be from 0 to 2**32 - 1, got {seed}.")
         self._seed = int(seed)

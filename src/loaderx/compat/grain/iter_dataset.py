@@ -109,7 +109,9 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T]:
         """The old name of `mp_prefetch`."""
-        warnings.warn("`prefetch` is the old name of `mp_prefetch`.", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "`prefetch` is the old name of `mp_prefetch`.", DeprecationWarning, stacklevel=2
+        )
         return self.mp_prefetch(multiprocessing_options)
 
     def mp_prefetch(

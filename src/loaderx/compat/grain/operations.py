@@ -112,7 +112,9 @@ def _stack(elements: Sequence[Element]) -> Element:
         return make_batch(elements)
     except ValueError as error:
         if isinstance(error.__cause__, StructureError):
-            raise ArgumentTypeError(f"the records of a batch have different structures. {error}") from error
+            raise ArgumentTypeError(
+                f"the records of a batch have different structures. {error}"
+            ) from error
         raise
 
 

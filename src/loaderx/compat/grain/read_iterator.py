@@ -187,8 +187,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         index = state["next_index"]
         if not 0 <= index <= self._length:
             raise IndexError(
-                f"the state is at element {index}, and the dataset has a length of "
-                f"{self._length}."
+                f"the state is at element {index}, and the dataset has a length of {self._length}."
             )
         self._stop()
         self._next_index = index

@@ -14,7 +14,7 @@ from loaderx.compat.grain.protocols import Element
 
 C = TypeVar("C", bound=Callable[..., Element])
 
-_HOMES = {
+HOMES = {
     "source": "source_nodes",
     "range": "source_nodes",
     "to_iter_dataset": "read_iterator",
@@ -42,14 +42,14 @@ _HOMES = {
     "iter.random_map": "iter_functions",
     "iter.seed": "iter_mix",
 }
-_nodes: dict[str, Callable[..., Element]] = {}
+nodes: dict[str, Callable[..., Element]] = {}
 
 
 def node(name: str) -> Callable[[C], C]:
     """Signs in a class, or a function that makes nodes, under a name."""
 
     def sign_in(made: C) -> C:
-        _nodes[name] = made
+        nodes[name] = made
         return made
 
     return sign_in
@@ -57,6 +57,6 @@ def node(name: str) -> Callable[[C], C]:
 
 def make(name: str, *args: Element, **kwargs: Element) -> Element:
     """A node by the name that its class has signed in under."""
-    if name not in _nodes:
-        import_module(f"{__package__}.{_HOMES[name]}")
-    return _nodes[name](*args, **kwargs)
+    if name not in nodes:
+        import_module(f"{__package__}.{HOMES[name]}")
+    return nodes[name](*args, **kwargs)

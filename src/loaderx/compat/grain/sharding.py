@@ -20,9 +20,7 @@ class ShardOptions:
 
     def __post_init__(self) -> None:
         if self.shard_count <= 0:
-            raise ValueError(
-                f"`shard_count` must be at least 1, got {self.shard_count}."
-            )
+            raise ValueError(f"`shard_count` must be at least 1, got {self.shard_count}.")
         if not 0 <= self.shard_index < self.shard_count:
             raise ValueError(
                 f"`shard_index` must be from 0 to {self.shard_count - 1}, since `shard_count` is "

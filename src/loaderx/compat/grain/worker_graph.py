@@ -33,8 +33,8 @@ def check_divisible(ds: IterDataset[Element], num_workers: int) -> None:
         return
     if not ds.parents:
         raise ValueError(
-            f"Cannot slice `IterDataset` source {type(ds).__name__} for {num_workers} workers: it "
-            "can only be read in order. Use mp_prefetch with num_workers=1."
+            f"{type(ds).__name__} can only be read in order, which leaves nothing to do for "
+            f"{num_workers} workers. Use mp_prefetch with num_workers=1."
         )
     for parent in _below(ds):
         check_divisible(parent, num_workers)
