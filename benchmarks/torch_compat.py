@@ -7,7 +7,7 @@ torch's own) and torch's ``RandomSampler`` where nothing else is said.
 
 tutorial        28 x 28 pictures as torchvision's MNIST gives them (PIL images), flattened and cast
                 to float32 one by one, in batches of 128: the loader of the JAX tutorials, with its
-                numpy_collate.  Nearly all of the time is the user's own Python, on both sides
+                collate function.  Nearly all of the time is the user's own Python, on both sides
 arrays          28 x 28 arrays, in batches of 128, default collate
 dicts           records of three leaves, default collate
 tensors         TensorDataset, shuffle=True
@@ -77,12 +77,9 @@ def flatten_and_cast(image: Any) -> Any:
     return np.ravel(np.array(image, dtype=np.float32))
 
 
-def numpy_collate(batch: Any) -> Any:
-    if isinstance(batch[0], np.ndarray):
-        return np.stack(batch)
-    if isinstance(batch[0], (tuple, list)):
-        return [numpy_collate(samples) for samples in zip(*batch, strict=True)]
-    return np.array(batch)
+def as_arrays(samples: Any) -> Any:
+    pictures, labels = zip(*samples, strict=True)
+    return [np.stack(pictures), np.array(labels)]
 
 
 class Epochs:
@@ -121,7 +118,7 @@ def versus(
 
 def tutorial(quick: bool) -> list[Row]:
     dataset = Mnist(2_000 if quick else 20_000)
-    return versus("tutorial", quick, dataset, 128, 0.9, collate_fn=numpy_collate)
+    return versus("tutorial", quick, dataset, 128, 0.9, collate_fn=as_arrays)
 
 
 def arrays(quick: bool) -> list[Row]:

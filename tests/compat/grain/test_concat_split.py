@@ -68,8 +68,8 @@ def test_wrong_arguments(options, message):
 @pytest.mark.parametrize(
     ("records", "lengths", "message"),
     [
-        ([np.arange(3)], {"x": 4}, "must be unnested dictionaries"),
-        (tokens(1), {"x": 4, "y": 4}, r"A record has \['x'\], and `length_struct` has"),
+        ([np.arange(3)], {"x": 4}, "must be a flat dict"),
+        (tokens(1), {"x": 4, "y": 4}, r"features \['x'\], and `length_struct` has"),
     ],
 )
 def test_records_of_another_kind(records, lengths, message):

@@ -131,7 +131,7 @@ def test_a_closed_iterator_is_an_error():
         next(it)
         it.close()
         it.close()
-        with pytest.raises(ValueError, match="closed iterator"):
+        with pytest.raises(ValueError, match="is closed"):
             next(it)
 
 
@@ -144,9 +144,7 @@ def test_go_to_an_element_by_its_number():
     assert get_next_index(it) == 3
     with pytest.raises(NotImplementedError, match="_FilterIterator"):
         set_next_index(iter(small().filter(is_even)), 1)
-    with pytest.raises(
-        IndexError, match="`next_index` 13 is out of range for dataset of length 12"
-    ):
+    with pytest.raises(IndexError, match="is at element 13, and the dataset has a length of 12"):
         set_next_index(iter(small()), 13)
 
 
@@ -155,12 +153,12 @@ def test_a_filter_that_leaves_out_all(monkeypatch, caplog):
     ds = M.range(1000).to_iter_dataset().filter(lambda x: False)
     with caplog.at_level(logging.WARNING):
         assert [*ds] == []
-    assert "skipped 100.00 % of the last seen 1000 elements" in caplog.text
+    assert "has left out 100.00 % of the last 1000 elements" in caplog.text
     strict = X.WithOptionsIterDataset(ds, X.DatasetOptions(filter_raise_threshold_ratio=0.5))
-    with pytest.raises(ValueError, match="set `filter_raise_threshold_ratio` of the"):
+    with pytest.raises(ValueError, match=r"DatasetOptions\(filter_raise_threshold_ratio=None\)"):
         list(strict)
     sparse = M.range(1000).filter(lambda x: False).to_iter_dataset()
-    with pytest.raises(ValueError, match="PrefetchDatasetIterator.* skipped 100.00 %"):
+    with pytest.raises(ValueError, match="PrefetchDatasetIterator.* has left out 100.00 %"):
         [*X.WithOptionsIterDataset(sparse, X.DatasetOptions(filter_raise_threshold_ratio=0.5))]
 
 
@@ -175,7 +173,7 @@ def test_options_merge():
 def test_batch_and_pad():
     batch = X.batch_and_pad([{"a": np.ones(2)}, {"a": np.zeros(2)}], batch_size=3, pad_value=7)
     assert batch["a"].tolist() == [[1, 1], [0, 0], [7, 7]]
-    with pytest.raises(ValueError, match="Cannot batch 3 values to 2"):
+    with pytest.raises(ValueError, match="3 elements are too many for a batch of 2"):
         X.batch_and_pad([1, 2, 3], batch_size=2)
 
 

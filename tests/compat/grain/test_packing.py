@@ -57,7 +57,7 @@ def test_features_that_are_collected():
 @pytest.mark.parametrize(
     ("records", "options", "message"),
     [
-        (tokens(5), {}, "longer than a bin: x has 5 of 4. Records must be truncated"),
+        (tokens(5), {}, "longer than a bin: x has 5 of 4. Cut records"),
         (tokens(2), {"length_struct": {"y": 4}}, "a record has x, dropped, and `length_struct`"),
         ([3], {}, r"a record has no names \(it is a int\)"),
         (
@@ -75,7 +75,7 @@ def test_records_that_cannot_be_packed(records, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_sequences_per_bin": 0}, "must be a positive integer or None, but got 0"),
+        ({"max_sequences_per_bin": 0}, "must be at least 1, or None; got 0"),
         ({"length_struct": 4}, "`length_struct` must be a dict of lengths"),
     ],
 )
@@ -101,5 +101,5 @@ def test_the_operation():
     assert batch["x"].tolist() == [[1, 1, 1, 0], [2, 2, 0, 0]]
     assert segment_ids["x"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
     assert positions["x"].tolist() == [[0, 1, 2, 0], [0, 1, 0, 0]]
-    with pytest.raises(ValueError, match="must be truncated to max length"):
+    with pytest.raises(ValueError, match="cut records before they are packed"):
         list(PackAndBatchOperation(length_struct={"x": 2}, batch_size=2)(iter(records)))

@@ -15,7 +15,7 @@ def test_range():
     source = sources.RangeDataSource(10, 0, -3)
     assert [source[i] for i in range(len(source))] == [10, 7, 4, 1]
     assert repr(source) == "RangeDataSource(start=10, stop=0, step=-3)"
-    with pytest.raises(IndexError, match="Index 4 out of range for 4"):
+    with pytest.raises(IndexError, match="there is no record 4: the source has 4"):
         source[4]
     with pytest.raises(ValueError, match="`step` must not be 0"):
         sources.RangeDataSource(0, 1, 0)

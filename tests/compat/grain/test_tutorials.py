@@ -107,8 +107,8 @@ def test_a_state_of_one_worker_is_taken():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("sampler", "Other()", "Sampler in checkpoint does not match dataloader sampler"),
-        ("data_source", "Other()", "DataSource in checkpoint does not match datasource"),
+        ("sampler", "Other()", r"saved with the sampler Other\(\)"),
+        ("data_source", "Other()", r"saved with the source Other\(\)"),
     ],
 )
 def test_a_state_of_another_loader_is_refused(field, value, message):

@@ -122,7 +122,7 @@ def test_a_failure_comes_in_its_turn(count):
     it.set_state({"next_index": 6})
     assert [*it] == [6, 7, 8]
     it.close()
-    with pytest.raises(ValueError, match="closed iterator"):
+    with pytest.raises(ValueError, match="is closed"):
         next(it)
 
 
@@ -153,7 +153,7 @@ def test_a_source_in_order_has_one_worker():
     it = iter(Counted().map(lambda x: -x).mp_prefetch(workers(1)))
     assert [*it] == [*range(-1, -101, -1)]
     it.close()
-    with pytest.raises(ValueError, match="Cannot slice `IterDataset` source Counted for 2 workers"):
+    with pytest.raises(ValueError, match="Counted can only be read in order"):
         iter(Counted().map(lambda x: -x).mp_prefetch(workers(2)))
 
 
@@ -199,7 +199,7 @@ def test_states_of_grains_workers():
 def test_no_workers_is_the_dataset_itself():
     ds = M.range(3).to_iter_dataset()
     assert ds.mp_prefetch(workers(0)) is ds
-    with pytest.warns(DeprecationWarning, match="use `mp_prefetch`"):
+    with pytest.warns(DeprecationWarning, match="the old name of `mp_prefetch`"):
         assert ds.prefetch(workers(0)) is ds
-    with pytest.raises(ValueError, match="`buffer_size` must be greater than 0, got 0"):
+    with pytest.raises(ValueError, match="`per_worker_buffer_size` must be at least 1, got 0"):
         ds.mp_prefetch(workers(1, buffered=0))

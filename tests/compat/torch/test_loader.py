@@ -514,46 +514,33 @@ def test_damaged_states_are_refused(state):
 # The tutorials of JAX ---------------------------------------------------------------------------
 
 
-def numpy_collate(batch):
-    if isinstance(batch[0], np.ndarray):
-        return np.stack(batch)
-    if isinstance(batch[0], (tuple, list)):
-        return [numpy_collate(samples) for samples in zip(*batch)]
-    return np.array(batch)
+def as_arrays(samples):
+    if isinstance(samples[0], tuple):
+        return [as_arrays(part) for part in zip(*samples)]
+    return np.stack([np.asarray(sample) for sample in samples])
 
 
 class NumpyLoader(data.DataLoader):
-    def __init__(
-        self,
-        dataset,
-        batch_size=1,
-        shuffle=False,
-        sampler=None,
-        batch_sampler=None,
-        num_workers=0,
-        pin_memory=False,
-        drop_last=False,
-        timeout=0,
-        worker_init_fn=None,
-    ):
+    """Every argument is passed on, also those that have no meaning here."""
+
+    def __init__(self, dataset, batch_size=1, shuffle=False, num_workers=0):
         super(self.__class__, self).__init__(
             dataset,
             batch_size=batch_size,
             shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
+            sampler=None,
+            batch_sampler=None,
             num_workers=num_workers,
-            collate_fn=numpy_collate,
-            pin_memory=pin_memory,
-            drop_last=drop_last,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
+            collate_fn=as_arrays,
+            pin_memory=False,
+            drop_last=False,
+            timeout=0,
+            worker_init_fn=None,
         )
 
 
-class FlattenAndCast:
-    def __call__(self, picture):
-        return np.ravel(np.array(picture, dtype=np.float32))
+def flat(picture):
+    return np.asarray(picture, np.float32).ravel()
 
 
 class Pictures(data.Dataset):
@@ -569,7 +556,7 @@ class Pictures(data.Dataset):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_loader_of_the_jax_tutorials(workers):
-    loader = NumpyLoader(Pictures(300, FlattenAndCast()), batch_size=128, num_workers=workers)
+    loader = NumpyLoader(Pictures(300, flat), batch_size=128, num_workers=workers)
     for _ in range(2):
         shapes = [(x.shape, x.dtype, y.shape) for x, y in loader]
     assert shapes[0] == ((128, 784), np.float32, (128,))

@@ -91,14 +91,13 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
             return None
         if not isinstance(features, Mapping):
             raise StackError(
-                "Parent elements must be unnested dictionaries, one array or number for each "
-                f"feature, but got a {type(features).__name__}. Make them in .map()."
+                "a record to pack must be a flat dict, with an array or a number for each "
+                f"feature; got a {type(features).__name__}. Make it one in .map()."
             )
         if features.keys() != self._settings.lengths.keys():
             raise StackError(
-                f"A record has {sorted(features)}, and `length_struct` has "
-                f"{sorted(self._settings.lengths)}. There must be a sequence length for each "
-                "feature, and no other."
+                f"a record has the features {sorted(features)}, and `length_struct` has "
+                f"{sorted(self._settings.lengths)}: they must be the same."
             )
         return Piece(state, features, self._settings.whole())
 

@@ -74,8 +74,8 @@ class ElasticIterator(IterDataset[Element]):
             raise ChainError("ElasticIterator takes a MapDataset: an element needs a number.")
         if _has_filter(ds):
             raise ChainError(
-                "ElasticIterator does not support `filter` transformation: the number of records "
-                "before an element would not be known. Filter the source beforehand."
+                "ElasticIterator cannot follow a filter: the number of records before an element "
+                "would not be known. Filter the source beforehand."
             )
         self._ds = ds
         self._global_batch_size = global_batch_size

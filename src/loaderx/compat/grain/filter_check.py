@@ -37,10 +37,9 @@ class FilterCheck:
 
     def _text(self, share: float, seen: int, option: str) -> str:
         return (
-            f"Transformation {self._name} skipped {share * 100:.2f} % of the last seen {seen} "
-            "elements. Please check the filtering logic. If this is intended, filter the data "
-            f"beforehand; to disable this check, set `{option}` of the `DatasetOptions` in "
-            "`WithOptionsIterDataset` to None."
+            f"{self._name} has left out {share * 100:.2f} % of the last {seen} elements. If that "
+            "is meant, filter the data beforehand, or switch this check off: `DatasetOptions("
+            f"{option}=None)` in `WithOptionsIterDataset`."
         )
 
 

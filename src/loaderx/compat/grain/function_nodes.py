@@ -228,4 +228,4 @@ class FlatMapMapDataset(FunctionNode[T]):
 
     @property
     def _element_spec(self) -> Spec:
-        raise NotImplementedError("`element_spec` inference is not implemented for flat_map")
+        raise NotImplementedError("the spec of what flat_map makes is not known.")

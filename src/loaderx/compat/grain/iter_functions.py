@@ -233,7 +233,7 @@ class FlatMapIterDataset(FunctionIterDataset[T]):
 
     @property
     def _element_spec(self) -> Spec:
-        raise NotImplementedError("`element_spec` inference is not implemented for flat_map")
+        raise NotImplementedError("the spec of what flat_map makes is not known.")
 
 
 class _FlatMapIterator(ParentStateIterator[T]):

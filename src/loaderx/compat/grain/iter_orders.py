@@ -27,7 +27,7 @@ class LimitIterDataset(SameSpecIterDataset[T]):
 
     def __init__(self, parent: IterDataset[T], count: int) -> None:
         if count <= 0:
-            raise ValueError(f"Count must be a positive integer. Got {count}")
+            raise ValueError(f"`count` must be at least 1, got {count}.")
         super().__init__(parent)
         self._count = count
 

@@ -91,7 +91,7 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
     def _assert_not_closed(self) -> None:
         if self._closed:
-            raise ValueError(f"{self} is closed: it gives no more elements.")
+            raise ValueError(f"this {type(self).__name__} is closed: it gives no more elements.")
 
     def _set_next_index(self, index: int) -> None:
         """Goes to the element with this number; a stage that cannot do that raises."""

@@ -61,13 +61,13 @@ def records_before(
         )
     if state["sampler"] != repr(sampler):
         raise StateError(
-            f"Sampler in checkpoint does not match dataloader sampler: the state has "
-            f"{state['sampler']}, the loader {sampler!r}. {_WHICH}"
+            f"the state was saved with the sampler {state['sampler']}, and this loader has "
+            f"{sampler!r}. {_WHICH}"
         )
     if state["data_source"] != source_name(source):
         raise StateError(
-            f"DataSource in checkpoint does not match datasource in dataloader: the state has "
-            f"{state['data_source']}, the loader {source_name(source)}. {_WHICH}"
+            f"the state was saved with the source {state['data_source']}, and this loader has "
+            f"{source_name(source)}. {_WHICH}"
         )
     last = int(state["last_seen_indices"]["0"])
     return (last - shard.shard_index) // shard.shard_count + 1

@@ -57,8 +57,8 @@ class PackAndBatchOperation:
             )
         if any(size > length for size, length in zip(sizes, lengths, strict=True)):
             raise StackError(
-                f"Inputs to PackAndBatchOperation must be truncated to max length: a record has "
-                f"lengths {sizes}, a row has {lengths}."
+                f"a record of lengths {sizes} does not fit into a row of lengths {lengths}: cut "
+                "records before they are packed."
             )
 
     def _empty(self, values: list[Element], lengths: Lengths) -> PackedBatch:

@@ -62,8 +62,8 @@ class PackingPlan:
             if n > most
         ]
         return (
-            f"cannot pack a record that is longer than a bin: {', '.join(found)}. Records must be "
-            "truncated to max length before they are packed, for instance in .map()."
+            f"cannot pack a record that is longer than a bin: {', '.join(found)}. Cut records "
+            "before they are packed, for instance in .map()."
         )
 
     def empty(self, values: Sequence[Element]) -> PackedBatch:
@@ -94,8 +94,7 @@ def packing_plan(
 ) -> PackingPlan:
     if max_sequences_per_bin is not None and max_sequences_per_bin <= 0:
         raise ArgumentError(
-            f"`max_sequences_per_bin` must be a positive integer or None, but got "
-            f"{max_sequences_per_bin}."
+            f"`max_sequences_per_bin` must be at least 1, or None; got {max_sequences_per_bin}."
         )
     if not isinstance(length_struct, Mapping):
         raise ArgumentError(

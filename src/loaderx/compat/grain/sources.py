@@ -44,7 +44,7 @@ class RangeDataSource:
     def __getitem__(self, record_key: SupportsIndex) -> int:
         index = record_key.__index__()
         if not 0 <= index < self._len:
-            raise PositionError(f"Index {index} out of range for {self._len}")
+            raise PositionError(f"there is no record {index}: the source has {self._len}.")
         return self._start + index * self._step
 
     def __getitems__(self, record_keys: Sequence[SupportsIndex]) -> list[int]:

@@ -86,7 +86,7 @@ def batch_and_pad(values: Sequence[Element], *, batch_size: int, pad_value: Elem
     if not values:
         raise ValueError("there is nothing to batch.")
     if len(values) > batch_size:
-        raise ValueError(f"Cannot batch {len(values)} values to {batch_size}.")
+        raise ValueError(f"{len(values)} elements are too many for a batch of {batch_size}.")
     if len(values) == batch_size:
         return make_batch(values)
     try:
