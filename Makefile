@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export JAX_PLATFORMS ?= cpu
+# Else every worker process of the tests would compile all of loaderx anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-large test-owners test-grain lint types bench bench-quick bench-devices clean
 

@@ -28,7 +28,7 @@ def device_put(
     try:
         put = import_module("jax").device_put
     except ImportError as error:
-        raise MissingPackageError("device_put needs JAX: pip install 'loaderx[jax]'") from error
+        raise MissingPackageError("device_put needs jax: pip install 'loaderx-jax[jax]'") from error
     ahead = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
     placed = ahead.map(lambda element: put(element, device))
     return ThreadPrefetchIterDataset(placed, prefetch_buffer_size=device_buffer_size)

@@ -82,7 +82,7 @@ class _ParquetIterator(DatasetIterator[dict[str, Element]]):
             parquet = import_module("pyarrow.parquet")
         except ImportError as error:
             raise MissingPackageError(
-                "ParquetIterDataset needs pyarrow: pip install 'loaderx[parquet]'"
+                "ParquetIterDataset needs pyarrow: pip install 'loaderx-jax[parquet]'"
             ) from error
         self._file = parquet.ParquetFile(path, **options)
         self._group = self._row = 0
