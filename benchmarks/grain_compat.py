@@ -1,6 +1,6 @@
 """Programs written for Grain, run by Grain and by `loaderx.compat.grain`: records/s, as a ratio.
 
-    .venv-grain/bin/python benchmarks/grain.py [--quick] [--cpu] [--only NAME ...]
+    .venv-grain/bin/python benchmarks/grain_compat.py [--quick] [--cpu] [--only NAME ...]
 
 The environment has Grain (`make test-grain` makes it).  Every program is one function of the
 module it is given, so both run the same lines.  Grain runs with each of a few settings, and its
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +21,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-# This file is called as the package that it measures.
-sys.path = [path for path in sys.path if not path.rstrip("/").endswith("benchmarks")]
-
-import numpy as np  # noqa: E402
+import numpy as np
 
 Grain = Any  # a module: Grain's, or ours
 Settings = dict[str, int]
