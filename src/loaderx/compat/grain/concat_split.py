@@ -129,7 +129,7 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
         parent_state, since = state["parent_state"], state["elements_from_buffer_after_checkpoint"]
         given = state["remainder_slices"]
         if not isinstance(given, Mapping) or not isinstance(since, int):
-            raise StateError(f"This is no state of ConcatThenSplitIterDataset: {state!r}.")
+            raise StateError(f"this is not a state of ConcatThenSplitIterDataset: {state!r}.")
         # JSON makes lists of tuples.
         slices = {name: (int(cut[0]), int(cut[1])) for name, cut in given.items()}
         self._rows.clear()

@@ -94,7 +94,7 @@ def _apply(ds: D, one: Transformation) -> D:
             made = make(f"{kind}.filter", ds, one)
         case _:
             raise NotImplementedError(
-                f"{one} is no transformation of this module. Derive it from Map, RandomMap, "
+                f"{one} is not a transformation of this module. Derive it from Map, RandomMap, "
                 "MapWithIndex, Filter, FlatMap or Batch of loaderx.compat.grain.transforms, or use "
                 "ds.map(f) for a plain function."
             )

@@ -1,4 +1,4 @@
-"""Batches of an `IterDataset`, and batches cut anew."""
+"""Batches of an `IterDataset`, and batches cut to another size."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class _MixIterator(DatasetIterator[T]):
         return {"parents": by_name, "index": self._index, "stop": self._stop}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; a parent that it does not name starts anew."""
+        """Goes on where the state was taken; a parent that it does not name starts over."""
         states = state["parents"]
         if self._keys is not None:
             states = [states.get(key) for key in self._keys]

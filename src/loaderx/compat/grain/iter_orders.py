@@ -147,7 +147,7 @@ class _CacheIterator(DatasetIterator[T]):
         }
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; a cache that is lost is filled anew."""
+        """Goes on where the state was taken; a lost cache is filled again."""
         self._parent.set_state(state["parent"])
         self._position = state["position"]
         if not self._is_filled:
@@ -216,7 +216,7 @@ class _WindowShuffleIterator(DatasetIterator[T]):
         }
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; the window there is filled anew."""
+        """Goes on where the state was taken; its window is filled again."""
         self._before = copy.deepcopy(state["parent_window_start_state"])
         self._parent.set_state(self._before)
         self._number, self._used = state["window_index"], state["pos_in_window"]

@@ -52,12 +52,12 @@ def records_before(
 ) -> int:
     """The number of records of this part that were used before the state was taken."""
     if not isinstance(state, dict) or "last_seen_indices" not in state:
-        raise StateError(f"This is no state of a DataLoader: {state!r}.")
+        raise StateError(f"this is not a state of a DataLoader: {state!r}.")
     if state["worker_count"] > 1:
         raise StateError(
             f"This state was saved by Grain with worker_count={state['worker_count']}. The order "
             "there depends on the number of workers; here it is that of worker_count=0 for "
-            "every number of them. Save a state with worker_count=0 or 1, or begin anew."
+            "every number of them. Save a state with worker_count=0 or 1, or start over."
         )
     if state["sampler"] != repr(sampler):
         raise StateError(

@@ -132,7 +132,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         try:
             chunk: Chunk = self._pending.popleft().result()
         except BaseException:
-            self.set_state(self.get_state())  # what follows is asked for anew
+            self.set_state(self.get_state())  # what follows is asked for again
             raise
         if chunk.first > self._taken:  # a new worker has made larger chunks than the one before
             self.set_state(self.get_state())

@@ -28,7 +28,7 @@ def check_dataset(dataset: object) -> None:
             return
         raise ArgumentTypeError(
             f"`dataset` is a {type(dataset).__name__}, which can be read only once. Pass an object "
-            "whose __iter__ begins anew, or write Dataset.from_iterable(function) of loaderx."
+            "whose __iter__ starts over, or write Dataset.from_iterable(function) of loaderx."
         )
     if not hasattr(dataset, "__getitem__"):
         raise ArgumentTypeError(

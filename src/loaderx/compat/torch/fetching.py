@@ -145,7 +145,7 @@ class WorkerInit(Frozen):
 
 
 class IteratedBatches(Frozen):
-    """The batches of a dataset that can only be iterated; called, it begins anew."""
+    """The batches of a dataset that can only be iterated; called, it starts from the beginning."""
 
     dataset: Iterable[Tree]
     batch_size: int | None

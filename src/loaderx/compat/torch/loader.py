@@ -61,7 +61,7 @@ class DataLoader:
             exists.  One that can only be iterated is read in this thread.
         batch_size: None gives single records.
         shuffle: a new order in every epoch.
-        sampler, batch_sampler: indices, or lists of them; read anew for every epoch.
+        sampler, batch_sampler: indices, or lists of them; read again for every epoch.
         num_workers: worker processes.  The batches are the same for any number of them.
         collate_fn: makes a batch of a list of records; `default_collate` if None.
         drop_last: leave out a last batch that is not full.
@@ -165,7 +165,7 @@ class DataLoader:
     def load_state_dict(self, state_dict: State) -> None:
         """Continues where a state was taken: the next ``iter(loader)`` gives the rest of its epoch.
 
-        A sampler is read anew for it, and must give the same indices: seed it, or call its
+        A sampler is read again for it, and must give the same indices: seed it, or call its
         ``set_epoch`` first.
         """
         keys = ("version", "epoch", "state")

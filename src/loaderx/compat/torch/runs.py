@@ -1,7 +1,7 @@
 """What runs the epochs of a loader: a `loaderx.DataLoader`, kept from one epoch to the next.
 
-It is made anew where the next epoch has another description: other indices of a sampler, or other
-arrays.  Its workers are started anew where they would have an old dataset.
+It is made again where the next epoch has another description: other indices of a sampler, or other
+arrays.  Its workers are started again where they would have an old dataset.
 """
 
 from __future__ import annotations
