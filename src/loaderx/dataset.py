@@ -593,17 +593,6 @@ class Dataset(Generic[T], metaclass=DatasetType):
             )
         )
 
-    def _batch_as_numpy(
-        self, batch_size: int, *, drop_remainder: bool = False, lanes: int = 1
-    ) -> Dataset[Tree]:
-        """`batch` with the dtypes and the structure that ``np.stack`` gives: for `loaderx.compat`.
-
-        >>> Dataset.from_source([{"a": 1, "t": ["x", 0.5]}] * 2)._batch_as_numpy(2)[0]["t"]
-        [array(['x', 'x'], dtype='<U1'), array([0.5, 0.5])]
-        """
-        cut = self.batch(batch_size, drop_remainder=drop_remainder, lanes=lanes)
-        return Dataset._of(cut._node.replace(rules="numpy"))
-
     def pack(
         self,
         lengths: Mapping[str, int],

@@ -12,7 +12,6 @@ never cut.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -63,15 +62,14 @@ class ArraySpec(Frozen):
 class Structure(Frozen):
     """The shape of a tree without its leaves.  Interned: compare with ``is``."""
 
-    kind: str  # leaf, none, dict, tuple, list, namedtuple, dataclass, jax
+    kind: str  # leaf, none, dict, tuple, list, namedtuple, dataclass
     type: type | None
     keys: tuple[Hashable, ...]
     children: tuple[Structure, ...]
     is_flat_dict: bool  # a dict whose values are leaves: the usual record, built without recursion
-    data: Hashable = None  # of a node that jax knows: what it is made of besides its children
 
     def __reduce__(self) -> tuple[object, ...]:
-        return intern, (self.kind, self.type, self.keys, self.children, self.data)
+        return _intern, (self.kind, self.type, self.keys, self.children)
 
     def build(self, leaves: Iterable[Leaf]) -> Tree:
         """The tree with these leaves."""
@@ -95,8 +93,6 @@ class Structure(Frozen):
             return made
         if self.kind == "namedtuple":
             return tuple.__new__(self.type, values)  # type: ignore[arg-type]
-        if self.kind == "jax":
-            return _jax_node(self.type, self.data, values)
         return tuple(values) if self.kind == "tuple" else values
 
     def paths(self, prefix: str = "") -> list[str]:
@@ -113,25 +109,20 @@ class Structure(Frozen):
 _interned: weakref.WeakValueDictionary[Hashable, Structure] = weakref.WeakValueDictionary()
 
 
-def intern(
-    kind: str,
-    type_: type | None,
-    keys: Sequence[Hashable],
-    children: Sequence[Structure],
-    data: Hashable = None,
+def _intern(
+    kind: str, type_: type | None, keys: Sequence[Hashable], children: Sequence[Structure]
 ) -> Structure:
-    """The structure with these parts."""
-    identity = (kind, type_, tuple(keys), tuple(map(id, children)), data)
+    identity = (kind, type_, tuple(keys), tuple(map(id, children)))
     found = _interned.get(identity)
     if found is None:
         flat = kind == "dict" and all(child is LEAF for child in children)
-        made = Structure(kind, type_, tuple(keys), tuple(children), flat, data)
+        made = Structure(kind, type_, tuple(keys), tuple(children), flat)
         found = _interned.setdefault(identity, made)
     return found
 
 
-LEAF = intern("leaf", None, (), ())
-_NONE = intern("none", None, (), ())
+LEAF = _intern("leaf", None, (), ())
+_NONE = _intern("none", None, (), ())
 
 
 def flatten(tree: Tree) -> tuple[list[Leaf], Structure]:
@@ -146,79 +137,23 @@ def _walk(tree: Tree, leaves: list[Leaf]) -> Structure:
         return LEAF
     if isinstance(tree, Mapping):
         children = [_walk(value, leaves) for value in tree.values()]
-        return intern("dict", None, tuple(tree), children)
+        return _intern("dict", None, tuple(tree), children)
     if tree is None:
         return _NONE
     if isinstance(tree, tuple):
         children = [_walk(value, leaves) for value in tree]
         if hasattr(tree, "_fields"):
-            return intern("namedtuple", type(tree), tree._fields, children)
-        return intern("tuple", None, range(len(tree)), children)
+            return _intern("namedtuple", type(tree), tree._fields, children)
+        return _intern("tuple", None, range(len(tree)), children)
     if isinstance(tree, list) and not all(isinstance(value, _SCALARS) for value in tree):
         children = [_walk(value, leaves) for value in tree]
-        return intern("list", None, range(len(tree)), children)
+        return _intern("list", None, range(len(tree)), children)
     if hasattr(type(tree), "__dataclass_fields__") and not is_array_like(tree):
         names = field_names(tree)
         children = [_walk(getattr(tree, name), leaves) for name in names]
-        return intern("dataclass", type(tree), names, children)
+        return _intern("dataclass", type(tree), names, children)
     leaves.append(tree)
     return LEAF
-
-
-Flatten: TypeAlias = Callable[[Tree], tuple[list[Leaf], Structure]]
-"""`flatten`, or another rule of what is structure."""
-
-
-def flatten_all(tree: Tree) -> tuple[list[Leaf], Structure]:
-    """`flatten` as Grain and JAX do it: every list is structure, and so are the classes that jax
-    has been told about; other dataclasses are leaves."""
-    leaves: list[Leaf] = []
-    return leaves, _walk_all(tree, leaves)
-
-
-def _walk_all(tree: Tree, leaves: list[Leaf]) -> Structure:
-    if isinstance(tree, (np.ndarray, *_SCALARS)):
-        leaves.append(tree)
-        return LEAF
-    if isinstance(tree, Mapping):
-        children = [_walk_all(value, leaves) for value in tree.values()]
-        return intern("dict", None, tuple(tree), children)
-    if tree is None:
-        return _NONE
-    if isinstance(tree, (tuple, list)):
-        children = [_walk_all(value, leaves) for value in tree]
-        if hasattr(tree, "_fields"):
-            return intern("namedtuple", type(tree), tree._fields, children)
-        kind = "list" if isinstance(tree, list) else "tuple"
-        return intern(kind, None, range(len(tree)), children)
-    parts = _jax_parts(tree)
-    if parts is not None:
-        nodes, data = parts
-        children = [_walk_all(value, leaves) for value in nodes]
-        return intern("jax", type(tree), range(len(nodes)), children, data)
-    leaves.append(tree)
-    return LEAF
-
-
-def _jax_parts(node: Tree) -> tuple[Sequence[Tree], Hashable] | None:
-    """The children of a node that jax knows, and its other data; None for a leaf.
-
-    jax is not imported for it: where it is not, nobody has told it about a class.
-    """
-    util: Any = getattr(sys.modules.get("jax"), "tree_util", None)
-    found = None if util is None else util.default_registry.flatten_one_level(node)
-    if found is None:
-        return None
-    nodes, data = tuple(found[0]), found[1]
-    return (nodes, data) if isinstance(data, Hashable) else None
-
-
-def _jax_node(kind: type | None, data: Hashable, children: Sequence[Tree]) -> Tree:
-    util: Any = sys.modules["jax"].tree_util
-    leaves = [util.tree_structure(0)] * len(children)
-    name = "from_node_data_and_children"
-    make = getattr(util.PyTreeDef, name, None) or getattr(util.PyTreeDef, f"make_{name}")
-    return make(util.default_registry, (kind, data), leaves).unflatten(children)
 
 
 def field_names(record: Tree) -> list[str]:
@@ -233,9 +168,7 @@ def is_array_like(value: object) -> bool:
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
-def same_structure(
-    tree: Tree, structure: Structure, flatten: Flatten = flatten
-) -> list[Leaf] | None:
+def same_structure(tree: Tree, structure: Structure) -> list[Leaf] | None:
     """The leaves in the order of ``structure``; None if the tree has another structure.
 
     Two dicts with the same keys in another order have the same structure.
@@ -250,8 +183,7 @@ def _reordered(leaves: Iterator[Leaf], have: Structure, want: Structure) -> list
     """The leaves of a tree of structure ``have`` in the order of ``want``, None if they differ."""
     if have is LEAF and want is LEAF:
         return [next(leaves)]
-    is_alike = (have.kind, have.type, have.data) == (want.kind, want.type, want.data)
-    if not is_alike or set(have.keys) != set(want.keys):
+    if (have.kind, have.type) != (want.kind, want.type) or set(have.keys) != set(want.keys):
         return None
     wanted = dict(zip(want.keys, want.children, strict=True))
     parts: dict[Hashable, list[Leaf]] = {}

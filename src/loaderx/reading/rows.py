@@ -22,7 +22,7 @@ from loaderx.errors import LoaderxError, StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.columns import records_of, wrong_rows
 from loaderx.reading.error_text import failed
-from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, Rules, stack, unpadded
+from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, stack, unpadded
 from loaderx.rng import CHILD, Keys, fold
 from loaderx.tree import Array, Structure, Tree, flatten
 
@@ -404,12 +404,7 @@ def _origins(rows: Rows) -> Positions:
     return _NOTHING if rows.origins is None else rows.origins
 
 
-def as_batch(
-    parts: Sequence[Rows],
-    lend: Lend,
-    padding: Padding = NO_PADDING,
-    rules: Rules | None = None,
-) -> Tree:
+def as_batch(parts: Sequence[Rows], lend: Lend, padding: Padding = NO_PADDING) -> Tree:
     """All rows as one batch, in arrays that the caller owns."""
     if not fit_together(parts):
         records = [record for part in parts for record in part.records()]
@@ -420,7 +415,7 @@ def as_batch(
                 f"row {first + number} of the batch" if part.identify is None else part.name(number)
                 for number in range(part.count)
             ]
-        return stack(records, lend, names.__getitem__, padding, rules)
+        return stack(records, lend, names.__getitem__, padding)
     first_part = parts[0]
     count = sum(part.count for part in parts)
     shapes = [((count, *leaf.shape[1:]), leaf.dtype) for leaf in first_part.leaves]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from operator import attrgetter, itemgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from loaderx.memory import Layout, Lend, aligned
 from loaderx.tree import (
     LEAF,
     Array,
-    Flatten,
-    Leaf,
     Structure,
     Tree,
     as_array,
@@ -57,26 +55,10 @@ class Padding(Frozen):
 NO_PADDING = Padding()
 
 
-class Rules(Protocol):
-    """What is structure in a record, and what its leaves become in a batch."""
-
-    def flatten(self, tree: Tree, /) -> tuple[list[Leaf], Structure]: ...
-
-    def column(self, values: list[Any], path: str, name: Name, pad_to: int | None) -> Column:
-        """One leaf of all records."""
-
-
-def stack(
-    records: list[Any],
-    lend: Lend,
-    name: Name,
-    padding: Padding = NO_PADDING,
-    rules: Rules | None = None,
-) -> Tree:
-    """The batch of these records, in arrays that the caller owns; None: the rules of loaderx."""
-    rules = rules or OWN_RULES
-    _, structure = rules.flatten(records[0])
-    columns = columns_of(records, structure, name, rules.flatten)
+def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
+    """The batch of these records, in arrays that the caller owns."""
+    _, structure = flatten(records[0])
+    columns = columns_of(records, structure, name)
     paths = structure.paths()
     if records[0] is None:
         raise StackError(
@@ -89,7 +71,7 @@ def stack(
                 f"they have {', '.join(map(repr, paths))}."
             )
     pieces = [
-        rules.column(column, path, name, padding.lengths.get(path))
+        _Piece.of(column, path, name, padding.lengths.get(path))
         for column, path in zip(columns, paths, strict=True)
     ]
     targets = lend(Layout.of(*[((len(records), *piece.shape), piece.dtype) for piece in pieces]))
@@ -100,16 +82,14 @@ def stack(
         try:
             piece.write(target, value)
         except TypeError as error:  # some row would have to be cast
-            raise misfit(piece.values, path, name) from error
+            raise _misfit(piece.values, path, name) from error
     batch = structure.build(targets)
     if padding.lengths:
         batch = _with_lengths(batch, paths, pieces)
     return batch
 
 
-def columns_of(
-    records: list[Any], structure: Structure, name: Name, flatten: Flatten = flatten
-) -> list[list[Any]]:
+def columns_of(records: list[Any], structure: Structure, name: Name) -> list[list[Any]]:
     """Each leaf of all records, in the order of the structure."""
     if structure.is_flat_dict:
         width, keys = len(structure.keys), structure.keys
@@ -124,7 +104,7 @@ def columns_of(
             return at_once
     rows = []
     for number, record in enumerate(records):
-        leaves = same_structure(record, structure, flatten)
+        leaves = same_structure(record, structure)
         if leaves is None:
             _check_missing(record, records[0], "", (name(number), name(0)))
             raise StackError(
@@ -169,7 +149,7 @@ def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> N
                 _check_missing(one[key], first[key], f"{path}.{key}".strip("."), names)
 
 
-class Column:
+class _Piece:
     """One leaf of all records, checked: what is to be written, and how its rows look."""
 
     __slots__ = ("dtype", "lengths", "shape", "values")
@@ -184,24 +164,23 @@ class Column:
         self.values, self.shape, self.dtype, self.lengths = values, shape, dtype, lengths
 
     @classmethod
-    def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> Column:
-        """By the rules of `loaderx.tree`."""
+    def of(cls, column: list[Any], path: str, name: Name, pad_to: int | None) -> _Piece:
         kinds = set(map(type, column))
         if pad_to is not None:
             arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
-            return cls.padded(arrays, path, name, pad_to)
+            return cls._padded(arrays, path, name, pad_to)
         if kinds <= _PYTHON_NUMBERS:
             if len(kinds) > 1:
                 other = next(i for i, v in enumerate(column) if type(v) is not type(column[0]))
                 raise StackError(
-                    f"cannot stack {leaf_name(path)}: {name(0)} has the {type(column[0]).__name__} "
+                    f"cannot stack {_leaf(path)}: {name(0)} has the {type(column[0]).__name__} "
                     f"{column[0]!r}, {name(other)} the {type(column[other]).__name__} "
                     f"{column[other]!r}. Make them one type in .map()."
                 )
             try:
                 values = narrow_scalars(column)
             except StackError as error:
-                raise StackError(f"cannot stack {leaf_name(path)}: {error}") from error
+                raise StackError(f"cannot stack {_leaf(path)}: {error}") from error
             return cls(values, (), values.dtype)
         if len(kinds) == 1 and _is_numpy_number(kinds):
             values = np.array(column)
@@ -213,11 +192,11 @@ class Column:
         arrays = column if kinds == {np.ndarray} else _as_arrays(column, path, name)
         shape, dtype = arrays[0].shape, arrays[0].dtype
         if len(set(map(_shape, arrays))) > 1:
-            raise misfit(arrays, path, name)
+            raise _misfit(arrays, path, name)
         return cls(arrays, shape, dtype)
 
     @classmethod
-    def padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> Column:
+    def _padded(cls, arrays: list[Array], path: str, name: Name, pad_to: int) -> _Piece:
         """Arrays that differ in length."""
         shapes, dtypes = list(map(_shape, arrays)), set(map(_dtype, arrays))
         if len(dtypes) == 1 and set(map(len, shapes)) == {1}:  # the usual case
@@ -228,15 +207,15 @@ class Column:
         for number, array in enumerate(arrays):
             if array.ndim == 0:
                 raise StackError(
-                    f"cannot pad {leaf_name(path)}: in {name(number)} it has no axis to pad."
+                    f"cannot pad {_leaf(path)}: in {name(number)} it has no axis to pad."
                 )
             if len(array) > pad_to:
                 raise StackError(
-                    f"cannot pad {leaf_name(path)} to {pad_to}: {name(number)} has length "
+                    f"cannot pad {_leaf(path)} to {pad_to}: {name(number)} has length "
                     f"{len(array)}. Cut it in .map(), or raise `pad_to`."
                 )
             if array.size and (array.shape[1:] != first.shape[1:] or array.dtype != first.dtype):
-                raise misfit([first, array], path, lambda _, number=number: name(number))  # type: ignore[misc]
+                raise _misfit([first, array], path, lambda _, number=number: name(number))  # type: ignore[misc]
         lengths = [len(array) for array in arrays]
         return cls(arrays, (pad_to, *first.shape[1:]), first.dtype, lengths)
 
@@ -259,16 +238,6 @@ class Column:
                 target[number] = array[()] if array.ndim == 0 else array
 
 
-class _OwnRules:
-    """Those of `loaderx.tree`."""
-
-    flatten = staticmethod(flatten)
-    column = staticmethod(Column.of)
-
-
-OWN_RULES: Rules = _OwnRules()
-
-
 def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
     at_once = _rows_of_numbers(column)
     if at_once is not None:
@@ -279,16 +248,16 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
             raise _missing(path, name(number))
         if isinstance(value, (dict, tuple)):
             raise StackError(
-                f"cannot stack {leaf_name(path)}: {name(number)} has a {type(value).__name__} "
-                "there, others have an array. Make them alike in .map()."
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} there, "
+                "others have an array. Make them alike in .map()."
             )
         try:
             arrays.append(as_array(value))
         except StackError as error:
-            raise StackError(f"cannot stack {leaf_name(path)}, {name(number)}: {error}") from error
+            raise StackError(f"cannot stack {_leaf(path)}, {name(number)}: {error}") from error
         except (ValueError, TypeError) as error:
             raise StackError(
-                f"cannot stack {leaf_name(path)}: {name(number)} has a {type(value).__name__} "
+                f"cannot stack {_leaf(path)}: {name(number)} has a {type(value).__name__} "
                 f"that cannot be made an array ({one_line(error)})."
             ) from error
     return arrays
@@ -296,8 +265,8 @@ def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
 
 def _missing(path: str, record: str) -> StackError:
     return StackError(
-        f"cannot stack: {leaf_name(path)} of {record} is None (missing?). Fill it in with .map(), "
-        "or leave such records out with .filter()."
+        f"cannot stack: {_leaf(path)} of {record} is None (missing?). Fill it in with .map(), or "
+        "leave such records out with .filter()."
     )
 
 
@@ -322,27 +291,27 @@ def _is_numpy_number(kinds: set[type]) -> bool:
     return issubclass(kind, (np.number, np.bool_))
 
 
-def misfit(arrays: list[Array], path: str, name: Name) -> StackError:
+def _misfit(arrays: list[Array], path: str, name: Name) -> StackError:
     first = arrays[0]
     number, one = next(
         (i, a) for i, a in enumerate(arrays) if (a.shape, a.dtype) != (first.shape, first.dtype)
     )
     if one.shape != first.shape:
         return StackError(
-            f"cannot stack {leaf_name(path)}: {name(number)} has shape {one.shape}, "
+            f"cannot stack {_leaf(path)}: {name(number)} has shape {one.shape}, "
             f"the others {first.shape}. {RESIZE}"
         )
     return StackError(
-        f"cannot stack {leaf_name(path)}: {name(number)} has dtype {one.dtype}, "
+        f"cannot stack {_leaf(path)}: {name(number)} has dtype {one.dtype}, "
         f"the others {first.dtype}. Cast it in .map()."
     )
 
 
-def leaf_name(path: str) -> str:
+def _leaf(path: str) -> str:
     return f'leaf "{path}"' if path else "records"
 
 
-def _with_lengths(batch: Tree, paths: list[str], pieces: list[Column]) -> Tree:
+def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
     """Beside each padded leaf, the lengths before padding."""
     for path, piece in zip(paths, pieces, strict=True):
         if piece.lengths is None:
@@ -421,7 +390,7 @@ def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_val
         made = None
     if made is None or (dtype.kind in "iu" and not np.array_equal(made, value)):
         raise StackError(
-            f"`{asked_by}` is {value!r}, and {leaf_name(path)} is {dtype}, which has no such "
-            "value. Give another one (a dict has one for each leaf), or cast the leaf in .map()."
+            f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. "
+            "Give another one (a dict has one for each leaf), or cast the leaf in .map()."
         )
     return made

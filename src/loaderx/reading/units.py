@@ -19,7 +19,7 @@ from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import Failed, ReadContext
 from loaderx.reading.operators import RecordOperator
 from loaderx.reading.rows import Positions, Record, Rows, named
-from loaderx.reading.stacking import NO_PADDING, Padding, Rules, stack
+from loaderx.reading.stacking import NO_PADDING, Padding, stack
 from loaderx.reading.unit_stage import UnitStage, first_guard, run_stages
 from loaderx.rng import ROOT, Keys
 from loaderx.tree import Tree, flatten
@@ -70,15 +70,8 @@ def rows_from(output: UnitOutput, padding: Padding) -> Rows:
 class Finish:
     """The last step of a unit: stacks its records as the batch will need them, if it can."""
 
-    def __init__(
-        self,
-        *,
-        stacked: bool,
-        padding: Padding,
-        named: bool = False,
-        rules: Rules | None = None,
-    ) -> None:
-        self.stacked, self.padding, self.rules = stacked, padding, rules
+    def __init__(self, *, stacked: bool, padding: Padding, named: bool = False) -> None:
+        self.stacked, self.padding = stacked, padding
         self.named = named  # must single records say where they come from?
 
     @property
@@ -116,7 +109,7 @@ class Finish:
         if tree is None:
             records = rows.records()
             try:
-                tree = stack(records, context.lend, rows.name, self.padding, self.rules)
+                tree = stack(records, context.lend, rows.name, self.padding)
             except StackError:  # the batch may fit together even if the unit does not
                 names = [rows.name(number) for number in range(len(records))]
                 made["records"] = Opaque((records, names, None))

@@ -13,7 +13,6 @@ from loaderx.errors import (
     ArgumentTypeError,
     ChainError,
     RecordError,
-    check_choice,
     check_int,
     check_name,
 )
@@ -23,11 +22,10 @@ from loaderx.reading.addresses import Addresses, BatchAddresses, BatchSteps
 from loaderx.reading.batch_readers import BatchReader, Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
-from loaderx.reading.numpy_rules import NumpyRules
 from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
-from loaderx.reading.stacking import NO_PADDING, Padding, Rules, Value, pad_rows, stack
+from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
 from loaderx.reading.units import Finish
 from loaderx.rng import Keys
 from loaderx.stages.encoding import stage_text
@@ -68,7 +66,6 @@ class Batched(StreamCut, ChangesPlaces):
     padding: Padding = NO_PADDING
     collate: Collate | None = None
     lanes: int = 1
-    rules: str = "loaderx"  # of stacking; or "numpy"
 
     window = None
     unit_cost = "records"
@@ -80,7 +77,6 @@ class Batched(StreamCut, ChangesPlaces):
     rows_are_known = True
 
     def __post_init__(self) -> None:
-        check_choice("rules", self.rules, ("loaderx", "numpy"))
         if self.size % self.lanes:
             raise ArgumentError(
                 f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch size, "
@@ -168,7 +164,6 @@ class Batched(StreamCut, ChangesPlaces):
                 ("pad_to", dict(self.padding.lengths)),
                 ("collate_fn", getattr(self.collate, "__name__", self.collate)),
                 ("lanes", self.lanes if self.lanes > 1 else None),
-                ("rules", self.rules if self.rules != "loaderx" else None),
             )
             if value
         ]
@@ -248,13 +243,7 @@ class Batched(StreamCut, ChangesPlaces):
         return self.input
 
     def finish(self) -> Finish:
-        rules = NumpyRules(is_exact=True) if self.rules == "numpy" else None
-        return Finish(stacked=self.collate is None, padding=self.padding, rules=rules)
-
-    @property
-    def stacking(self) -> Rules | None:
-        """The rules by which the rows of a batch are stacked; None: those of loaderx."""
-        return NumpyRules() if self.rules == "numpy" else None
+        return Finish(stacked=self.collate is None, padding=self.padding)
 
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
         return CutLanes(lanes, self, pool, is_alone=is_alone)
@@ -282,7 +271,6 @@ class Cut(BatchOperator):
         self.first = node.size * request.host // request.hosts
         self.width = node.size * (request.host + 1) // request.hosts - self.first
         self.records = None if node.uniform else node.input.length
-        self.rules = node.stacking
 
     def locate(self, epochs: Keys, numbers: Positions) -> BatchSteps:
         assert self.size is not None
@@ -314,8 +302,7 @@ class Cut(BatchOperator):
         elif rows.is_stacked and (not node.padding.lengths or rows.padding is node.padding):
             batch = rows.tree
         else:
-            name = self.child.namer(inner)
-            batch = stack(rows.records(), context.lend, name, node.padding, self.rules)
+            batch = stack(rows.records(), context.lend, self.child.namer(inner), node.padding)
         if not node.pad_remainder:
             return batch
         return pad_rows(
@@ -382,7 +369,7 @@ class CutLanes(Lanes):
     def _batch(self, parts: list[Rows]) -> Tree:
         node = self.node
         if node.collate is None:
-            return as_batch(parts, self.pool.lend, node.padding, node.stacking)
+            return as_batch(parts, self.pool.lend, node.padding)
         records = [record for part in parts for record in part.records()]
         stage = f"{node.stage}'s collate_fn"
 
