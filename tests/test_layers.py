@@ -31,7 +31,7 @@ LAYERS = [
     {"memory", "picture", "rng"},
     {"tree"},
     {"hints", "installed"},
-    {"errors", "frozen", "given"},
+    {"errors", "free_memory", "frozen", "given"},
 ]
 
 

@@ -15,7 +15,6 @@ PUBLIC = {"os._exit"}
 
 # Private names that are still looked at.  Take out what is no longer needed; add nothing.
 STILL_USED = {
-    "engines/processes/test_shared_arrays.py": {"_free_memory"},
     "engines/test_interrupts.py": {"_wait"},
     "jax/test_placement.py": {"_cache_size"},  # jax has no public way to count compilations
     "loader/test_loader.py": {"_counters"},

@@ -204,6 +204,9 @@ def test_read_ahead_comes_back_for_files_that_were_mapped_later(mapped, monkeypa
     cold = ColdReads(find=lambda indices: iter([Span(mapped, indices, indices + 1)]))
 
     class Mapped:
+        def __len__(self):
+            return 0
+
         def madvise(self, option):
             told.append(option)
 

@@ -3,8 +3,9 @@
 At a page fault the kernel reads ahead: 128 KB or more around the page, of which a shuffled batch
 wants one row.  So while a loader waits for the disk, the kernel is told not to read ahead
 (``MADV_RANDOM``), and which pages a batch needs (``MADV_WILLNEED``), all at once, before they are
-touched.  Once nothing comes from disk any more, hints would cost more than the rows themselves:
-then there are none, and only now and then a look at how much the process has read.
+touched.  Files that fit into memory are read from beginning to end besides (`whole_files`).  Once
+nothing comes from disk any more, hints would cost more than the rows themselves: then there are
+none, and only now and then a look at how much the process has read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Indices
 from loaderx.sources.mapping import mapped_base
+from loaderx.sources.whole_files import WholeFiles
 from loaderx.tree import Array
 
 try:
@@ -97,8 +99,8 @@ FindSpans: TypeAlias = Callable[[Indices], Iterator[Span]]
 class MappedSpans:
     """Records in files that are mapped one by one, as they are needed."""
 
-    def __init__(self, find: FindSpans) -> None:
-        self._find = find
+    def __init__(self, find: FindSpans, files: WholeFiles) -> None:
+        self._find, self._files = find, files
         self._random: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     def read_ahead(self, is_on: bool) -> None:
@@ -120,6 +122,7 @@ class MappedSpans:
         if rows.mapped not in self._random:
             rows.read_ahead(False)
             self._random.add(rows.mapped)
+            self._files.add(rows.mapped)
         some = span.stops > span.starts
         rows.will_need_runs(span.starts[some].astype(np.int64), span.stops[some].astype(np.int64))
 
@@ -140,9 +143,12 @@ class ColdReads:
 
     def __init__(self, arrays: Sequence[Array] = (), find: FindSpans | None = None) -> None:
         self._given = arrays, find
-        found: list[Hinted | None] = [MappedRows.of(array) for array in arrays]
-        found += [] if find is None else [MappedSpans(find)]
-        self._rows = [rows for rows in found if rows is not None and CAN_ADVISE]
+        self._files = WholeFiles()
+        of_arrays = [MappedRows.of(array) for array in arrays] if CAN_ADVISE else []
+        self._arrays = [rows for rows in of_arrays if rows is not None]
+        self._rows: list[Hinted] = [*self._arrays]
+        if find is not None and CAN_ADVISE:
+            self._rows.append(MappedSpans(find, self._files))
         self.is_needed = bool(self._rows)
         self._left = 0  # batches until the next look
         self._blocks = -1
@@ -171,6 +177,9 @@ class ColdReads:
             return
         for rows in self._rows:
             rows.will_need(indices)
+        for array in self._arrays:
+            self._files.add(array.mapped)
+        self._files.read_on()
 
 
 def blocks_read() -> int:

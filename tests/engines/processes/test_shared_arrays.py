@@ -176,7 +176,7 @@ def test_scratch_arrays_can_be_written_in_a_worker_and_sources_cannot():
 def test_data_that_does_not_fit_twice_is_refused(monkeypatch):
     from loaderx.engines.processes import pickling
 
-    monkeypatch.setattr(pickling, "_free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(pickling, "free_memory", lambda: 1_000_000)
     dataset = Dataset.from_arrays(x=np.zeros((1000, 1000))).batch(2)
     with pytest.raises(PicklingError, match=r"0\.01 GB in memory.*Dataset\.open"):
         next(iter(DataLoader(dataset, engine=Processes(1))))

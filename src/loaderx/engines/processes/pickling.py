@@ -41,6 +41,7 @@ from loaderx.engines.processes.mapped_files import (
 from loaderx.engines.processes.protocol import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
+from loaderx.free_memory import free_memory
 from loaderx.given import Given
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import mapped_base
@@ -367,19 +368,10 @@ def _page_end(place: int) -> int:
 
 def _check_memory(needed: int, free_share: float) -> None:
     """Sharing data takes one more copy of it: better told now than by the kernel later."""
-    free = _free_memory()
+    free = free_memory()
     if free is not None and needed > free * free_share:
         raise PicklingError(
             f"the dataset holds {needed / 1e9:.2f} GB in memory, and sharing it with worker "
             f"processes takes one more copy, for which {free * free_share / 1e9:.2f} GB may be "
             "used. Save it with np.save and open it with Dataset.open: then nothing is copied."
         )
-
-
-def _free_memory() -> int | None:
-    try:
-        with open("/proc/meminfo") as file:
-            lines: Iterator[str] = (line for line in file if line.startswith("MemAvailable:"))
-            return int(next(lines).split()[1]) * 1024
-    except (OSError, StopIteration):
-        return None
