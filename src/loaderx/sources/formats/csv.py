@@ -9,8 +9,7 @@ a character are left out.  Lines are parsed once, into a copy of their columns i
 from __future__ import annotations
 
 import codecs
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.memory import Lend, Pool
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import BadRecordError, FileSource, Problem
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_rows
 from loaderx.sources.formats.csv_columns import CsvColumn, dtype_of
@@ -31,6 +29,7 @@ from loaderx.sources.formats.csv_header import (
 )
 from loaderx.sources.formats.line_copies import LineCopy, kept_as, open_copy
 from loaderx.sources.formats.numbers import DType, Types, check_known, checked_types
+from loaderx.sources.formats.parsed_lines import ParsedLines
 from loaderx.sources.line_files import FindLines, LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
 from loaderx.sources.ondisk.line_index import EMPTY, Offsets, line_offsets
@@ -44,7 +43,7 @@ SAMPLE = 1000
 _TABS = (".tsv", ".tab")
 
 
-class Csv(FileSource):
+class Csv(ParsedLines[Array]):
     """Records of CSV files: a dict with a value for each column.
 
     `Dataset.open` makes it; use it yourself for what `open` has no argument for.
@@ -149,28 +148,17 @@ class Csv(FileSource):
                 rows.append([cells[0] for cells in self._cells(part)])
                 numbers.append(index)
             except ValueError as error:
-                first = first or self._named(index, error)
+                first = first or f"{self.where(index)}: {self._reason(error)}"
         if not rows:
             raise FileError(f"{first}.")
         return numbers, [list(cells) for cells in zip(*rows, strict=True)]
-
-    def __len__(self) -> int:
-        return len(self._lines)
 
     @property
     def spec(self) -> Tree:
         return {column.name: column.spec for column in self._columns}
 
-    @property
-    def shard_counts(self) -> list[int]:
-        counts: list[int] = self._lines.parts.counts.tolist()
-        return counts
-
     def label(self) -> str:
         return f"open(csv: {describe_spec(self.spec)})"
-
-    def where(self, index: int) -> str:
-        return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         if self._copy is not None:
@@ -178,39 +166,22 @@ class Csv(FileSource):
             if found is not None:
                 return {one.name: array for one, array in zip(self._columns, found, strict=True)}
         batch = self.buffers(len(indices), lend)
-        for column, array in zip(self._columns, self._arrays(indices), strict=True):
+        for column, array in zip(self._columns, self._columns_of(indices), strict=True):
             batch[column.name][:] = array
         return batch
 
     def records(self, indices: Indices) -> list[Tree]:
         # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
         records: list[dict[str, object]] = [{} for _ in range(len(indices))]
-        for column, array in zip(self._columns, self._arrays(indices), strict=True):
+        for column, array in zip(self._columns, self._columns_of(indices), strict=True):
             for record, value in zip(records, array, strict=True):
                 record[column.name] = value
         return records
 
-    def problems(self) -> Iterator[Problem | None]:
-        plain = copy.copy(self)  # the files are to be checked, and not the copy
-        plain._copy = None
-        yield from super(Csv, plain).problems()
+    def _join(self, columns: Sequence[Array]) -> Array:
+        return np.concatenate(columns)
 
-    def _arrays(self, indices: Indices) -> list[Array]:
-        try:
-            return self._arrays_at_once(indices)
-        except FileError:  # of the whole file
-            raise
-        except ValueError:
-            pass  # one of them is wrong: which?
-        found = []
-        for number, index in enumerate(indices.tolist()):
-            try:
-                found.append(self._arrays_at_once(indices[number : number + 1]))
-            except ValueError as error:
-                raise BadRecordError(self._named(index, error)) from error
-        return [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
-
-    def _arrays_at_once(self, indices: Indices) -> list[Array]:
+    def _read(self, indices: Indices) -> list[Array]:
         if self._copy is None:
             return self._parsed(indices)
         dtypes = [one.dtype for one in self._columns]
@@ -238,8 +209,8 @@ class Csv(FileSource):
         width, places = self._layouts[part.file]
         return cells_of_rows(part.rows(), width, places, self._dialect)
 
-    def _named(self, index: int, error: ValueError) -> str:
-        return f"{self.where(index)}: {reason(error, self._dialect.encoding)}"
+    def _reason(self, error: ValueError) -> str:
+        return reason(error, self._dialect.encoding)
 
 
 def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, path: str) -> Dialect:

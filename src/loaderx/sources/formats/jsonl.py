@@ -9,16 +9,14 @@ Lines are parsed once, into a copy of their columns in the cache folder (`line_c
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.file_source import BadRecordError, FileSource, Problem
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.json_columns import Values
 from loaderx.sources.formats.json_parsing import (
@@ -31,6 +29,7 @@ from loaderx.sources.formats.json_schema import JsonSchema, Record
 from loaderx.sources.formats.json_typed import typed_parser
 from loaderx.sources.formats.line_copies import LineCopy, open_copy
 from loaderx.sources.formats.numbers import Types, checked_types, shown
+from loaderx.sources.formats.parsed_lines import ParsedLines
 from loaderx.sources.formats.text import not_utf8
 from loaderx.sources.line_files import LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
@@ -46,7 +45,7 @@ SAMPLE = 100
 _ARRAY = "array"  # the note of a file that is one array
 
 
-class Jsonl(PadsLists, FileSource):
+class Jsonl(PadsLists, ParsedLines[Values]):
     """Records of JSON files, objects one a line, or one array of objects.
 
     `Dataset.open` makes it; use it yourself for ``types``.
@@ -108,18 +107,10 @@ class Jsonl(PadsLists, FileSource):
                 (part,) = self._lines.split(np.array([index]))
                 found += self._objects(part)
             except ValueError as error:
-                first = first or f"{self.where(index)}: {_reason(error)}"
+                first = first or f"{self.where(index)}: {self._reason(error)}"
         if not found:
             raise FileError(f"{first}. Are there JSON objects in it, one a line?")
         return found
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @property
-    def shard_counts(self) -> list[int]:
-        counts: list[int] = self._lines.parts.counts.tolist()
-        return counts
 
     @property
     def spec(self) -> Tree | None:
@@ -138,7 +129,7 @@ class Jsonl(PadsLists, FileSource):
         file, number = self._lines.parts.locate(index)
         if self._lines.notes[file] == _ARRAY:
             return f"{self._lines.files.paths[file]}, element {number}"
-        return self._lines.where(index)
+        return super().where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         schema = self._schema
@@ -147,7 +138,7 @@ class Jsonl(PadsLists, FileSource):
             if found is not None:
                 return dict(zip(schema.names, found, strict=True))
         batch = self.buffers(len(indices), lend)
-        for column, values in zip(schema.columns, self._columns(indices), strict=True):
+        for column, values in zip(schema.columns, self._columns_of(indices), strict=True):
             column.write(values, batch[column.name])
         return batch
 
@@ -159,33 +150,15 @@ class Jsonl(PadsLists, FileSource):
 
     def records(self, indices: Indices) -> list[Tree]:
         records: list[Record] = [{} for _ in range(len(indices))]
-        for name, values in zip(self._schema.names, self._columns(indices), strict=True):
+        for name, values in zip(self._schema.names, self._columns_of(indices), strict=True):
             for record, value in zip(records, values, strict=True):
                 record[name] = value
         return records
 
-    def problems(self) -> Iterator[Problem | None]:
-        plain = copy.copy(self)  # the files are to be checked, and not the copy
-        plain._copy = None
-        yield from super(Jsonl, plain).problems()
+    def _join(self, columns: Sequence[Values]) -> Values:
+        return [values[0] for values in columns]
 
-    def _columns(self, indices: Indices) -> Sequence[Values]:
-        """The values of records, column by column."""
-        try:
-            return self._columns_at_once(indices)
-        except FileError:  # of the whole file
-            raise
-        except ValueError:
-            pass  # one of them is wrong: which?
-        found = []
-        for number, index in enumerate(indices.tolist()):
-            try:
-                found.append(self._columns_at_once(indices[number : number + 1]))
-            except ValueError as error:
-                raise BadRecordError(f"{self.where(index)}: {_reason(error)}") from error
-        return [[values[0] for values in column] for column in zip(*found, strict=True)]
-
-    def _columns_at_once(self, indices: Indices) -> Sequence[Values]:
+    def _read(self, indices: Indices) -> Sequence[Values]:
         if self._copy is not None:
             return self._copy.read(indices, self._parsed)
         return self._parsed(indices)
@@ -202,6 +175,13 @@ class Jsonl(PadsLists, FileSource):
                     target[place] = value
         return list(found)
 
+    def _reason(self, error: ValueError) -> str:
+        if isinstance(error, UnicodeDecodeError):
+            return not_utf8(error)
+        if isinstance(error, json.JSONDecodeError):
+            return f"it is no JSON: {error.msg} at character {error.pos}"
+        return str(error)
+
     def _columns_of_part(self, part: LinesOfFile) -> list[Values]:
         if self._typed is not None and self._lines.notes[part.file] != _ARRAY:
             try:
@@ -217,14 +197,6 @@ class Jsonl(PadsLists, FileSource):
             wrong = next(one for one in found if type(one) is not dict)
             raise ValueError(f"it is {shown(wrong)}, and records are objects")
         return list(found)  # type: ignore[arg-type]
-
-
-def _reason(error: ValueError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return not_utf8(error)
-    if isinstance(error, json.JSONDecodeError):
-        return f"it is no JSON: {error.msg} at character {error.pos}"
-    return str(error)
 
 
 def _find(data: Array, path: str) -> tuple[Offsets, Json]:
