@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -298,3 +299,22 @@ def test_copies():
     assert made["part"] is tree["part"]
     assert owned(3) == 3
     assert owned((frozen,))[0].flags.writeable
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+def test_copies_in_all_kinds_of_containers():
+    part = np.zeros((4, 3))[0]
+    numbers = [1, 2.5, "three"]
+    tree = [({"x": part}, None), Pair(part, [part, 1]), numbers, (1, "two"), part]
+    made = detached(tree)
+    assert [type(one) for one in made] == [tuple, Pair, list, tuple, np.ndarray]
+    for copied in (made[0][0]["x"], made[1].a, made[1].b[0], made[4]):
+        assert copied.base is None
+        assert copied.tolist() == [0, 0, 0]
+    assert made[0][1] is None
+    assert made[1].b[1] == 1
+    assert made[2:4] == [numbers, (1, "two")]

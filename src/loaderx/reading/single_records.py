@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
@@ -107,21 +108,25 @@ def _is_read_only(leaf: Array) -> bool:
 
 def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
     """The record with a copy of each array that is meant."""
-
-    def copied(leaf: Leaf) -> Leaf:
-        return leaf.copy() if isinstance(leaf, np.ndarray) and is_meant(leaf) else leaf
-
-    if type(record) in UNCHANGED:
+    kind = type(record)
+    if kind is np.ndarray:
+        return record.copy() if is_meant(record) else record
+    if kind in UNCHANGED:
         return record
-    if type(record) is not dict:
-        return map_leaves(copied, record)
-    made = {}
-    for key, leaf in record.items():  # the usual record, without the general walk
-        kind = type(leaf)
-        if kind is np.ndarray:
-            made[key] = leaf.copy() if is_meant(leaf) else leaf
-        elif kind in UNCHANGED:
-            made[key] = leaf
-        else:
-            return map_leaves(copied, record)
-    return made
+    if kind is dict:  # the usual records, without the general walk
+        made = {}
+        for key, leaf in record.items():
+            if type(leaf) in UNCHANGED:
+                made[key] = leaf
+            else:
+                made[key] = _copied(leaf, is_meant)
+        return made
+    if kind is tuple or kind is list:
+        if UNCHANGED.issuperset(map(type, record)):
+            return record
+        return kind([_copied(leaf, is_meant) for leaf in record])
+    return map_leaves(partial(_copied_leaf, is_meant), record)
+
+
+def _copied_leaf(is_meant: Callable[[Array], bool], leaf: Leaf) -> Leaf:
+    return leaf.copy() if isinstance(leaf, np.ndarray) and is_meant(leaf) else leaf
