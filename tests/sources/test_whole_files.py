@@ -8,6 +8,7 @@ import pytest
 from loaderx import Dataset
 from loaderx.sources import cold_reads, whole_files
 from loaderx.sources.cold_reads import CAN_ADVISE
+from loaderx.sources.mapping import CAN_REQUEST, request_pages
 from loaderx.sources.whole_files import PIECE_BYTES, WholeFiles
 
 
@@ -23,7 +24,11 @@ class Mapped:
         return self.size
 
     def madvise(self, option, start, length):
-        self.asked.append((self.size, start, length))
+        before = self.asked.pop() if self.asked else None
+        if before is not None and (before[0], before[1] + before[2]) == (self.size, start):
+            self.asked.append((self.size, before[1], before[2] + length))
+            return
+        self.asked += [one for one in (before, (self.size, start, length)) if one is not None]
 
 
 @pytest.fixture
@@ -42,15 +47,25 @@ def test_each_file_is_read_once_from_beginning_to_end(asked, monkeypatch):
     files.read_on()  # nothing is known of yet
     for mapped in [*maps, maps[0]]:
         files.add(mapped)
+    size = maps[0].size
+    for reached in (PIECE_BYTES, 2 * PIECE_BYTES, size):
+        files.read_on()
+        assert asked == [(size, 0, reached)]
     for _ in range(10):
         files.read_on()
-    size = maps[0].size
-    assert asked == [
-        (size, 0, PIECE_BYTES),
-        (size, PIECE_BYTES, PIECE_BYTES),
-        (size, 2 * PIECE_BYTES, 5),
-        (7, 0, 7),
-    ]
+    assert asked == [(size, 0, size), (7, 0, 7)]
+
+
+@pytest.mark.skipif(not CAN_REQUEST, reason="this system takes no hints for mapped files")
+def test_no_request_is_larger_than_what_the_kernel_reads_ahead():
+    lengths = []
+
+    class Wide:
+        def madvise(self, option, start, length):
+            lengths.append((start, length))
+
+    request_pages(Wide(), 4096, 300 << 10)
+    assert lengths == [(4096, 131072), (135168, 131072), (266240, 45056)]
 
 
 @pytest.mark.parametrize("memory", [None, 0, 3 * PIECE_BYTES])

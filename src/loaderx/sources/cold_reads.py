@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Indices
-from loaderx.sources.mapping import mapped_base
+from loaderx.sources.mapping import CAN_REQUEST, mapped_base, request_pages
 from loaderx.sources.whole_files import WholeFiles
 from loaderx.tree import Array
 
@@ -35,8 +35,7 @@ else:
 CHECK_EVERY = 32  # batches, while nothing is read from disk
 _RANDOM = getattr(mmap, "MADV_RANDOM", -1)
 _NORMAL = getattr(mmap, "MADV_NORMAL", -1)
-_WILLNEED = getattr(mmap, "MADV_WILLNEED", -1)
-CAN_ADVISE = _usage is not None and -1 not in (_RANDOM, _NORMAL, _WILLNEED)
+CAN_ADVISE = _usage is not None and -1 not in (_RANDOM, _NORMAL) and CAN_REQUEST
 
 
 class MappedRows:
@@ -70,7 +69,7 @@ class MappedRows:
         last = (stops * self._width + self._offset - 1) // mmap.PAGESIZE
         for begin, end in _runs(first, last):
             length = (end - begin + 1) * mmap.PAGESIZE
-            self.mapped.madvise(_WILLNEED, begin * mmap.PAGESIZE, length)
+            request_pages(self.mapped, begin * mmap.PAGESIZE, length)
 
 
 def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

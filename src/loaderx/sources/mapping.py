@@ -29,6 +29,11 @@ _PIECE = 1 << 20  # bytes that are read at once
 _MOST_SHOWN = 300  # characters of a parser's message, which may quote a whole header
 _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
+_WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+_REQUEST = 128 << 10  # bytes; of a larger request the kernel may leave out the rest
+CAN_REQUEST = _WILL_NEED is not None
+"""Can the kernel be asked for pages before they are touched?"""
+
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -215,6 +220,13 @@ def remember(array: Array) -> None:
 def remembered(base: MappedArray) -> tuple[Identity | None, bool]:
     """The identity of a mapped file, and whether it was taken together with the map."""
     return _known.get(_file_map(base), (None, False))
+
+
+def request_pages(mapped: mmap.mmap, start: int, length: int) -> None:
+    """Asks the kernel for a stretch of a mapped file, which begins at a page."""
+    assert _WILL_NEED is not None
+    for place in range(start, start + length, _REQUEST):
+        mapped.madvise(_WILL_NEED, place, min(_REQUEST, start + length - place))
 
 
 def mapped_base(array: Array) -> MappedArray | None:

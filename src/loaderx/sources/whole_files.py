@@ -12,6 +12,7 @@ import mmap
 import weakref
 
 from loaderx.free_memory import free_memory
+from loaderx.sources.mapping import request_pages
 
 PIECE_BYTES = 8 << 20  # with each batch: little beside what a disk gives in a step's time
 _MEMORY_SHARE = 0.5  # of what is free: the program that trains needs some
@@ -45,5 +46,5 @@ class WholeFiles:
                 if done < len(mapped):
                     piece = min(PIECE_BYTES, len(mapped) - done)
                     self._done[mapped] = done + piece
-                    mapped.madvise(mmap.MADV_WILLNEED, done, piece)
+                    request_pages(mapped, done, piece)
                     return
