@@ -1,4 +1,7 @@
-"""Parquet after the copy against Hugging Face's `ds[indices]`; the copy against one decode."""
+"""Parquet after the copy against Hugging Face's `ds[indices]`; the copy against one decode.
+
+Without a copy, blocks are shuffled: against Hugging Face's streaming, and Grain's window shuffle.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-NEEDS = ["pyarrow", "datasets", "numpy"]
+NEEDS = ["pyarrow", "datasets", "grain", "numpy"]
 BATCH = 256
+WINDOW = 16_000
 COLUMNS = {"text": "text", "images": "image", "tokens": "tokens", "jpeg": "data"}
 
 
@@ -82,11 +87,11 @@ def in_order(name: str, folder: Path) -> Iterator[int]:
             yield len(batch[COLUMNS[name]])
 
 
-def without_copy(name: str, folder: Path, window: int | None) -> Iterator[int]:
+def without_copy(name: str, folder: Path, shuffle: dict[str, Any] | None) -> Iterator[int]:
     from loaderx import DataLoader, Dataset
 
     dataset = Dataset.open(folder / name, split="train", cache=False)
-    dataset = dataset if window is None else dataset.shuffle(0, window=window)
+    dataset = dataset if shuffle is None else dataset.shuffle(0, **shuffle)
     with DataLoader(_batches(dataset.repeat(), name), engine="inline") as loader:
         for batch in loader:
             yield len(batch[COLUMNS[name]])
@@ -106,6 +111,31 @@ def huggingface(name: str, folder: Path) -> Iterator[int]:
         for start in range(0, len(loaded) - BATCH, BATCH):
             batch = loaded[order[start : start + BATCH]]
             yield len(batch[COLUMNS[name]])
+
+
+def streaming(name: str, folder: Path) -> Iterator[int]:
+    import datasets
+
+    files = str(folder / name / "*.parquet")
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
+    shuffled = loaded.shuffle(seed=0, buffer_size=WINDOW)
+    while True:
+        for batch in shuffled.iter(BATCH):
+            yield len(batch[COLUMNS[name]])
+
+
+def grain(name: str, folder: Path) -> Iterator[int]:
+    from grain.experimental import InterleaveIterDataset, ParquetIterDataset
+    from grain.experimental import WindowShuffleIterDataset as Windows
+
+    files = [str(file) for file in sorted((folder / name).glob("*.parquet"))]
+    parts = [ParquetIterDataset(file) for file in files]
+    dataset = InterleaveIterDataset(parts, cycle_length=len(parts))
+    dataset = Windows(dataset, window_size=WINDOW, seed=0)
+    dataset = dataset.batch(BATCH, batch_fn=list)
+    while True:
+        for batch in dataset:
+            yield len(batch)
 
 
 def copy(name: str, folder: Path) -> Iterator[int]:
@@ -153,8 +183,13 @@ for _name in COLUMNS:
     CONTENDERS[f"pyarrow decode {_name}"] = partial(decode, _name)
 for _name in ("text", "images"):
     CONTENDERS[f"loaderx {_name}, in order"] = partial(in_order, _name)
-    CONTENDERS[f"loaderx {_name}, no copy, in order"] = partial(without_copy, _name, window=None)
-    CONTENDERS[f"loaderx {_name}, no copy, window"] = partial(without_copy, _name, window=16_000)
+    CONTENDERS[f"loaderx {_name}, no copy, in order"] = partial(without_copy, _name, shuffle=None)
+    _window = {"window": WINDOW}
+    CONTENDERS[f"loaderx {_name}, no copy, window"] = partial(without_copy, _name, shuffle=_window)
+    _blocks = {"block": "source", **_window}
+    CONTENDERS[f"loaderx {_name}, no copy, blocks"] = partial(without_copy, _name, shuffle=_blocks)
+    CONTENDERS[f"datasets {_name}, streaming"] = partial(streaming, _name)
+    CONTENDERS[f"grain {_name}"] = partial(grain, _name)
 
 BARS = [
     ("loaderx text", "datasets text", 3),
@@ -163,6 +198,9 @@ BARS = [
     ("loaderx jpeg", "datasets jpeg", 1.5),
     ("loaderx images", "from_arrays images", 0.95),
     *((f"copy {name}", f"pyarrow decode {name}", 1 / 1.5) for name in COLUMNS),
-    *((f"loaderx {name}, no copy, window", f"loaderx {name}, no copy, in order", 0.8)
+    *((f"loaderx {name}, no copy, {kind}", f"loaderx {name}, no copy, in order", 0.8)
+      for name in ("text", "images") for kind in ("window", "blocks")),
+    *((f"loaderx {name}, no copy, blocks", f"datasets {name}, streaming", 1.3)
       for name in ("text", "images")),
+    *((f"loaderx {name}, no copy, blocks", f"grain {name}", 8) for name in ("text", "images")),
 ]  # fmt: skip

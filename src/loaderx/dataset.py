@@ -38,7 +38,7 @@ from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
 from loaderx.stages.leaks import warn_of_changing_parts
-from loaderx.stages.limits import check_window
+from loaderx.stages.limits import check_block, check_window
 from loaderx.stages.node import Node
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
@@ -424,19 +424,38 @@ class Dataset(Generic[T], metaclass=DatasetType):
     # Order ------------------------------------------------------------------------------------
 
     @advised
-    def shuffle(self, seed: int | None = None, *, window: int | None = None) -> Dataset[T]:
+    def shuffle(
+        self,
+        seed: int | None = None,
+        *,
+        window: int | None = None,
+        block: int | Literal["source"] | None = None,
+    ) -> Dataset[T]:
         """A new random order in every epoch.  Takes no memory that grows with the length.
 
         With ``window``, the order changes only within each run of so many consecutive records;
         a stream can be shuffled in no other way.
 
+        With ``block``, blocks of so many consecutive records come in random order, each as it is:
+        for data that is read best in runs.  ``window`` then shuffles the records of so many of the
+        result, whole blocks; it must be a multiple of ``block``.  ``block="source"`` takes the
+        blocks that the source is stored in: row groups, shards.
+
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]
+        >>> [int(x) for x in Dataset.range(10).shuffle(seed=3, block=2)]
+        [6, 7, 0, 1, 4, 5, 8, 9, 2, 3]
+        >>> [int(x) for x in Dataset.range(10).shuffle(seed=3, block=2, window=4)]
+        [0, 1, 7, 6, 9, 8, 4, 5, 3, 2]
         """
         own = None if seed is None else check_seed(seed)
-        if window is None:
+        span = None if window is None else check_window(window)
+        if block is not None:
+            size = check_block(block)
+            return Dataset._of(stages.BlockShuffled(self._node, size, span, own))
+        if span is None:
             return Dataset._of(stages.Shuffled(self._node, own))
-        return Dataset._of(stages.WindowShuffled(self._node, check_window(window), own))
+        return Dataset._of(stages.WindowShuffled(self._node, span, own))
 
     def sample(self, weights: Leaf, n: int | None = None, *, seed: int | None = None) -> Dataset[T]:
         """``n`` elements drawn by weight, with replacement; new draws in every epoch.

@@ -44,8 +44,8 @@ _MUL1 = np.array([0xBF58476D1CE4E5B9], np.uint64)
 _MUL2 = np.array([0x94D049BB133111EB], np.uint64)
 _S27, _S30, _S31 = (np.array([shift], np.uint64) for shift in (27, 30, 31))
 
-EPOCH, ROW, BRANCH, STAGE, ORDER, PART, REPLACE, CHILD, PIECE, MANY = (
-    0xA5A5_0000_0000_0000 + tag for tag in range(1, 11)
+EPOCH, ROW, BRANCH, STAGE, ORDER, PART, REPLACE, CHILD, PIECE, MANY, BLOCK = (
+    0xA5A5_0000_0000_0000 + tag for tag in range(1, 12)
 )
 FEW = 128  # numbers that a record draws at once by hashing; NumPy's own generators make more
 ROOT: Keys = np.zeros(1, np.uint64)

@@ -15,6 +15,7 @@ from loaderx.sources import Tokens
 from tests.pinned.inputs import (
     Batching,
     Choosing,
+    Chunked,
     Copying,
     Cursor,
     Doubling,
@@ -332,6 +333,33 @@ def shuffle_33_million():
 @chain
 def shuffle_a_trillion():
     return Dataset.range(10**12).shuffle(4).random_map(lambda x, rng: x).batch(16)
+
+
+@chain
+def shuffle_blocks():
+    return arrays(43).shuffle(3, block=4).random_map(draw).batch(4).repeat()
+
+
+@chain
+def shuffle_blocks_and_windows():
+    return arrays(43).shuffle(3, block=4, window=12).repeat().batch(4)
+
+
+@chain
+def shuffle_blocks_of_batches():
+    return arrays(86).batch(4).shuffle(2, block=3, window=6).repeat()
+
+
+@chain
+def shuffle_many_blocks():
+    records = Dataset.range(10**12 + 77).shuffle(5, block=256, window=256 * 64)
+    return records.random_map(lambda x, rng: x).batch(16)
+
+
+@chain
+def shuffle_blocks_of_the_source():
+    parts = Dataset.from_source(Chunked([9, 4, 0, 11, 9]))
+    return parts.shuffle(4, block="source", window=10).batch(4).repeat()
 
 
 @chain

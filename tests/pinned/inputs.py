@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loaderx import Dataset
+from loaderx.sources import Indices, Lend, Source
 from loaderx.stages import WindowStage
 
 # Data -----------------------------------------------------------------------------------------
@@ -97,6 +98,22 @@ class Gathering(Single):
     def gather(self, indices: Any) -> dict[str, Any]:
         x = np.asarray(indices, np.int64)
         return {"x": x, "y": np.stack([x, x], 1).astype(np.float32)}
+
+
+class Chunked(Source):
+    """Records in chunks of these sizes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.starts = np.cumsum([0, *sizes])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def chunks(self) -> Indices:
+        return self.starts
+
+    def gather(self, indices: Indices, lend: Lend) -> dict[str, Any]:
+        return {"x": indices * 3}
 
 
 def write_files(folder: Path) -> None:

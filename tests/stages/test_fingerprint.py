@@ -61,6 +61,8 @@ PINNED = [
     (arrays(9).shuffle(), "shuffle(seed=0)"),
     (arrays(9).shuffle().seed(3), "shuffle(seed=3)"),
     (arrays(9).shuffle(window=4), "shuffle(seed=0, window=4)"),
+    (arrays(9).shuffle(block=4), "shuffle(seed=0, block=4)"),
+    (arrays(9).shuffle(3, block=2, window=8), "shuffle(seed=3, block=2, window=8)"),
     (arrays(9).skip(2), "slice(start=2, step=1, count=7)"),
     (arrays(9)[::2], "slice(start=0, step=2, count=5)"),
     (arrays(9).split(1 / 3, 2 / 3)[1], "split(start=3, count=6, seed=0)"),

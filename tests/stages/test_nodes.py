@@ -86,6 +86,8 @@ EXAMPLES = {
     "Shuffled, after batch": BATCHES.shuffle(),
     "WindowShuffled": RECORDS.shuffle(window=4),
     "WindowShuffled, in a stream": STREAM.shuffle(5, window=4),
+    "BlockShuffled": RECORDS.shuffle(block=3),
+    "BlockShuffled, with windows of batches": BATCHES.shuffle(5, block=2, window=4),
     "Sliced, take": RECORDS.take(4),
     "Sliced, skip of batches": BATCHES.skip(1),
     "Sliced, in a stream": STREAM.skip(2),

@@ -111,6 +111,7 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
         "index",
         "shuffle",
         "window",
+        "block",
         "take",
         "skip",
         "step",
@@ -135,6 +136,10 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
             return dataset.shuffle(seed)
         case "window":
             return dataset.shuffle(seed, window=draw(st.integers(1, 9)))
+        case "block":
+            block = draw(st.integers(1, min(n, 6)))
+            blocks = draw(st.sampled_from([None, 1, 2, 3]))
+            return dataset.shuffle(seed, block=block, window=blocks and blocks * block)
         case "take":
             return dataset.take(draw(st.integers(1, n)))
         case "skip":

@@ -6,6 +6,7 @@ blocks, cuts, gathers or buffers.  Whatever it says, the plan must say too.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -15,6 +16,7 @@ from inside import node_of
 from loaderx.order.mixing import schedule
 from loaderx.order.permutation import permute
 from loaderx.rng import (
+    BLOCK,
     BRANCH,
     EPOCH,
     ORDER,
@@ -60,6 +62,8 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
             key = fold_int(fold_int(epoch, stage, ORDER), window, ORDER)
             return epoch, first + permuted(inside, rest, key)
+        case stages.BlockShuffled():
+            return epoch, _in_blocks(node, epoch, p, seed)
         case stages.Part():
             if node.seed is None:
                 return epoch, node.start + p
@@ -75,6 +79,36 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             seen = int((node.table[:p] == node.table[p]).sum())
             return child_epoch(epoch, seen, node.repeats), int(node.table[p])
     return None
+
+
+def _in_blocks(node: stages.BlockShuffled, epoch: int, p: int, seed: int) -> int:
+    """All blocks of the epoch in a list, cut into windows; the window of a position is shuffled."""
+    stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
+    key = fold_int(epoch, stage, BLOCK)
+    records = list(range(node.length))
+    if node.block == "source":
+        starts = node.input.block_starts.tolist()
+        natural = [records[a:b] for a, b in itertools.pairwise(starts)]
+        blocks = [natural[permuted(k, len(natural), key)] for k in range(len(natural))]
+    else:
+        full = len(records) // node.block
+        natural = [records[k * node.block : (k + 1) * node.block] for k in range(full)]
+        blocks = [natural[permuted(k, full, key)] for k in range(full)]
+        if rest := records[full * node.block :]:
+            blocks.insert(fold_int(key, full, BLOCK) % (full + 1), rest)
+    if node.span is None:
+        return [record for block in blocks for record in block][p]
+    windows: dict[int, list[int]] = {}
+    begin = 0
+    for block in blocks:  # a block belongs to the window in which it begins
+        windows.setdefault(begin // node.span, []).extend(block)
+        begin += len(block)
+    for number, window in windows.items():
+        if p < len(window):
+            order = fold_int(fold_int(epoch, stage, ORDER), number, ORDER)
+            return window[permuted(p, len(window), order)]
+        p -= len(window)
+    raise AssertionError(p)
 
 
 def drawn(weights: list[float], word: int) -> int:

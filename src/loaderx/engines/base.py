@@ -112,7 +112,8 @@ class Work(Protocol):
 
     # A work may also have a `noun` for what it makes, if that is not a batch; `is_in_order`: True
     # if its input can only be read in order, so that there is nothing for workers to do; and
-    # `makes_blocks`: True if a task of two numbers makes a block of steps (`block_run`).
+    # `makes_blocks`: True if a task of two numbers makes a block of steps (`block_run`); and
+    # `makes_windows`: True if a task of four numbers makes a window of them (`window_run`).
 
 
 class Pending(Protocol):

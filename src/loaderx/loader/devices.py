@@ -64,7 +64,14 @@ class Devices:
 
     def work(self, work: Work) -> Work:
         """The work, with numbers of 64 bits made narrow where the devices need that."""
-        return work if self._narrow is None else NarrowedWork(work, self._narrow)
+        if self._narrow is None:
+            return work
+        if getattr(work, "makes_windows", False):
+            from loaderx.loader.window_work import NarrowedWindows, WindowWork  # few chains need it
+
+            assert isinstance(work, WindowWork)
+            return NarrowedWindows(work, self._narrow)
+        return NarrowedWork(work, self._narrow)
 
     def place(self, run: Run) -> Run:
         """A run whose batches are on the devices."""

@@ -24,7 +24,7 @@ from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import Ends, LoaderIterator, counting
 from loaderx.loader.stats import Counters, Stats, summary
-from loaderx.loader.work import PlanWork
+from loaderx.loader.work import PlanWork, work_of
 from loaderx.stages.batch import Batched
 from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.leaks import warn_of_changing_parts
@@ -245,7 +245,7 @@ class DataLoader(Generic[T]):
         devices = self._devices
         with self._lock:
             if self._work is None or self._session is None:
-                self._work = PlanWork(self._all, self._shard)
+                self._work = work_of(self._all, self._shard)
                 self._session = self._engine.session(
                     devices.work(self._work) if devices else self._work
                 )

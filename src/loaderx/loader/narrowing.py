@@ -25,14 +25,14 @@ class NarrowedWork:
         return self._work.thread_safe
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
-        return self._narrowed(self._work(task, lend), lend)
+        return self.narrowed(self._work(task, lend), lend)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         for element in self._work.stream(steps, lend):
-            yield self._narrowed(element, lend)
+            yield self.narrowed(element, lend)
             del element  # or this frame would keep its memory while the next one is made
 
-    def _narrowed(self, element: Tree | Measured, lend: Lend) -> Tree | Measured:
+    def narrowed(self, element: Tree | Measured, lend: Lend) -> Tree | Measured:
         return _narrowed(element, self._narrow, lend)
 
 

@@ -135,6 +135,18 @@ class PlanWork:
         yield from parts_of(self._node)
 
 
+def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
+    """The work of a chain that is read by index."""
+    if node.random_access or not node.batched:
+        return PlanWork(node, shard)
+    # Late: few chains read chunks.
+    from loaderx.loader.window_work import WindowWork
+    from loaderx.plans.chunk_windows import chunk_windows
+
+    windows = chunk_windows(node, shard)
+    return PlanWork(node, shard) if windows is None else WindowWork(node, shard, windows)
+
+
 def are_thread_safe(node: Node) -> tuple[bool, str]:
     """May threads read all sources at once?  And the name of one that does not say."""
     sources = [part for _, part in parts_of(node) if isinstance(part, Source)]

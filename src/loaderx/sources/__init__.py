@@ -18,6 +18,7 @@ from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
     from loaderx.sources.arrow_objects import HuggingFace
+    from loaderx.sources.chunked import ChunkSource
     from loaderx.sources.formats.csv import Csv
     from loaderx.sources.formats.image_folder import ImageFolder
     from loaderx.sources.formats.jsonl import Jsonl
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArraySource",
+    "ChunkSource",
     "Csv",
     "ForWorkers",
     "HuggingFace",
@@ -52,6 +54,7 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # gzip, json, csv and the like are slow to import
+    "ChunkSource": "loaderx.sources.chunked",
     "Csv": "loaderx.sources.formats.csv",
     "HuggingFace": "loaderx.sources.arrow_objects",
     "ImageFolder": "loaderx.sources.formats.image_folder",

@@ -59,7 +59,7 @@ class ArrowBlocks:
         self._begin()
 
     def _begin(self) -> None:
-        self._open: dict[tuple[int, str], _Position] = {}
+        self._open: dict[int, _Position] = {}
         self._lock = threading.Lock()
 
     def _count(self, number: int, names: list[str]) -> None:
@@ -76,40 +76,40 @@ class ArrowBlocks:
         have = ArrowReader(data, path).schema.names
         return ArrowReader(data, path, [have.index(name) for name in names])
 
-    def column(self, number: int, name: str) -> ColumnData:
+    def block(self, number: int) -> dict[str, ColumnData]:
         block = self._blocks[number]
         path = self._files.paths[block.file]
         with reading(path):
-            batch = self._batch(block, name)
+            batch = self._batch(block)
             if len(batch) != block.rows:
                 raise FileError(f"{path} has changed: a batch has {len(batch)} records.")
-            return arrow_data(batch.column(name), self.kinds[name], name, self._fill, path)
+            return self._columns(batch, path)
 
-    def _batch(self, block: _Block, name: str) -> pa.RecordBatch:
+    def _columns(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
+        return {
+            name: arrow_data(batch.column(name), self.kinds[name], name, self._fill, path)
+            for name in self._names
+        }
+
+    def _batch(self, block: _Block) -> pa.RecordBatch:
         """A stream is read on from where it is, or else from its beginning."""
-        key = block.file, name
         with self._lock:
-            position = self._open.pop(key, None)
+            position = self._open.pop(block.file, None)
         if position is None or position.number > block.number:
-            position = _Position(0, self._reader(block.file, [name]).batches())
+            position = _Position(0, self._reader(block.file, self._names).batches())
         for number in range(position.number, block.number + 1):
             batch = next(position.batches, None)
             if batch is None:
                 raise FileError(f"{self._files.paths[block.file]} has changed: batch {number}.")
         with self._lock:
-            self._open[key] = _Position(block.number + 1, position.batches)
+            self._open[block.file] = _Position(block.number + 1, position.batches)
         return batch
 
     def steps(self) -> Iterator[dict[str, ColumnData]]:
         for number, path in enumerate(self._files.paths):
             with reading(path):
                 for batch in self._reader(number, self._names).batches():
-                    yield {
-                        name: arrow_data(
-                            batch.column(name), self.kinds[name], name, self._fill, path
-                        )
-                        for name in self._names
-                    }
+                    yield self._columns(batch, path)
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_open", "_lock")}

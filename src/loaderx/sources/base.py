@@ -111,6 +111,15 @@ class Source:
         """
         return True
 
+    def chunks(self) -> Indices | None:
+        """Where the chunks begin in which records are stored, and behind them the length.
+
+        Such as ``[0, 1000, 2000, 2300]`` for 2,300 records in three row groups or shards.  They are
+        the blocks of ``shuffle(block="source")``.  None (the default): there are none.  A source
+        whose chunks must be fetched or decoded as a whole is a `ChunkSource`.
+        """
+        return None
+
     @property
     def gathers(self) -> bool:
         """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
@@ -153,6 +162,26 @@ class ForWorkers:
     def for_workers(self) -> tuple[object, ...]:
         """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""
         raise NotImplementedError
+
+
+def chunk_starts(source: Source) -> Indices | None:
+    """What `Source.chunks` says, checked; without empty chunks."""
+    found = source.chunks()
+    if found is None:
+        return None
+    starts = np.asarray(found)
+    is_right = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0
+    if is_right:
+        starts = starts.astype(np.int64)
+        ends_right = starts[0] == 0 and starts[-1] == len(source)
+        is_right = ends_right and bool((np.diff(starts) >= 0).all())
+    if not is_right:
+        raise ArgumentError(
+            f"{type(source).__name__}.chunks() must give where chunks begin, in ascending order "
+            f"from 0 on, and then the number of records, {len(source)}; got "
+            f"{starts.tolist()!r:.100}."
+        )
+    return np.unique(starts)
 
 
 def overrides(source: Source, name: str) -> bool:

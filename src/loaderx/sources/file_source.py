@@ -8,7 +8,7 @@ import numpy as np
 
 from loaderx.errors import FileError, one_line
 from loaderx.frozen import Frozen
-from loaderx.sources.base import Source
+from loaderx.sources.base import Indices, Source
 
 
 class Problem(Frozen):
@@ -39,6 +39,12 @@ class FileSource(Source):
     def shard_counts(self) -> Sequence[int] | None:
         """How many records each shard has; None where there are no shards."""
         return None
+
+    def chunks(self) -> Indices | None:
+        counts = self.shard_counts
+        if counts is None or len(counts) < 2:
+            return None
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
     def where(self, index: int) -> str:
         """The file of a record and its place in it, for messages."""

@@ -16,7 +16,7 @@ from loaderx.errors import ArgumentError, LoaderxError
 from loaderx.given import Given
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
-from loaderx.sources.base import Indices, Source, overrides
+from loaderx.sources.base import Indices, Source, chunk_starts, overrides
 from loaderx.sources.bulk import INDEXING, BulkReads
 from loaderx.sources.checks import (
     check_readable,
@@ -32,6 +32,7 @@ from loaderx.sources.file_objects import source_of_files
 from loaderx.sources.file_source import FileSource
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
+from loaderx.sources.kept_chunks import KeptChunks, Sized
 from loaderx.sources.ranges import RangeSource
 from loaderx.sources.tokens import Tokens
 from loaderx.tree import Array, ArraySpec, Leaf, Structure, Tree, flatten
@@ -95,6 +96,18 @@ class ObjectSource(Source):
     def reads_each(self) -> bool:
         """Are its records read one by one, by code of the user's?"""
         return self._many is None and not self._plain
+
+    @property
+    def random_access(self) -> bool:
+        return bool(self._obj.random_access) if isinstance(self._obj, Source) else True
+
+    def chunks(self) -> Indices | None:
+        return chunk_starts(self._obj) if isinstance(self._obj, Source) else None
+
+    @property
+    def kept_chunks(self) -> KeptChunks[Sized] | None:
+        """The chunks that a `ChunkSource` has read last."""
+        return getattr(self._obj, "kept_chunks", None)
 
     def label(self) -> str:
         return self._label

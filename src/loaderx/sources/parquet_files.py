@@ -149,22 +149,24 @@ class ParquetFiles:
                     yield self._columns(number, batch, self.names)
             self._check_count(path, rows, self.counts[number])
 
-    def column(self, number: int, name: str) -> ColumnData:
-        """One column of a row group."""
+    def block(self, number: int) -> dict[str, ColumnData]:
+        """The columns of a row group."""
         group = RowGroup(*self._groups.locate(number), int(self.group_rows[number]))
-        if name in self._hive:
-            return self._hive[name].data(group.file, group.rows, self._fill)
+        found = {
+            name: one.data(group.file, group.rows, self._fill) for name, one in self._hive.items()
+        }
+        if not self._read:
+            return found
         path = self._files.paths[group.file]
         with reading(path):
             file = self._footers.open(group.file)
-            table = file.read_row_group(group.number, columns=[name], use_threads=False)
+            table = file.read_row_group(group.number, columns=self._read, use_threads=False)
             self._check_count(path, table.num_rows, group.rows)
-            pieces = [
-                self._columns(group.file, batch, [name])[name] for batch in table.to_batches()
-            ]
-            if not pieces:
-                raise FileError(f"{path} has no records in row group {group.number}.")
-            return joined(self.kinds[name], pieces)
+            for name in self._read:
+                kind, pieces = self.kinds[name], table.column(name).chunks
+                data = [arrow_data(piece, kind, name, self._fill, path) for piece in pieces]
+                found[name] = joined(kind, data)
+        return found
 
     def _columns(self, file: int, batch: pa.RecordBatch, names: list[str]) -> dict[str, ColumnData]:
         found, rows = {}, len(batch)

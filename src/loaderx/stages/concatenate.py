@@ -12,6 +12,7 @@ from loaderx.errors import ChainError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.rows import Positions
 from loaderx.rng import Keys
+from loaderx.sources.base import Indices
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.families import ByIndex
 from loaderx.stages.join import Merged, Router
@@ -52,6 +53,17 @@ class Concatenated(ByIndex, Merged):
     @property
     def stage(self) -> str:
         return f"Dataset.concatenate({len(self.components)} datasets)"
+
+    @property
+    def block_starts(self) -> Indices | None:
+        found, offset = [np.zeros(1, np.int64)], 0
+        for node in self.components:
+            starts = node.block_starts
+            if starts is None or node.length is None:
+                return None
+            found.append(starts[1:] + offset)
+            offset += node.length
+        return np.concatenate(found)
 
     def fingerprint(self, seed: int) -> str:
         return stage_text("concatenate", {"datasets": self.digests(seed)}, self)

@@ -10,6 +10,7 @@ from loaderx.order.epochs import LIMIT
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.unit_stage import UnitStage
+from loaderx.sources.base import Indices
 from loaderx.stages.node import Node
 from loaderx.stages.row_counts import ShortBatches
 from loaderx.tree import Tree
@@ -83,6 +84,10 @@ class KeepsPlaces(OneInput):
     @cached_property
     def spec(self) -> Tree | None:
         return self.input.spec
+
+    @property
+    def block_starts(self) -> Indices | None:
+        return self.input.block_starts
 
     def batch_rows_before(self, step: int) -> int:
         return self.input.batch_rows_before(step)

@@ -26,6 +26,7 @@ from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
+from loaderx.sources.base import Indices, chunk_starts
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.sources.pads import PaddedGather, PadsLists
@@ -91,6 +92,10 @@ class FromSource(ByIndex, Input):
     @property
     def random_access(self) -> bool:
         return self.source.random_access
+
+    @cached_property
+    def block_starts(self) -> Indices | None:
+        return chunk_starts(self.source)
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         return ReadSource(self.source, stacked=request.stacked)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from loaderx.errors import ArgumentError, check_int
+from typing import Literal, TypeAlias
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
 from loaderx.order.epochs import LIMIT
+
+BlockSize: TypeAlias = int | Literal["source"]
+"""Records in a block, or "source": the blocks that the source is stored in."""
 
 
 def check_window(window: int) -> int:
@@ -11,6 +16,17 @@ def check_window(window: int) -> int:
     if window > LIMIT:
         raise ArgumentError(f"`window` must be at most 2**62, got {window}.")
     return window
+
+
+def check_block(block: int | str) -> BlockSize:
+    if block == "source":
+        return "source"
+    if isinstance(block, str):
+        raise ArgumentTypeError(
+            '`block` must be a number of records, or "source" for the blocks that the source is '
+            f"stored in; got {block!r}."
+        )
+    return check_int("block", block, least=1)
 
 
 def checked_length(length: int, limit: int = LIMIT) -> int:

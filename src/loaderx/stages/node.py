@@ -22,6 +22,7 @@ from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import Anchor, BatchOperator, Policy, RecordOperator, Request
+from loaderx.sources.base import Indices
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.row_counts import RowCount, ShortBatches
 from loaderx.tree import Tree
@@ -210,6 +211,11 @@ class Node(Frozen, ABC):
     def random_access(self) -> bool:
         """Are records in any order read as fast as in their own?"""
         return all(node.random_access for node in self.inputs)
+
+    @property
+    def block_starts(self) -> Indices | None:
+        """Where the blocks begin that the source is read in, and the length; None if not known."""
+        return None
 
     @property
     def is_random(self) -> bool:

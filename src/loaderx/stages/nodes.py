@@ -20,6 +20,7 @@ from loaderx.stages.select import Part, Picked, Sliced
 from loaderx.stages.shuffle import Shuffled, WindowShuffled
 
 if TYPE_CHECKING:
+    from loaderx.stages.block_shuffle import BlockShuffled
     from loaderx.stages.bucket import Bucketed
     from loaderx.stages.concatenate import Concatenated
     from loaderx.stages.flat_map import FlatMapped
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batched",
+    "BlockShuffled",
     "Bucketed",
     "Concatenated",
     "Filtered",
@@ -57,6 +59,7 @@ __all__ = [
 ]
 
 _LATE = {
+    "BlockShuffled": "block_shuffle",
     "Bucketed": "bucket",
     "Concatenated": "concatenate",
     "FlatMapped": "flat_map",

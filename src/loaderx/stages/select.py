@@ -20,6 +20,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.state_numbers import LanePosition, entries, whole
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
+from loaderx.sources.base import Indices
 from loaderx.stages.encoding import Encoded, encode, stage_text
 from loaderx.stages.moves import Moved, MovedByIndex
 from loaderx.stages.node import Node
@@ -124,6 +125,12 @@ class Sliced(Moved):
     def one_epoch(self) -> Node:
         inner = self.input.one_epoch()
         return inner if self.is_take and inner is not self.input else self
+
+    @property
+    def block_starts(self) -> Indices | None:
+        if self.step != 1 or self.count is None:
+            return None
+        return part_of_blocks(self.input.block_starts, self.start, self.count)
 
     def batch_rows_before(self, step: int) -> int:
         if self.step != 1:
@@ -235,6 +242,13 @@ class SliceAfterBatch(Counted):
         made = self.below.next()
         self.count += made is not None
         return made
+
+
+def part_of_blocks(starts: Indices | None, start: int, count: int) -> Indices | None:
+    """Where the blocks of a run of records begin, counted from its first."""
+    if starts is None:
+        return None
+    return np.unique(np.clip(starts - start, 0, count))
 
 
 def slice_text(index: slice) -> str:
@@ -355,6 +369,12 @@ class Part(MovedByIndex):
 
     def fingerprint(self, seed: int) -> str:
         return stage_text("split", {}, self, without=("call",))
+
+    @property
+    def block_starts(self) -> Indices | None:
+        if self.seed is not None:
+            return None
+        return part_of_blocks(self.input.block_starts, self.start, self.count)
 
     def move(self, seed: int) -> Move:
         assert self.input.length is not None

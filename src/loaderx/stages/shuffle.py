@@ -43,9 +43,8 @@ class Shuffled(MovedByIndex):
             raise ChainError(
                 "shuffle of all records needs a source that reads them in any order, and this one "
                 "decodes large blocks. Either leave cache=False out where it is opened (a copy is "
-                "made once, and all of it is shuffled), or shuffle within windows, "
-                ".shuffle(window=10_000), or blocks and then windows, "
-                ".batch(1000).shuffle().unbatch().shuffle(window=10_000)."
+                "made once, and all of it is shuffled), or shuffle the blocks and then windows of "
+                'them, .shuffle(block="source", window=10_000).'
             )
 
     @property

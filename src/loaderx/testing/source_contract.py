@@ -18,7 +18,7 @@ import numpy as np
 from loaderx import DataLoader, Dataset
 from loaderx.errors import ArgumentTypeError, LoaderxWarning
 from loaderx.memory import Pool
-from loaderx.sources.base import Indices, Source
+from loaderx.sources.base import Indices, Source, chunk_starts
 from loaderx.stages.inputs import FromSource
 from loaderx.testing.comparing import (
     can_be_stacked,
@@ -173,6 +173,18 @@ class SourceContract:
                 fits = one.fits(array.dtype, array.shape)
                 check(fits, f'spec says {one!r} for leaf "{path}"; {found}.')
 
+    def test_chunks(self) -> None:
+        """Where it says its chunks, shuffled chunks have every record once, each chunk in order."""
+        dataset, expected = self._dataset(), self._expected()
+        starts = chunk_starts(_read_by(dataset))
+        if starts is None:
+            return
+        for window in (None, 1, len(expected) // 2):
+            order = Dataset.from_source(_Numbers(starts)).shuffle(3, block="source", window=window)
+            wanted = [expected[int(number)] for number in order]
+            shuffled = dataset.shuffle(3, block="source", window=window)
+            check_all_equal(list(shuffled), wanted, f'shuffle(block="source", window={window}),')
+
     # Ownership ----------------------------------------------------------------------------------
 
     def test_results_are_the_callers_own(self) -> None:
@@ -273,6 +285,24 @@ def _read_by(dataset: Dataset[Tree]) -> Source:
             f"make_source must return a source, or a dataset without any stage; got\n{dataset!r}"
         )
     return node.source
+
+
+class _Numbers(Source):
+    """The indices of records, in chunks."""
+
+    thread_safe = True
+
+    def __init__(self, starts: Indices) -> None:
+        self._starts = starts
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def chunks(self) -> Indices:
+        return self._starts
+
+    def records(self, indices: Indices) -> list[Tree]:
+        return [*indices.tolist()]
 
 
 @contextmanager

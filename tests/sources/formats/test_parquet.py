@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from loaderx import ArgumentError, ChainError, Dataset, FileError, MissingPackageError, RecordError
+from chunk_sources import Logged, reads
+from inside import node_of
+from loaderx import (
+    ArgumentError,
+    ChainError,
+    DataLoader,
+    Dataset,
+    FileError,
+    MissingPackageError,
+    RecordError,
+)
 from loaderx.testing import SourceContract
 
 COUNT = 23
@@ -77,7 +87,7 @@ class TestRowGroups(TestCopied):
     def test_the_ways_to_shuffle(self):
         dataset = self.make_source()
         for shuffle in (dataset.shuffle, dataset.map(dict).take(9).shuffle):
-            with pytest.raises(ChainError, match=r"leave cache=False out .* \.shuffle\(window="):
+            with pytest.raises(ChainError, match=r"leave cache=False out .* \.shuffle\(block="):
                 shuffle()
         found = [int(one["x"]) for one in dataset.shuffle(0, window=7)]
         assert found != sorted(found) == list(range(COUNT))
@@ -404,3 +414,24 @@ def test_images_are_decoded(tmp_path, cache, cached):
         list(dataset.batch(5))
     assert caught.value.index == 3
     assert [int(one["n"]) for one in dataset.on_error("replace")].count(3) == 0
+
+
+# Without a copy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_row_groups_are_decoded_once_in_an_epoch(workers, tmp_path):
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table(50, 50 * number), path, row_group_size=8)
+    dataset = Dataset.open(tmp_path, cache=False).shuffle(1, block="source", window=30).batch(7)
+    expected = [batch["x"].tolist() for batch in dataset]
+    assert sorted(x for batch in expected for x in batch) == list(range(150))
+    dataset = Dataset.open(tmp_path, cache=False)
+    blocks = node_of(dataset).source.kept_chunks
+    blocks.decode = Logged(blocks.decode, tmp_path / "log")
+    engine = "inline" if workers is None else "processes"
+    shuffled = dataset.shuffle(1, block="source", window=30).batch(7)
+    with DataLoader(shuffled, engine=engine, num_workers=workers) as loader:
+        assert [batch["x"].tolist() for batch in loader] == expected
+    assert reads(tmp_path / "log") == dict.fromkeys(range(21), 1)

@@ -79,6 +79,11 @@ class ProcessesSession(Session):
                 return PendingJob(self, pool, pool.submit_shared(task, ranges))
 
     def run(self, steps: range) -> Run:
+        if getattr(self._work, "makes_windows", False):
+            from loaderx.engines.window_run import WindowRun, WindowsWork  # few chains need it
+
+            assert isinstance(self._work, WindowsWork)
+            return WindowRun(self, self._work, steps, self.workers)
         if not getattr(self._work, "makes_blocks", False):
             return super().run(steps)
         return BlockRun(self, steps, shares_memory=True)

@@ -9,26 +9,27 @@ there ever after.  With ``cache=False`` nothing is copied, and a global shuffle 
 from __future__ import annotations
 
 import shutil
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
+from loaderx.memory import Lend
+from loaderx.sources.base import Indices
+from loaderx.sources.chunked import chunk_counts
 from loaderx.sources.column_data import ColumnData, DataArrays, build_column
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.native import open_native
+from loaderx.sources.kept_chunks import KeptChunks
 from loaderx.sources.native_copies import CopiedFiles, write_copy
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
+from loaderx.tree import Tree
 
 _VERSION = 1
-_KEPT_BYTES = 1 << 28  # of blocks that were decoded last
-_LOCKS = 16
 
 
 class BlockFiles(CopiedFiles, Protocol):
@@ -36,8 +37,8 @@ class BlockFiles(CopiedFiles, Protocol):
 
     group_rows: npt.NDArray[np.int64]  # records of each block
 
-    def column(self, number: int, name: str) -> ColumnData:
-        """One column of a block."""
+    def block(self, number: int) -> Mapping[str, ColumnData]:
+        """The columns of a block."""
         ...
 
 
@@ -85,8 +86,8 @@ class BlockSource(TableSource):
     def __init__(
         self, found: BlockFiles, files: list[str], options: OpenOptions, label: str
     ) -> None:
-        parts = Parts(found.group_rows)
-        kept = _KeptBlocks(found)
+        self._parts = parts = Parts(found.group_rows)
+        self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
         columns: ColumnTree = {
             name: build_column(
                 kind, parts, DataArrays(_ColumnOf(kept, name)), decode=options.decode
@@ -106,55 +107,39 @@ class BlockSource(TableSource):
     def random_access(self) -> bool:
         return False
 
+    def chunks(self) -> Indices:
+        return np.append(self._parts.starts, len(self))
 
-class _KeptBlocks:
-    """Columns of blocks by their number, decoded when they are asked for."""
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        with self.kept_chunks.together(chunk_counts(self._parts, indices)):
+            return super().gather(indices, lend)
+
+    def records(self, indices: Indices) -> list[Tree]:
+        with self.kept_chunks.together(chunk_counts(self._parts, indices)):
+            return super().records(indices)
+
+
+class Block(NamedTuple):
+    """The decoded columns of a block."""
+
+    columns: Mapping[str, ColumnData]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in self.columns.values())
+
+
+class DecodeBlock:
+    """Decodes a block by its number."""
 
     def __init__(self, files: BlockFiles) -> None:
-        self._files = files
-        self._begin()
+        self.files = files
 
-    def _begin(self) -> None:
-        self._kept: OrderedDict[tuple[int, str], ColumnData] = OrderedDict()
-        self._nbytes = 0
-        self._lock = threading.Lock()
-        # Threads that want the same block wait for one of them; others go on.
-        self._locks = [threading.Lock() for _ in range(_LOCKS)]
-
-    def column(self, number: int, name: str) -> ColumnData:
-        key = (number, name)
-        found = self._find(key)
-        if found is not None:
-            return found
-        with self._locks[hash(key) % _LOCKS]:
-            found = self._find(key)
-            if found is None:
-                found = self._files.column(number, name)
-                _protect(found)  # views of it are handed out
-                self._keep(key, found)
-        return found
-
-    def _find(self, key: tuple[int, str]) -> ColumnData | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-        return found
-
-    def _keep(self, key: tuple[int, str], found: ColumnData) -> None:
-        with self._lock:
-            self._kept[key] = found
-            self._nbytes += found.nbytes
-            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                self._nbytes -= oldest.nbytes
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_files": self._files}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._begin()
+    def __call__(self, number: int) -> Block:
+        columns = self.files.block(number)
+        for column in columns.values():
+            _protect(column)  # views of it are handed out
+        return Block(columns)
 
 
 def _protect(data: ColumnData) -> None:
@@ -167,8 +152,8 @@ def _protect(data: ColumnData) -> None:
 
 
 class _ColumnOf:
-    def __init__(self, blocks: _KeptBlocks, name: str) -> None:
+    def __init__(self, blocks: KeptChunks[Block], name: str) -> None:
         self._blocks, self._name = blocks, name
 
     def __call__(self, number: int) -> ColumnData:
-        return self._blocks.column(number, self._name)
+        return self._blocks.get(number).columns[self._name]

@@ -1,0 +1,111 @@
+"""Windows of a block shuffle over a source that decodes chunks: what one worker makes alone.
+
+A worker process that makes a batch of such a chain needs all chunks of the batch's window, and so
+does every other worker that makes a batch of it.  So a worker is given the rows of a whole window.
+Windows end where blocks do, and batches do not: a batch that lies in two windows is put together of
+the rows of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.reading.operators import Move
+from loaderx.reading.rows import Positions
+from loaderx.rng import ROOT, Keys
+from loaderx.stages import nodes as stages
+from loaderx.stages.moves import Moved
+from loaderx.stages.node import Node
+
+if TYPE_CHECKING:
+    from loaderx.stages.block_shuffle import BlockShuffle
+
+ROWS_AT_ONCE = 1 << 15  # whose windows are looked up together
+
+RowRange = tuple[int, int, int, int]
+"""The first row, as its step and its place in it; and the row behind the last one."""
+
+
+def chunk_windows(node: Node, shard: tuple[int, int]) -> ChunkWindows | None:
+    """The windows of a chain; None if it is not made of windows of chunks."""
+    if not node.batched or node.is_stream or node.random_access:
+        return None
+    seed = node.default_seed()
+    above: list[Moved] = []  # those that move batches
+    below: list[Moved] = []  # those that move records, above the shuffle
+    cut: stages.Batched | None = None
+    while not isinstance(node, stages.BlockShuffled):
+        if isinstance(node, stages.Batched):
+            cut = node
+        elif isinstance(node, stages.Repeated | stages.Sliced):
+            if isinstance(node, stages.Sliced) and node.step != 1:
+                return None
+            (above if cut is None else below).append(node)
+        elif not node.keeps_places:
+            return None
+        if len(node.inputs) != 1:
+            return None
+        node = node.inputs[0]
+    if cut is None:
+        return None
+    moves = [each.move(seed) for each in above], [each.move(seed) for each in below]
+    return ChunkWindows(cut, *moves, node.move(seed), shard)
+
+
+class ChunkWindows:
+    """Cuts the rows of consecutive steps into windows."""
+
+    def __init__(
+        self,
+        cut: stages.Batched,
+        above: list[Move],
+        below: list[Move],
+        shuffle: BlockShuffle,
+        shard: tuple[int, int],
+    ) -> None:
+        self.cut = cut
+        host, hosts = shard
+        self._first = cut.size * host // hosts
+        self._width = cut.size * (host + 1) // hosts - self._first
+        self._records = None if cut.uniform else cut.input.length
+        self._above, self._below, self._shuffle = above, below, shuffle
+
+    def ranges(self, steps: range) -> Iterator[RowRange]:
+        """The rows of these steps, one window after the other."""
+        begin, last = (steps.start, 0), None
+        at_once = max(1, ROWS_AT_ONCE // self._width)
+        for first in range(steps.start, steps.stop, at_once):
+            numbers = np.arange(first, min(first + at_once, steps.stop))
+            windows, starts = self._windows(numbers)
+            borders = np.flatnonzero(windows[1:] != windows[:-1]) + 1
+            if last is not None and len(windows) and windows[0] != last:
+                borders = np.insert(borders, 0, 0)
+            last = windows[-1] if len(windows) else last
+            places = np.searchsorted(starts, borders, side="right") - 1
+            for border, place in zip(borders.tolist(), places.tolist(), strict=True):
+                end = (first + place, border - int(starts[place]))
+                yield (*begin, *end)
+                begin = end
+        if begin[0] < steps.stop:
+            yield (*begin, steps.stop, 0)
+
+    def _windows(self, steps: Positions) -> tuple[Keys, Positions]:
+        """The window of each row of these steps, and where the rows of each step begin."""
+        epochs = ROOT
+        for move in self._above:
+            epochs, steps = move.steps(epochs, steps)
+        begins = steps * self.cut.size + self._first
+        positions = np.add.outer(begins, np.arange(self._width))
+        counts = np.full(len(steps), self._width)
+        if self._records is not None:
+            counts = np.clip(self._records - begins, 0, self._width)
+        is_real = np.arange(self._width) < counts[:, None]
+        if epochs.size > 1:
+            epochs = np.repeat(epochs, self._width)[is_real.reshape(-1)]
+        rows = positions[is_real]
+        for move in self._below:
+            epochs, rows = move.steps(epochs, rows)
+        return self._shuffle.windows(epochs, rows), np.cumsum(counts) - counts

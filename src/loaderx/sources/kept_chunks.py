@@ -1,0 +1,189 @@
+"""Chunks that were decoded last, kept within a budget of bytes.
+
+A chunk (a row group, a shard) must be fetched and decoded as a whole, and the records of a batch
+come from several.  So a chunk is kept for as long as newer ones leave room for it.  If as many
+records of it have been read as it has, the next one takes its place: most orders read each once.
+``LOADERX_CHUNK_BYTES`` says how many bytes of chunks may be kept; by default 1 GiB.  Threads share
+them, and decode different ones at the same time.  Worker processes cannot share them: each makes
+whole windows, of which no other needs a chunk, and there are as many windows under way as the
+budget has room for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from loaderx.errors import ArgumentError, warn_user
+from loaderx.sources.base import Indices
+
+VARIABLE = "LOADERX_CHUNK_BYTES"
+DEFAULT_BYTES = 1 << 30
+
+
+def chunk_budget() -> int:
+    """The bytes of decoded chunks that may be kept."""
+    given = os.environ.get(VARIABLE, "")
+    if not given:
+        return DEFAULT_BYTES
+    try:
+        found = int(given)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ArgumentError(
+            f"{VARIABLE} is {given!r}, and must be a number of bytes, at least 1: {1 << 30} is 1 "
+            "GiB, the default."
+        )
+    return found
+
+
+class Sized(Protocol):
+    """A decoded chunk."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+C = TypeVar("C", bound=Sized)
+
+
+class KeptChunks(Generic[C]):
+    """Chunks by their number, decoded when they are asked for."""
+
+    def __init__(self, decode: Callable[[int], C], rows: Indices) -> None:
+        self.decode = decode
+        self._rows = rows  # of each chunk
+        self._begin()
+
+    def _begin(self) -> None:
+        self._kept: OrderedDict[int, C] = OrderedDict()
+        self._unread: dict[int, int] = {}  # records of each that were not read yet
+        self._nbytes = self._most_nbytes = 0
+        self._budget = chunk_budget()
+        self._keeps_all = False
+        self._has_warned = False
+        self._lock = threading.Lock()
+        self._making: dict[int, threading.Lock] = {}  # locked until that chunk is decoded
+        self._held = threading.local()  # what this thread needs just now, whatever the budget
+
+    def get(self, number: int) -> C:
+        """A chunk; threads that want the same one wait for one of them."""
+        held: dict[int, C] = getattr(self._held, "chunks", {})
+        if number in held:
+            return held[number]
+        while True:
+            with self._lock:
+                found = self._kept.get(number)
+                if found is not None:
+                    self._kept.move_to_end(number)
+                    return found
+                others = self._making.get(number)
+                if others is None:
+                    own = self._making[number] = threading.Lock()
+                    own.acquire()
+            if others is None:
+                return self._make(number, own)
+            with others:  # then look again: it may have failed there
+                pass
+
+    def _make(self, number: int, own: threading.Lock) -> C:
+        try:
+            with self._lock:
+                for one in [one for one, left in self._unread.items() if left <= 0]:
+                    self._drop(one)
+            made = self.decode(number)
+            with self._lock:
+                self._kept[number] = made
+                self._unread[number] = int(self._rows[number])
+                self._nbytes += made.nbytes
+                while self._nbytes > self._budget and len(self._kept) > 1 and not self._keeps_all:
+                    self._drop(next(iter(self._kept)))
+                self._most_nbytes = max(self._most_nbytes, self._nbytes)
+            return made
+        finally:
+            with self._lock:
+                del self._making[number]
+            own.release()
+
+    def _drop(self, number: int) -> None:
+        self._nbytes -= self._kept.pop(number).nbytes
+        del self._unread[number]
+
+    @contextmanager
+    def together(self, counts: Mapping[int, int]) -> Iterator[dict[int, C]]:
+        """Chunks, by number, of which so many records are read: inside, `get` has them all."""
+        self._held.chunks = found = self._get_all(list(counts))
+        try:
+            yield found
+        finally:
+            self._held.chunks = {}
+        with self._lock:
+            for number, count in counts.items():
+                if number in self._kept:
+                    self._unread[number] -= count
+
+    def _get_all(self, numbers: Sequence[int]) -> dict[int, C]:
+        """Those that other threads are decoding come last."""
+        left, found = list(numbers), {}
+        while left:
+            with self._lock:
+                free = (place for place, one in enumerate(left) if one not in self._making)
+                place = next(free, 0)
+            number = left.pop(place)
+            found[number] = self.get(number)
+        if len(found) > 1:
+            self._check(found)
+        return found
+
+    def _check(self, found: dict[int, C]) -> None:
+        nbytes = sum(chunk.nbytes for chunk in found.values())
+        if nbytes <= self._budget or self._has_warned or self._keeps_all:
+            return
+        self._has_warned = True
+        warn_user(
+            f"records that are read together lie in {len(found)} chunks of {nbytes / 1e6:,.0f} MB, "
+            f"and {self._budget / 1e6:,.0f} MB are kept decoded: chunks are decoded again and "
+            f"again. Use a smaller window, or set {VARIABLE} to {2 * nbytes} or more."
+        )
+
+    @contextmanager
+    def window(self) -> Iterator[None]:
+        """Drops no chunk inside of the block that has unread records, and keeps none behind it."""
+        self._keeps_all, self._most_nbytes = True, 0
+        try:
+            yield
+        finally:
+            self._keeps_all = False
+            with self._lock:
+                for number in list(self._kept):
+                    self._drop(number)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the chunks that are kept."""
+        return self._nbytes
+
+    @property
+    def most_nbytes(self) -> int:
+        """The most that were kept at a time, since the last window began."""
+        return self._most_nbytes
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"decode": self.decode, "_rows": self._rows}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+
+@runtime_checkable
+class KeepsChunks(Protocol):
+    """A source that keeps chunks."""
+
+    @property
+    def kept_chunks(self) -> KeptChunks[Sized] | None: ...
