@@ -11,6 +11,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source, chunk_starts
 from loaderx.sources.kept_chunks import KeptChunks
+from loaderx.sources.objects import protected
 from loaderx.sources.parts import Parts, Places
 from loaderx.tree import Array, Structure, Tree, flatten
 
@@ -33,7 +34,7 @@ class Chunk:
 
     def record(self, number: int) -> Tree:
         if self.columns is None:
-            return self.single[number]
+            return protected(self.single[number])
         return self.structure.build([column[number] for column in self.columns])
 
 

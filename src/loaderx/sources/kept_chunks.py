@@ -1,8 +1,8 @@
 """Chunks that were decoded last, kept within a budget of bytes.
 
 A chunk (a row group, a shard) must be fetched and decoded as a whole, and the records of a batch
-come from several.  So a chunk is kept for as long as newer ones leave room for it.  If as many
-records of it have been read as it has, the next one takes its place: most orders read each once.
+come from several.  So a chunk is kept for as long as newer ones leave room for it.  The first to go
+are those of which as many records have been read as they have: most orders read each once an epoch.
 ``LOADERX_CHUNK_BYTES`` says how many bytes of chunks may be kept; by default 1 GiB.  Threads share
 them, and decode different ones at the same time.  Worker processes cannot share them: each makes
 whole windows, of which no other needs a chunk, and there are as many windows under way as the
@@ -15,7 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from loaderx.errors import ArgumentError, warn_user
@@ -93,9 +93,6 @@ class KeptChunks(Generic[C]):
 
     def _make(self, number: int, own: threading.Lock) -> C:
         try:
-            with self._lock:
-                for one in [one for one, left in self._unread.items() if left <= 0]:
-                    self._drop(one)
             made = self.decode(number)
             with self._lock:
                 self._kept[number] = made
@@ -114,10 +111,13 @@ class KeptChunks(Generic[C]):
         self._nbytes -= self._kept.pop(number).nbytes
         del self._unread[number]
 
-    @contextmanager
-    def together(self, counts: Mapping[int, int]) -> Iterator[dict[int, C]]:
+    def together(self, counts: Mapping[int, int]) -> AbstractContextManager[dict[int, C]]:
         """Chunks, by number, of which so many records are read: inside, `get` has them all."""
-        self._held.chunks = found = self._get_all(list(counts))
+        return self._holding(self._get_all(list(counts)), counts)
+
+    @contextmanager
+    def _holding(self, found: dict[int, C], counts: Mapping[int, int]) -> Iterator[dict[int, C]]:
+        self._held.chunks = found
         try:
             yield found
         finally:
@@ -126,6 +126,9 @@ class KeptChunks(Generic[C]):
             for number, count in counts.items():
                 if number in self._kept:
                     self._unread[number] -= count
+                    if self._unread[number] <= 0:
+                        self._unread[number] = int(self._rows[number])  # in the next epoch
+                        self._kept.move_to_end(number, last=False)
 
     def _get_all(self, numbers: Sequence[int]) -> dict[int, C]:
         """Those that other threads are decoding come last."""

@@ -154,7 +154,7 @@ class ObjectSource(Source):
             return self._read_together(self._many, indices)
         found = [obj[i] for i in indices.tolist()]
         if self._plain:
-            return [_protected(record) for record in found]
+            return [protected(record) for record in found]
         return _fresh(found)
 
     def reader(self) -> Callable[[int], Tree] | None:
@@ -163,7 +163,7 @@ class ObjectSource(Source):
             return None
         get: Callable[[int], Tree] = partial(getitem, self._obj)
         if self._plain:
-            return lambda index: _protected(get(index))
+            return lambda index: protected(get(index))
         return lambda index: dict(found) if type(found := get(index)) is dict else found
 
     def _read_together(self, bulk: BulkReads, indices: Indices) -> list[Tree]:
@@ -218,7 +218,7 @@ def _fresh(records: list[Tree]) -> list[Tree]:
     return [dict(record) if type(record) is dict else record for record in records]
 
 
-def _protected(value: Tree) -> Tree:
+def protected(value: Tree) -> Tree:
     """Containers copied, arrays as read-only views: the user's data in memory stays unchanged."""
     kind = type(value)
     if kind is np.ndarray:
@@ -226,9 +226,9 @@ def _protected(value: Tree) -> Tree:
         view.flags.writeable = False
         return view
     if kind is dict:
-        return {key: _protected(inner) for key, inner in value.items()}
+        return {key: protected(inner) for key, inner in value.items()}
     if kind is list:
-        return [_protected(inner) for inner in value]
+        return [protected(inner) for inner in value]
     if kind is tuple:
         return tuple(map(_protected, value))
     return value

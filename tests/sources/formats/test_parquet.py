@@ -435,3 +435,18 @@ def test_row_groups_are_decoded_once_in_an_epoch(workers, tmp_path):
     with DataLoader(shuffled, engine=engine, num_workers=workers) as loader:
         assert [batch["x"].tolist() for batch in loader] == expected
     assert reads(tmp_path / "log") == dict.fromkeys(range(21), 1)
+
+
+def test_texts_of_damaged_blocks_are_named_where_they_are(tmp_path):
+    """One wrong text among many: the others of its row group can be read, in any order."""
+    texts = [f"text {number}".encode() for number in range(60)]
+    texts[33] = b"\xff\xfe"
+    column = pa.array(texts, pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": column}), tmp_path / "x.parquet", row_group_size=30)
+    dataset = Dataset.open(tmp_path / "x.parquet", cache=False)
+    shuffled = dataset.shuffle(1, block="source", window=60)
+    with pytest.raises(RecordError, match="record 33"):
+        list(shuffled.batch(20))
+    kept = [record["text"] for record in shuffled.on_error("skip")]
+    assert sorted(kept) == sorted(text.decode() for text in texts if b"\xff" not in text)
+    assert kept != sorted(kept)
