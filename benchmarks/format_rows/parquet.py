@@ -5,6 +5,7 @@ Without a copy, blocks are shuffled: against Hugging Face's streaming, and Grain
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -90,6 +91,8 @@ def in_order(name: str, folder: Path) -> Iterator[int]:
 def without_copy(name: str, folder: Path, shuffle: dict[str, Any] | None) -> Iterator[int]:
     from loaderx import DataLoader, Dataset
 
+    # By default all decoded chunks would be kept, and nothing decoded after the first epoch.
+    os.environ["LOADERX_CHUNK_BYTES"] = str(1 << 27)
     dataset = Dataset.open(folder / name, split="train", cache=False)
     dataset = dataset if shuffle is None else dataset.shuffle(0, **shuffle)
     with DataLoader(_batches(dataset.repeat(), name), engine="inline") as loader:

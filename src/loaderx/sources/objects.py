@@ -230,7 +230,7 @@ def protected(value: Tree) -> Tree:
     if kind is list:
         return [protected(inner) for inner in value]
     if kind is tuple:
-        return tuple(map(_protected, value))
+        return tuple(map(protected, value))
     return value
 
 
