@@ -14,11 +14,18 @@ from loaderx.engines.base import Measured, Session
 from loaderx.engines.window_run import WindowRun
 from loaderx.loader.work import work_of
 from loaderx.memory import Pool
+from loaderx.plans import chunk_windows
 from oracle import assert_same
 from plain import jitter
 
 SIZES = [9, 4, 11, 5, 7, 7, 2, 30, 6]
 COUNT = sum(SIZES)
+
+
+@pytest.fixture(autouse=True)
+def single(monkeypatch):
+    """Windows of few rows are not made together."""
+    monkeypatch.setattr(chunk_windows, "LEAST_STEPS", 0)
 
 
 class Pending:
@@ -89,6 +96,7 @@ CHAINS = {
     "documents": lambda: records(Documents).batch(8, pad_to={"t": 4}).repeat(2),
     "texts": lambda: records(Documents).map(lambda r: {"text": r["text"]}).batch(8),
     "collated": lambda: records(Documents).batch(8, collate_fn=lambda rows: [r["x"] for r in rows]),
+    "in order": lambda: Dataset.from_source(Chunks(SIZES)).skip(2).batch(8).repeat(2),
     "blocks": lambda: Dataset.from_source(Chunks(SIZES)).shuffle(2, block=5, window=15).batch(8),
 }
 

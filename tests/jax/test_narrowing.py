@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
+from chunk_sources import Chunks, reads
 from devices import rows
 from loaderx import DataLoader, Dataset
 from loaderx.jax.placement import enable_x64
@@ -121,3 +122,17 @@ def test_no_warning_about_numbers(recwarn):
     with DataLoader(Dataset.range(64).batch(8), sharding=rows("data")) as loader:
         list(loader)
     assert not recwarn.list
+
+
+def test_windows_of_chunks_that_worker_processes_make(tmp_path):
+    log = tmp_path / "log"
+    sizes = [9, 4, 11, 5, 7]
+    dataset = Dataset.from_source(Chunks(sizes, log)).shuffle(1, block="source", window=12).batch(8)
+    expected = [batch["x"].tolist() for batch in dataset]
+    log.unlink()
+    device = jax.devices()[0]
+    with DataLoader(dataset, engine="processes", num_workers=2, sharding=device) as loader:
+        batches = list(loader)
+    assert [batch["x"].tolist() for batch in batches] == expected
+    assert {batch["x"].dtype for batch in batches} == {np.dtype(np.int32)}
+    assert reads(log) == dict.fromkeys(range(len(sizes)), 1)

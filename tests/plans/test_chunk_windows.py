@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from chunk_sources import Chunks
 from inside import node_of
 from loaderx import Dataset
+from loaderx.plans import chunk_windows as plan
 from loaderx.plans.chunk_windows import chunk_windows
 
 SIZES = [9, 4, 11, 5, 7, 7, 2]
+
+
+@pytest.fixture
+def single(monkeypatch):
+    """Windows of few rows are not made together."""
+    monkeypatch.setattr(plan, "LEAST_STEPS", 0)
 
 
 def chunks_of(rows, sizes):
@@ -58,6 +65,13 @@ def test_no_chunk_of_an_epoch_is_in_two_windows(sizes, size, data):
         seen |= found
 
 
+def test_windows_of_few_rows_are_made_together():
+    dataset = Dataset.from_source(Chunks([5] * 20)).shuffle(1, block="source").batch(4)
+    rows = [len(window) for window in windows_of(dataset, range(len(dataset)))]
+    assert rows == [20] * 5
+    assert [len(window) for window in windows_of(dataset, range(3, 25))] == [18, 20, 20, 20, 10]
+
+
 @pytest.mark.filterwarnings("ignore:.*draws a new order in every epoch")
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 @pytest.mark.parametrize(
@@ -68,8 +82,11 @@ def test_no_chunk_of_an_epoch_is_in_two_windows(sizes, size, data):
         lambda records: records.skip(3).take(30).batch(8, drop_remainder=True).repeat(2),
     ],
 )
-def test_epochs_slices_and_hosts(stages, hosts):
-    records = Dataset.from_source(Chunks(SIZES)).shuffle(1, block="source", window=14)
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_epochs_slices_and_hosts(stages, hosts, is_shuffled, single):
+    records = Dataset.from_source(Chunks(SIZES))
+    if is_shuffled:
+        records = records.shuffle(1, block="source", window=14)
     dataset = stages(records)
     for host in range(hosts):
         for begin in (0, 3):
@@ -83,7 +100,7 @@ def test_epochs_slices_and_hosts(stages, hosts):
     [
         lambda: Dataset.range(40).shuffle(1, block=4, window=8).batch(4),  # any order is as fast
         lambda: Dataset.from_source(Chunks(SIZES)).shuffle(1, window=8).batch(4),
-        lambda: Dataset.from_source(Chunks(SIZES)).batch(4),
+        lambda: Dataset.from_source(Chunks(SIZES))[::-1].batch(4),
         lambda: Dataset.from_source(Chunks(SIZES)).shuffle(1, block=5),
         lambda: Dataset.from_source(Chunks(SIZES)).shuffle(1, block=5)[::2].batch(4),
         lambda: Dataset.from_source(Chunks(SIZES)).shuffle(1, block=5).batch(4).shuffle(2),

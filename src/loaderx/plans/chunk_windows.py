@@ -1,29 +1,29 @@
-"""Windows of a block shuffle over a source that decodes chunks: what one worker makes alone.
+"""Windows over a source that decodes chunks: what one worker makes alone.
 
 A worker process that makes a batch of such a chain needs all chunks of the batch's window, and so
-does every other worker that makes a batch of it.  So a worker is given the rows of a whole window.
-Windows end where blocks do, and batches do not: a batch that lies in two windows is put together of
-the rows of both.
+does every other worker that makes a batch of it.  So a worker is given the rows of a whole window:
+those of a block shuffle, or single chunks where the records come in their order.  Windows end where
+blocks do, and batches do not: a batch that lies in two windows is put together of the rows of both.
+Windows of few rows are made together, so that this does not happen to every batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
-from loaderx.rng import ROOT, Keys
+from loaderx.rng import BLOCK, ROOT, Keys, fold
+from loaderx.sources.base import Indices
 from loaderx.stages import nodes as stages
 from loaderx.stages.moves import Moved
 from loaderx.stages.node import Node
 
-if TYPE_CHECKING:
-    from loaderx.stages.block_shuffle import BlockShuffle
-
 ROWS_AT_ONCE = 1 << 15  # whose windows are looked up together
+LEAST_STEPS = 4  # whose rows a task has at least
 
 RowRange = tuple[int, int, int, int]
 """The first row, as its step and its place in it; and the row behind the last one."""
@@ -37,7 +37,7 @@ def chunk_windows(node: Node, shard: tuple[int, int]) -> ChunkWindows | None:
     above: list[Moved] = []  # those that move batches
     below: list[Moved] = []  # those that move records, above the shuffle
     cut: stages.Batched | None = None
-    while not isinstance(node, stages.BlockShuffled):
+    while not isinstance(node, stages.BlockShuffled | stages.FromSource):
         if isinstance(node, stages.Batched):
             cut = node
         elif isinstance(node, stages.Repeated | stages.Sliced):
@@ -51,8 +51,34 @@ def chunk_windows(node: Node, shard: tuple[int, int]) -> ChunkWindows | None:
         node = node.inputs[0]
     if cut is None:
         return None
+    order: Windowed
+    if isinstance(node, stages.BlockShuffled):
+        order = node.move(seed)
+    elif node.block_starts is not None:
+        order = InOrder(node.block_starts)
+    else:
+        return None
     moves = [each.move(seed) for each in above], [each.move(seed) for each in below]
-    return ChunkWindows(cut, *moves, node.move(seed), shard)
+    return ChunkWindows(cut, *moves, order, shard)
+
+
+class Windowed(Protocol):
+    """An order whose windows are known."""
+
+    def windows(self, epochs: Keys, positions: Positions) -> Keys:
+        """A number for the window of each position."""
+        ...
+
+
+class InOrder:
+    """Records as they come: each chunk is a window."""
+
+    def __init__(self, starts: Indices) -> None:
+        self._starts = starts
+
+    def windows(self, epochs: Keys, positions: Positions) -> Keys:
+        chunks = np.searchsorted(self._starts, positions, side="right")
+        return fold(epochs, chunks, BLOCK)
 
 
 class ChunkWindows:
@@ -63,7 +89,7 @@ class ChunkWindows:
         cut: stages.Batched,
         above: list[Move],
         below: list[Move],
-        shuffle: BlockShuffle,
+        order: Windowed,
         shard: tuple[int, int],
     ) -> None:
         self.cut = cut
@@ -71,11 +97,12 @@ class ChunkWindows:
         self._first = cut.size * host // hosts
         self._width = cut.size * (host + 1) // hosts - self._first
         self._records = None if cut.uniform else cut.input.length
-        self._above, self._below, self._shuffle = above, below, shuffle
+        self._above, self._below, self._order = above, below, order
 
     def ranges(self, steps: range) -> Iterator[RowRange]:
         """The rows of these steps, one window after the other."""
         begin, last = (steps.start, 0), None
+        began = before = 0  # rows before this range, and before those that are looked up
         at_once = max(1, ROWS_AT_ONCE // self._width)
         for first in range(steps.start, steps.stop, at_once):
             numbers = np.arange(first, min(first + at_once, steps.stop))
@@ -86,9 +113,11 @@ class ChunkWindows:
             last = windows[-1] if len(windows) else last
             places = np.searchsorted(starts, borders, side="right") - 1
             for border, place in zip(borders.tolist(), places.tolist(), strict=True):
-                end = (first + place, border - int(starts[place]))
-                yield (*begin, *end)
-                begin = end
+                if before + border - began >= LEAST_STEPS * self._width:
+                    end = (first + place, border - int(starts[place]))
+                    yield (*begin, *end)
+                    begin, began = end, before + border
+            before += len(windows)
         if begin[0] < steps.stop:
             yield (*begin, steps.stop, 0)
 
@@ -108,4 +137,4 @@ class ChunkWindows:
         rows = positions[is_real]
         for move in self._below:
             epochs, rows = move.steps(epochs, rows)
-        return self._shuffle.windows(epochs, rows), np.cumsum(counts) - counts
+        return self._order.windows(epochs, rows), np.cumsum(counts) - counts
