@@ -207,6 +207,19 @@ def test_worker_processes_decode_each_chunk_once(workers, tmp_path):
             iterator.close()
 
 
+def test_a_unit_of_a_stream_is_as_large_as_a_window(tmp_path):
+    """Windows and units begin at different places: a chunk is in two of them at most."""
+    chain = records(log=tmp_path / "log").map(dict).filter(is_kept).batch(8)
+    with DataLoader(chain, engine="processes", num_workers=2) as loader:
+        assert_same(list(loader), list(records().filter(is_kept).batch(8)))
+    assert "units 20" in iter(DataLoader(chain, engine="inline")).get_state()["chain"]
+    assert max(reads(tmp_path / "log").values()) <= 2
+
+
+def is_kept(record):
+    return record["x"] % 3 > 0
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads", "auto"])
 def test_threads_decode_each_chunk_once(engine, tmp_path):
     dataset = records(log=tmp_path / "log").batch(8)

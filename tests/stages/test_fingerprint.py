@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from chains import arrays
+from chunk_sources import Chunks
 from inside import dataset_of, node_of
 from loaderx import DataLoader, Dataset, StateError
 from loaderx.stages import nodes as stages
@@ -63,6 +64,10 @@ PINNED = [
     (arrays(9).shuffle(window=4), "shuffle(seed=0, window=4)"),
     (arrays(9).shuffle(block=4), "shuffle(seed=0, block=4)"),
     (arrays(9).shuffle(3, block=2, window=8), "shuffle(seed=3, block=2, window=8)"),
+    (
+        Dataset.from_source(Chunks([4, 5])).shuffle(block="source"),
+        "shuffle(seed=0, blocks=<i8[3]#68bf9d8c, block='source')",
+    ),
     (arrays(9).skip(2), "slice(start=2, step=1, count=7)"),
     (arrays(9)[::2], "slice(start=0, step=2, count=5)"),
     (arrays(9).split(1 / 3, 2 / 3)[1], "split(start=3, count=6, seed=0)"),

@@ -66,7 +66,7 @@ class BlockShuffled(MovedByIndex):
     def fingerprint(self, seed: int) -> str:
         values: dict[str, object] = {"seed": seed_of(self.own_seed, seed)}
         if self.block == "source":  # the order depends on where they begin
-            values["starts"] = self.input.block_starts
+            values["blocks"] = self.input.block_starts
         return stage_text(
             "shuffle", values, self, without=("own_seed",), renamed={"span": "window"}
         )

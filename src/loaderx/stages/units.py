@@ -80,7 +80,10 @@ def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
 
 
 def _fair_share(node: Node, lanes: int, masked: bool) -> int:
-    """Records in a unit where no window decides: a power of two."""
+    """Records in a unit where no window decides: those of a window of chunks, or a power of two."""
+    chunked = _chunk_window(node)
+    if chunked is not None and (node.length or 0) >= 4 * lanes * chunked:
+        return chunked
     rows = UNKNOWN_UNIT_ROWS
     if node.spec is not None:
         nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
@@ -89,6 +92,20 @@ def _fair_share(node: Node, lanes: int, masked: bool) -> int:
     if node.length is not None:
         rows = min(rows, max(1, node.length // (4 * lanes)))
     return 1 << (rows.bit_length() - 1)
+
+
+def _chunk_window(node: Node) -> int | None:
+    """The window in which blocks of a source that decodes chunks are shuffled; None: no such.
+
+    A smaller unit needs all chunks of its window, and every worker would decode them.
+    """
+    if node.random_access:
+        return None
+    from loaderx.stages.block_shuffle import BlockShuffled  # late: few chains have it
+
+    while node.keeps_places:
+        node = node.inputs[0]
+    return node.span if isinstance(node, BlockShuffled) else None
 
 
 def _nbytes(leaf: ArraySpec) -> int:
