@@ -53,6 +53,9 @@ class WindowsWork(Work, Protocol):
     def windows(self, steps: range) -> Iterator[Task]:
         """Tasks that make all rows of these steps, in order."""
 
+    def nbytes(self, task: Task) -> int:
+        """The bytes that a window takes, more or less; 0: not known before one is made."""
+
     def join(self, step: int, parts: Sequence[Element], lend: Lend) -> Element | None:
         """The element of a step, of its rows; None if it must be made alone."""
 
@@ -64,7 +67,8 @@ class WindowRun:
         self._session, self._work, self._stop = session, work, steps.stop
         self._tasks = work.windows(steps)
         self._pending: deque[tuple[Task, Pending]] = deque()
-        self._depth = workers  # until it is known how large a window is
+        self._depth = 0  # windows to keep under way; 0: not known yet
+        self._workers = workers
         self._parts: list[Element] = []  # of the step that goes on in the next window
         self._left: list[Element] = []  # what is ready, the next one last
         self._lend = Pool().lend
@@ -72,11 +76,17 @@ class WindowRun:
         self.describe = session.describe
 
     def start(self) -> None:
-        while not self.is_closing and len(self._pending) < self._depth:
+        while not self.is_closing and len(self._pending) < max(1, self._depth):
             task = next(self._tasks, None)
             if task is None:
                 return
+            if not self._depth and len(task) > 1:
+                self._set_depth(self._work.nbytes(task), self._workers)
             self._pending.append((task, self._session.submit(task)))
+
+    def _set_depth(self, nbytes: int, most: int) -> None:
+        """As many windows of this size as the budget has room for."""
+        self._depth = max(1, min(most, chunk_budget() // max(1, nbytes)))
 
     def next(self) -> Element:
         while not self._left:
@@ -109,8 +119,7 @@ class WindowRun:
 
     def _collect(self, task: Task, made: MadeWindow) -> None:
         first_step, _, last_step, _ = task
-        nbytes = max(1, int(made["nbytes"][0]))
-        self._depth = max(1, min(self._session.window, chunk_budget() // nbytes))
+        self._set_depth(int(made["nbytes"][0]), self._session.window)
         ready: list[Element] = []
         failed = int(made["failed"][0])
         if made["first"] is not None:

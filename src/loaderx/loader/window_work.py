@@ -55,6 +55,13 @@ class WindowWork(PlanWork):
         assert self._windows is not None
         return self._windows.ranges(steps)
 
+    def nbytes(self, task: Task) -> int:
+        """The bytes that a window takes, more or less; 0: not known before one is made."""
+        assert self._windows is not None
+        first, _, last, _ = task
+        rows = (last - first + 1) * self._windows.cut.size  # other hosts' rows lie between these
+        return rows * sum(source.record_nbytes for source in self._sources)
+
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured | Block | MadeWindow:
         if len(task) < 4:
             return super().__call__(task, lend)
@@ -137,7 +144,7 @@ class NarrowedWindows(NarrowedWork):
 
     def __init__(self, work: WindowWork, narrow: Narrow) -> None:
         super().__init__(work, narrow)
-        self.windows = work.windows
+        self.windows, self.nbytes = work.windows, work.nbytes
         self._made_of_parts = work.join
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:

@@ -190,3 +190,8 @@ class KeepsChunks(Protocol):
 
     @property
     def kept_chunks(self) -> KeptChunks[Sized] | None: ...
+
+    @property
+    def record_nbytes(self) -> int:
+        """The bytes of a decoded record, more or less; 0: not known before one is decoded."""
+        ...

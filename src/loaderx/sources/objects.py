@@ -5,6 +5,7 @@ Sources from outside the package are read through the same class, which checks w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from operator import getitem
@@ -108,6 +109,14 @@ class ObjectSource(Source):
     def kept_chunks(self) -> KeptChunks[Sized] | None:
         """The chunks that a `ChunkSource` has read last."""
         return getattr(self._obj, "kept_chunks", None)
+
+    @property
+    def record_nbytes(self) -> int:
+        """The bytes of a record, where all have the same shapes."""
+        leaves = self._spec_leaves
+        if any(None in leaf.shape for leaf in leaves):
+            return 0
+        return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
     def label(self) -> str:
         return self._label

@@ -89,6 +89,7 @@ class BlockSource(TableSource):
         self, found: BlockFiles, files: list[str], options: OpenOptions, label: str
     ) -> None:
         self._parts = parts = Parts(found.group_rows)
+        self.record_nbytes = found.nbytes // max(1, len(parts))
         self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
         columns: dict[str, Column | ColumnTree] = {}
         for name, kind in found.kinds.items():
