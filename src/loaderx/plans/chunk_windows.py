@@ -55,7 +55,7 @@ def chunk_windows(node: Node, shard: tuple[int, int]) -> ChunkWindows | None:
     if isinstance(node, stages.BlockShuffled):
         order = node.move(seed)
     elif node.block_starts is not None:
-        order = InOrder(node.block_starts)
+        order = SourceOrder(node.block_starts)
     else:
         return None
     moves = [each.move(seed) for each in above], [each.move(seed) for each in below]
@@ -70,7 +70,7 @@ class Windowed(Protocol):
         ...
 
 
-class InOrder:
+class SourceOrder:
     """Records as they come: each chunk is a window."""
 
     def __init__(self, starts: Indices) -> None:
