@@ -419,7 +419,12 @@ def test_images_are_decoded(tmp_path, cache, cached):
 # Without a copy ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+LARGE = pytest.mark.large
+
+
+@pytest.mark.parametrize(
+    "workers", [None, 2, pytest.param(1, marks=LARGE), pytest.param(4, marks=LARGE)]
+)
 def test_row_groups_are_decoded_once_in_an_epoch(workers, tmp_path):
     for number in range(3):
         path = tmp_path / f"{number}.parquet"
