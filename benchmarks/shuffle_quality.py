@@ -4,7 +4,7 @@
 
 A buffer of B records is what tf.data's `shuffle(B)` and Hugging Face's streaming `shuffle` have: it
 is filled, then a record drawn from it is handed out and the next one takes its place.  Hugging Face
-(datasets 5) also reads shards in random order, up to ten of them at a time.  Both are simulated here,
+(datasets 5) also reads shards in random order, up to ten at a time.  Both are simulated here,
 after their documentation; orders that the libraries themselves gave had the same figures.
 
 For an order of N records in batches of 256, three figures:

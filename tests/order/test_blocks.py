@@ -54,6 +54,22 @@ def test_windows_are_made_of_whole_blocks(size, window):
             assert not set(found[inside] // size) & set(others), "a block is in two windows"
 
 
+@pytest.mark.parametrize("window", [4, 8, 12, 100])
+def test_where_windows_begin_and_end(window):
+    starts = np.array([0, 5, 6, 27, 29, 40, 41, 42])
+    for blocks in (EqualBlocks(42, 4), EqualBlocks(43, 4), UnequalBlocks(starts)):
+        length = int(starts[-1]) if isinstance(blocks, UnequalBlocks) else blocks.length
+        number, start, size = blocks.windows(KEY, np.arange(length), window)
+        found = []
+        for one in range(-(-length // window)):
+            first, stop = blocks.bounds(KEY, one, window)
+            found += range(first, stop)
+            inside = np.flatnonzero(number == one)
+            assert list(range(first, stop)) == inside.tolist()
+            assert not len(inside) or (start[inside[0]], size[inside[0]]) == (first, stop - first)
+        assert found == list(range(length))
+
+
 def test_keys_of_several_epochs_at_once():
     keys = np.array([3, 3, 9, 3, 9, 9, 1], np.uint64)
     positions = np.array([0, 12, 5, 7, 5, 20, 11])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chunk_sources import Chunks
 from loaderx import ArgumentError, ArgumentTypeError, ChainError, DataLoader, Dataset, LoaderxError
 from loaderx.sources import Indices, Lend, Source
 from oracle import assert_same, elements
@@ -140,6 +141,43 @@ def test_below_a_stream():
     again = records.filter(even).shuffle(2, window=16)
     assert sorted(numbers(again)) == list(range(0, 100, 2))
     assert numbers(records.filter(even)) == [x for x in numbers(records) if x % 2 == 0]
+
+
+def chunked(sizes, window):
+    return Dataset.from_source(Chunks(sizes)).shuffle(2, block="source", window=window)
+
+
+@pytest.mark.parametrize("window", [5, 20])
+def test_units_of_a_stream_are_windows_of_chunks(window):
+    """Some are empty: a chunk of 30 records begins in one stretch of 5, and covers others."""
+    records = chunked([9, 4, 11, 5, 7, 30, 6], window)
+    stream = records.map(dict).filter(lambda record: record["x"] % 3 > 0)
+    expected = [int(record["x"]) for record in records if record["x"] % 3]
+    assert [int(record["x"]) for record in stream] == expected
+    batches = stream.batch(4).repeat(2)
+    loader = DataLoader(batches, engine="threads")
+    iterator, states, found = iter(loader), [], []
+    for batch in iterator:
+        found.append(batch["x"].tolist())
+        states.append(iterator.get_state())
+    assert [x for batch in found for x in batch][: len(expected)] == expected
+    assert f"units {window}" in states[0]["chain"]
+    for number, state in enumerate(states[:-1]):
+        again = iter(DataLoader(batches, engine="inline"))
+        again.set_state(state)
+        assert next(again)["x"].tolist() == found[number + 1]
+    loader.close()
+
+
+def test_lanes_of_windows_of_chunks():
+    stream = chunked([9, 4, 11, 5, 7, 30, 6], 10).filter(lambda record: record["x"] % 3 > 0)
+    batches = stream.repeat().batch(8, lanes=2).take(20)
+    whole = [batch["x"].tolist() for batch in batches]
+    parts = [[b["x"].tolist() for b in DataLoader(batches, shard=(host, 2))] for host in range(2)]
+    assert [one + other for one, other in zip(*parts)] == whole
+    packed = chunked([40] * 9, 80).map(lambda r: {"t": np.ones(int(r["x"]) % 5 + 1, np.int32)})
+    rows = sum(int((row["t"] > 0).sum()) for row in packed.pack({"t": 8}, window=50))
+    assert rows == sum(x % 5 + 1 for x in range(360))
 
 
 # What is refused --------------------------------------------------------------------------------

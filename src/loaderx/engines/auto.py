@@ -68,7 +68,7 @@ class AutoSession(Session):
         self.max_workers = max_workers
         self.cores = cores()
         self.no_processes = why_not()
-        if getattr(work, "makes_windows", False):
+        if getattr(work, "makes_windows", False) and work.thread_safe:
             self.no_processes = "threads share the chunks that its source decodes"
         self.is_unsendable = False  # is it the work for which there are none?
         self._wants_warning = asked  # a user who asks for workers is told, once, why there are none

@@ -46,6 +46,10 @@ class Blocks:
         """The windows that positions of the order lie in."""
         raise NotImplementedError
 
+    def bounds(self, key: Keys, number: int, window: int) -> tuple[int, int]:
+        """Where a window begins and ends; it may be empty."""
+        raise NotImplementedError
+
 
 class EqualBlocks(Blocks):
     """Blocks of one size, but for a short last one; ``length`` has room for one at least."""
@@ -97,6 +101,12 @@ class EqualBlocks(Blocks):
             number = positions // window
             start, size = number * window, np.array([window])
         return Windows(number, start, np.minimum(size, self.length - start))
+
+    def bounds(self, key: Keys, number: int, window: int) -> tuple[int, int]:
+        with_short = int(self._short(key)[0]) // window
+        start = number * window + self.rest * (number > with_short)
+        stop = (number + 1) * window + self.rest * (number >= with_short)
+        return min(start, self.length), min(stop, self.length)
 
 
 class _Epoch(NamedTuple):
@@ -151,13 +161,25 @@ class UnequalBlocks(Blocks):
                 one = np.array([key], np.uint64)
                 found[:, chosen] = self.windows(one, positions[chosen], window)
             return Windows(*found)
-        starts = self._epoch(int(keys[0])).starts
+        number, start, size = self._all_windows(keys, window)
+        which = np.searchsorted(start, positions, side="right") - 1
+        return Windows(number[which], start[which], size[which])
+
+    def _all_windows(self, key: Keys, window: int) -> Windows:
+        """All windows of an epoch that are not empty, in order."""
+        starts = self._epoch(int(key[0])).starts
         numbers = starts // window
-        first = np.flatnonzero(np.diff(numbers, prepend=-1))  # the first block of each window
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))  # the first block of each
         begins = starts[first]
-        ends = np.append(begins[1:], self.starts[-1])
-        which = np.searchsorted(begins, positions, side="right") - 1
-        return Windows(numbers[first][which], begins[which], (ends - begins)[which])
+        return Windows(numbers[first], begins, np.diff(begins, append=self.starts[-1]))
+
+    def bounds(self, key: Keys, number: int, window: int) -> tuple[int, int]:
+        windows = self._all_windows(key, window)
+        place = int(np.searchsorted(windows.number, number))
+        if place == len(windows.number) or windows.number[place] != number:
+            return 0, 0  # a block from before it covers it
+        start = int(windows.start[place])
+        return start, start + int(windows.size[place])
 
 
 def shuffle_inside(inside: Positions, sizes: Positions, keys: Keys) -> Positions:

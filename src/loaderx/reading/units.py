@@ -8,7 +8,7 @@ list of them.  `rows_from` makes `Rows` of it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypedDict, TypeVar
+from typing import Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +121,12 @@ class Finish:
             made["records"] = Opaque((rows.records(), None, None))
 
 
+class UnitBounds(Protocol):
+    """Where units begin and end, if they do not all have the same size."""
+
+    def bounds(self, epoch: Keys, number: int) -> tuple[int, int]: ...
+
+
 class UnitPlan:
     """Makes the units of a dataset that is read by index."""
 
@@ -136,9 +142,11 @@ class UnitPlan:
         limit: int,
         repeats: Sequence[tuple[int | None, int]],
         keyed: bool,
+        bounds: UnitBounds | None = None,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows, self.length = rows, length
+        self.bounds = bounds  # None: every unit has the same number of rows
         self.limit = limit  # records that can be numbered
         self.longest = longest  # records until all have come once, for a dataset that is endless
         self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
@@ -176,9 +184,10 @@ class UnitPlan:
 
     def make(self, epoch_key: int, unit: int, context: ReadContext) -> UnitOutput:
         """The output of a unit."""
-        first = unit * self.rows
-        stop = first + self.rows if self.length is None else min(first + self.rows, self.length)
         epoch: Keys = np.array([epoch_key], np.uint64)
+        first, stop = self._bounds(epoch, unit)
+        if first == stop:
+            return self.finish.output(Rows.of_records([]), context)
         views = None if self.views is None else self.views(first, stop)
 
         def find() -> Addresses:
@@ -200,6 +209,13 @@ class UnitPlan:
         if context.failures:
             context.name_failures(0, self._datasets)
         return self.finish.output(rows, context)
+
+    def _bounds(self, epoch: Keys, unit: int) -> tuple[int, int]:
+        if self.bounds is not None:
+            return self.bounds.bounds(epoch, unit)
+        first = unit * self.rows
+        stop = first + self.rows
+        return first, stop if self.length is None else min(stop, self.length)
 
     def _read(self, addresses: Addresses, context: ReadContext) -> tuple[Rows, Positions]:
         try:

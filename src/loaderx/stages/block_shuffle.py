@@ -138,3 +138,8 @@ class BlockShuffle(Move):
         order = fold(epochs, self.stage, BLOCK)
         found = self.blocks.windows(order, positions, self.window or self.blocks.least)
         return fold(order, found.number, BLOCK)
+
+    def bounds(self, epoch: Keys, number: int) -> tuple[int, int]:
+        """Where a window begins and ends in an epoch; it may be empty."""
+        assert self.window is not None
+        return self.blocks.bounds(fold(epoch, self.stage, BLOCK), number, self.window)

@@ -124,6 +124,7 @@ class StreamBuild:
             limit=node.limit,
             repeats=above.repeats,
             keyed=self.keyed,
+            bounds=above.input.bounds(self.seed),
         )
         number = len(self.units)
         self.units.append(plan)

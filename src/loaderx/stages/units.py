@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from loaderx.errors import ChainError
 from loaderx.frozen import Frozen
+from loaderx.reading.units import UnitBounds
 from loaderx.stages.node import Node
 from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import ArraySpec, flatten
+
+if TYPE_CHECKING:
+    from loaderx.stages.block_shuffle import BlockShuffled
 
 UNIT_ROWS = 1024
 MASKED_UNIT_ROWS = 8192  # where records are only masked
@@ -28,6 +33,11 @@ class StreamInput(Frozen):
     node: Node
     rows: int | None  # None for ordered rows without a window above: as many as are asked for
     inputs: tuple[StreamInput, ...]  # those of ordered rows
+    blocks: BlockShuffled | None = None  # whose windows are the units, about so large
+
+    def bounds(self, seed: int) -> UnitBounds | None:
+        """Where units begin and end, if they are the windows of shuffled blocks."""
+        return None if self.blocks is None else self.blocks.move(seed)
 
     def below(self) -> Iterator[StreamInput]:
         """This input and those below it."""
@@ -74,16 +84,18 @@ def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
         windows += [] if node.window is None else [node.window]
         node = node.inputs[0]
     if not node.is_stream:
-        return StreamInput(node, max(windows) if windows else _fair_share(node, lanes, masked), ())
+        if windows:
+            return StreamInput(node, max(windows), ())
+        blocks = _shuffled_chunks(node, lanes)
+        if blocks is not None:
+            return StreamInput(node, blocks.span, (), blocks)
+        return StreamInput(node, _fair_share(node, lanes, masked), ())
     inputs = [_input(below, lanes, masked=masked) for below in node.inputs]
     return StreamInput(node, max(windows, default=None), tuple(inputs))
 
 
 def _fair_share(node: Node, lanes: int, masked: bool) -> int:
-    """Records in a unit where no window decides: those of a window of chunks, or a power of two."""
-    chunked = _chunk_window(node)
-    if chunked is not None and (node.length or 0) >= 4 * lanes * chunked:
-        return chunked
+    """Records in a unit where no window decides: a power of two."""
     rows = UNKNOWN_UNIT_ROWS
     if node.spec is not None:
         nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
@@ -94,10 +106,10 @@ def _fair_share(node: Node, lanes: int, masked: bool) -> int:
     return 1 << (rows.bit_length() - 1)
 
 
-def _chunk_window(node: Node) -> int | None:
-    """The window in which blocks of a source that decodes chunks are shuffled; None: no such.
+def _shuffled_chunks(node: Node, lanes: int) -> BlockShuffled | None:
+    """The shuffle of a source's chunks, if its windows are large enough in number to be units.
 
-    A smaller unit needs all chunks of its window, and every worker would decode them.
+    A unit that is smaller than a window needs all chunks of it, and every worker would decode them.
     """
     if node.random_access:
         return None
@@ -105,7 +117,9 @@ def _chunk_window(node: Node) -> int | None:
 
     while node.keeps_places:
         node = node.inputs[0]
-    return node.span if isinstance(node, BlockShuffled) else None
+    if not isinstance(node, BlockShuffled) or node.span is None:
+        return None
+    return node if (node.length or 0) >= lanes * node.span else None
 
 
 def _nbytes(leaf: ArraySpec) -> int:
