@@ -7,16 +7,21 @@ it is installed, which is faster and gives the same pixels.  The rules:
 - palettes become RGB, or RGBA if one of their colours is transparent; CMYK and others become RGB;
 - of 16-bit numbers the upper eight bits are kept; images of 32-bit numbers or floats are refused;
 - of an animation, the first image;
-- pixels stay where they lie in the file: images are not turned, whatever EXIF says;
+- pixels stay where they lie in the file: images are not turned, whatever EXIF says, as with
+  torchvision and TensorFlow; `decode_turned` is for those who want it otherwise;
 - a JPEG that is cut off is an error, where libjpeg would fill the rest with gray.
+
+`decode_reduced` decodes a JPEG at a half, a quarter or an eighth of its size, which takes less
+time: most coefficients of a block are not transformed.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +32,12 @@ from loaderx.sources.file_source import BadRecordError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+T = TypeVar("T")
+
 Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+Reduction: TypeAlias = Callable[[int, int], int]
+"""How much smaller an image of (height, width) may be decoded: 1, 2, 4 or 8 times."""
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif",
@@ -42,6 +52,9 @@ _MOST_PIXELS = 89_478_485  # from here on Pillow warns: a small file may unpack 
 _MOST_SAID = 200  # characters of a decoder's complaint
 _PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes are the pixels
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_JPEG_FORMATS = ("JPEG", "MPO")  # as Pillow names them
+_ORIENTATION = 0x0112  # of EXIF
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # to the number of Pillow's transposition
 
 
 def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = False) -> Pixels:
@@ -56,25 +69,50 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
     Raises:
         BadRecordError: it is no image, or a damaged one.
     """
+    check_channels(channels)
+    found = _by_simplejpeg(data, channels, fast_dct=fast_dct)
+    if found is not None:
+        return found.pixels
+    return _with_pillow(data, lambda image: _array(_converted(image, channels)))
+
+
+def decode_turned(data: bytes, *, channels: int | None = None) -> Pixels:
+    """The pixels, turned and mirrored as the EXIF orientation says."""
+    check_channels(channels)
+    return _with_pillow(data, lambda image: _array(_turned(image, _converted(image, channels))))
+
+
+class Reduced(NamedTuple):
+    """An image, perhaps decoded at a fraction of its size."""
+
+    image: Image  # of Pillow, with the channels that were asked for
+    height: int  # of the file
+    width: int
+    reduction: int = 1  # 2, 4 or 8: so many pixels of the file, in each direction, are one here
+
+
+def decode_reduced(data: bytes, channels: int, reduction: Reduction) -> Reduced:
+    """The image as small as ``reduction`` lets it be.  Only JPEGs are reduced.
+
+    Pixel (y, x) of a reduced image is the mean of a square of pixels of the file, whose first one
+    is at (y, x) times the reduction.  Both decoders give the same pixels.
+    """
+    check_channels(channels)
+    found = _by_simplejpeg(data, channels, reduction=reduction)
+    if found is not None:
+        return Reduced(image_of(found.pixels, channels), *found[1:])
+    return _with_pillow(data, lambda image: _reduced(image, channels, reduction))
+
+
+def image_of(pixels: Pixels, channels: int) -> Image:
+    """Pixels, which have 1 to 4 channels, as an image of Pillow that has ``channels``."""
+    plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return _converted(pillow_module().fromarray(plain), channels)
+
+
+def check_channels(channels: int | None) -> None:
     if channels is not None and channels not in _MODES:
         raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
-    if data[:3] == _JPEG:
-        pixels = _decode_jpeg(data, channels, fast_dct)
-        if pixels is not None:
-            return pixels
-    if data.startswith(_POSTSCRIPT):
-        raise BadRecordError("it is PostScript, a program, and no image.")
-    pillow = pillow_module()
-    try:
-        with pillow.open(io.BytesIO(data)) as image:
-            return _pixels(image, channels)
-    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
-        raise
-    except pillow.UnidentifiedImageError as error:
-        raise BadRecordError(_unknown(data)) from error
-    except Exception as error:  # of damaged files Pillow raises almost anything
-        said = f"{error}"[:_MOST_SAID] or type(error).__name__
-        raise BadRecordError(f"the image is damaged or cut off: {said}") from error
 
 
 def _unknown(data: bytes) -> str:
@@ -91,17 +129,40 @@ def has_fast_dct() -> bool:
 # JPEG -------------------------------------------------------------------------------------------
 
 
-def _decode_jpeg(data: bytes, channels: int | None, fast_dct: bool) -> Pixels | None:
-    """By simplejpeg; None: it is not there, or Pillow must decide what becomes of this file."""
+class _Decoded(NamedTuple):
+    pixels: Pixels
+    height: int
+    width: int
+    reduction: int
+
+
+def _no_reduction(height: int, width: int) -> int:
+    return 1
+
+
+def _by_simplejpeg(
+    data: bytes,
+    channels: int | None,
+    *,
+    fast_dct: bool = False,
+    reduction: Reduction = _no_reduction,
+) -> _Decoded | None:
+    """None: it is not there, this is no JPEG, or Pillow must decide what becomes of this file."""
     decoder = simplejpeg_module()
-    if decoder is None or channels == 4:
+    if decoder is None or channels == 4 or data[:3] != _JPEG:
         return None
     try:
         height, width, space, _ = decoder.decode_jpeg_header(data)
         if space in ("CMYK", "YCCK") or height * width > _MOST_PIXELS:
             return None
         wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
-        return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
+        times = reduction(height, width)
+        # The smallest of its scales (eighths) that has so many pixels is the one that is meant.
+        least = (0, 0) if times == 1 else (-(-height // times), -(-width // times))
+        pixels = decoder.decode_jpeg(
+            data, wanted, fastdct=fast_dct, min_height=least[0], min_width=least[1]
+        )
+        return _Decoded(pixels, height, width, times)
     except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
         return None
 
@@ -109,18 +170,56 @@ def _decode_jpeg(data: bytes, channels: int | None, fast_dct: bool) -> Pixels | 
 # Pillow -----------------------------------------------------------------------------------------
 
 
-def _pixels(image: Image, channels: int | None) -> Pixels:
-    if channels == 1 and image.format in ("JPEG", "MPO"):
+def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
+    """What ``work`` makes of the opened image."""
+    if data.startswith(_POSTSCRIPT):
+        raise BadRecordError("it is PostScript, a program, and no image.")
+    pillow = pillow_module()
+    try:
+        with pillow.open(io.BytesIO(data)) as image:
+            return work(image)
+    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
+        raise
+    except pillow.UnidentifiedImageError as error:
+        raise BadRecordError(_unknown(data)) from error
+    except Exception as error:  # of damaged files Pillow raises almost anything
+        said = f"{error}"[:_MOST_SAID] or type(error).__name__
+        raise BadRecordError(f"the image is damaged or cut off: {said}") from error
+
+
+def _reduced(image: Image, channels: int, reduction: Reduction) -> Reduced:
+    height, width, times = image.height, image.width, 1
+    if image.format in _JPEG_FORMATS:
+        times = reduction(height, width)
+        # Only the first call of `draft` counts, so it chooses the colours, too.
+        image.draft(_MODES[channels], (width // times, height // times))
+    converted = _converted(image, channels)
+    converted.load()  # before the file is closed
+    return Reduced(converted, height, width, times)
+
+
+def _turned(opened: Image, image: Image) -> Image:
+    method = _TURNS.get(opened.getexif().get(_ORIENTATION, 1))
+    return image if method is None else image.transpose(method)
+
+
+def _converted(image: Image, channels: int | None) -> Image:
+    """The image in the mode for these channels."""
+    if channels == 1 and image.format in _JPEG_FORMATS:
         image.draft("L", None)  # the brightness is stored: no way through RGB and back
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         image = _upper_bits(image)
     mode = _MODES[channels] if channels is not None else _own_mode(image)
-    if image.mode != mode:
-        if image.mode in ("P", "PA") and mode == "RGB" and image.has_transparency_data:
-            image = image.convert("RGBA")  # else Pillow warns
-        image = image.convert(mode)
+    if image.mode == mode:
+        return image
+    if image.mode in ("P", "PA") and mode == "RGB" and image.has_transparency_data:
+        image = image.convert("RGBA")  # else Pillow warns
+    return image.convert(mode)
+
+
+def _array(image: Image) -> Pixels:
     flat = np.frombuffer(image.tobytes(), np.uint8)
-    return flat.reshape(image.height, image.width, _PLAIN[mode])
+    return flat.reshape(image.height, image.width, _PLAIN[image.mode])
 
 
 def _own_mode(image: Image) -> str:
