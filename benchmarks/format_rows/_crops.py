@@ -43,11 +43,11 @@ def write(folder: Path, count: int, height: int, width: int, spread: float, qual
 
 def texture(height: int, width: int) -> np.ndarray:
     """An image whose amplitudes fall with the frequency, as in photographs."""
-    rng = np.random.default_rng(1)
+    rng, shape = np.random.default_rng(1), (height, width)
     frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
     frequencies[0, 0] = 1
     shared, *own = (
-        np.fft.irfft2(np.fft.rfft2(rng.standard_normal((height, width))) / frequencies**1.1)
+        np.fft.irfft2(np.fft.rfft2(rng.standard_normal(shape)) / frequencies**1.1, shape)
         for _ in range(4)
     )
     planes = np.stack([shared + 0.3 * plane for plane in own], -1)

@@ -12,7 +12,7 @@ import pytest
 
 from loaderx import ArgumentError, FileError, MissingPackageError
 from loaderx.sources import images
-from loaderx.sources.images import decode_image, has_fast_dct
+from loaderx.sources.images import decode_image, decode_reduced, has_fast_dct
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
 
@@ -233,6 +233,51 @@ def test_fast_dct_differs_by_little():
     exact = decode_image(data).astype(int)
     fast = decode_image(data, fast_dct=True).astype(int)
     assert 0 < abs(exact - fast).max() <= 16
+
+
+# Reduced ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("times", [1, 2, 4, 8])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_reduced_jpeg_has_a_fraction_of_the_pixels(times, channels):
+    pixels = np.add.outer(np.arange(0, 250, 2), np.arange(90))[..., None].repeat(3, 2)
+    pixels = (pixels // 2).astype(np.uint8)
+    found = decode_reduced(encoded(pixels, "JPEG"), channels, lambda height, width: times)
+    assert found[1:] == (125, 90, times)
+    assert found.image.size == (-(-90 // times), -(-125 // times))
+    made = np.asarray(found.image).reshape(found.image.height, found.image.width, channels)
+    expected = pixels[:120, :88].reshape(120 // times, times, 88 // times, times, 3).mean((1, 3))
+    parts = made[: 120 // times, : 88 // times]
+    assert abs(parts[..., : min(channels, 3)] - expected[..., : min(channels, 3)]).max() < 5
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_the_size_of_a_file_decides_how_much_it_is_reduced():
+    asked = []
+
+    def reduction(height, width):
+        asked.append((height, width))
+        return 2
+
+    found = decode_reduced(encoded(SMOOTH, "JPEG"), 3, reduction)
+    assert (asked, found.reduction) == ([(40, 56)], 2)
+
+
+def test_other_formats_are_not_reduced():
+    found = decode_reduced(encoded(COLOUR), 3, lambda height, width: 8)
+    assert found[1:] == (11, 7, 1)
+    np.testing.assert_array_equal(np.asarray(found.image), COLOUR)
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.01])
+def test_a_cut_off_jpeg_is_an_error_at_every_size(kept):
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    data = encoded(noise, "JPEG")
+    with pytest.raises(FileError, match="damaged or cut off"):
+        decode_reduced(data[: int(len(data) * kept)], 3, lambda height, width: 4)
 
 
 # What is refused --------------------------------------------------------------------------------

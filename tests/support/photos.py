@@ -9,11 +9,11 @@ import numpy as np
 
 def photo(height, width, seed=0):
     """uint8[height, width, 3]: as in photographs, amplitudes fall with the frequency."""
-    rng = np.random.default_rng(seed)
+    rng, shape = np.random.default_rng(seed), (height, width)
     frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
     frequencies[0, 0] = 1
     shared, *own = (
-        np.fft.irfft2(np.fft.rfft2(rng.standard_normal((height, width))) / frequencies**1.1)
+        np.fft.irfft2(np.fft.rfft2(rng.standard_normal(shape)) / frequencies**1.1, shape)
         for _ in range(4)
     )
     planes = np.stack([shared + 0.3 * plane for plane in own], -1)

@@ -14,7 +14,7 @@ from loaderx.sources.images import (
     decode_turned,
     image_of,
 )
-from loaderx.tree import Leaf
+from loaderx.tree import Array, Leaf
 
 _BYTES = (bytes, bytearray, memoryview)
 _MOST_CHANNELS = 4
@@ -70,7 +70,7 @@ def opened(value: Leaf, channels: int, reduction: Reduction) -> Reduced:
     return Reduced(image_of(pixels, channels), *pixels.shape[:2])
 
 
-def _is_image(pixels: np.ndarray) -> bool:
+def _is_image(pixels: Array) -> bool:
     fits = pixels.ndim == 3 and 1 <= pixels.shape[-1] <= _MOST_CHANNELS
     return fits and pixels.dtype == np.uint8 and pixels.size > 0
 

@@ -66,6 +66,7 @@ def central_region(height: int, width: int, size: Size, shorter_side: int) -> Re
 
 
 def central(height: int, width: int, tall: float, wide: float) -> Region:
+    tall, wide = min(tall, height), min(wide, width)  # rounding may exceed it
     return Region((height - tall) / 2, (width - wide) / 2, tall, wide)
 
 
