@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from loaderx.image.decoding import opened
+from loaderx.image.decoding import open_window
+from loaderx.image.regions import whole, window_for
+from loaderx.sources.images import Window
 from photos import encoded, photo
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -16,6 +18,10 @@ ImageOps = pytest.importorskip("PIL.ImageOps", reason="Pillow (the extra images)
 
 PHOTO = photo(24, 40)
 GRAY = PHOTO[..., 0]
+
+
+def all_of_it(height, width, reducible):
+    return window_for(whole(height, width), (height, width), (height, width), reducible)
 
 
 def test_decode_gives_three_channels():
@@ -67,9 +73,9 @@ def test_decode_takes_bytes():
     ids=["bytes", "memoryview", "array of bytes", "pixels", "Pillow"],
 )
 def test_images_that_records_may_hold(value):
-    found = opened(value, 3, lambda height, width: 1)
-    assert found[1:] == (24, 40, 1)
-    np.testing.assert_array_equal(np.asarray(found.image), PHOTO)
+    image, window = open_window(value, 3, all_of_it)
+    assert window == (1, 0, 0, 24, 40, (0, 0, 40, 24))
+    np.testing.assert_array_equal(np.asarray(image), PHOTO)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +89,14 @@ def test_images_that_records_may_hold(value):
     ],
 )
 def test_channels_of_pixels_are_converted(value, channels, expected):
-    found = opened(value, channels, lambda height, width: 1)
-    np.testing.assert_array_equal(np.asarray(found.image), expected)
+    image, _ = open_window(value, channels, all_of_it)
+    np.testing.assert_array_equal(np.asarray(image), expected)
+
+
+@pytest.mark.parametrize("value", [encoded(PHOTO, "PNG"), PHOTO, PHOTO[:, ::-1][:, ::-1]])
+def test_a_part_of_an_image(value):
+    image, _ = open_window(value, 3, lambda *_: Window(1, 2, 5, 7, 9, (0, 0, 9, 7)))
+    np.testing.assert_array_equal(np.asarray(image), PHOTO[2:9, 5:14])
 
 
 @pytest.mark.parametrize(
@@ -103,4 +115,4 @@ def test_what_is_no_image(value, message):
     with pytest.raises(
         lx.ArgumentTypeError, match=r"an image is the bytes .*this one is " + message
     ):
-        opened(value, 3, lambda height, width: 1)
+        open_window(value, 3, all_of_it)

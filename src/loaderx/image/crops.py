@@ -15,7 +15,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, check_int
 from loaderx.frozen import Frozen
 from loaderx.hints import advised
-from loaderx.image.decoding import opened
+from loaderx.image.decoding import open_window
 from loaderx.image.regions import (
     DRAWS,
     Region,
@@ -23,11 +23,11 @@ from loaderx.image.regions import (
     Span,
     central_region,
     random_region,
-    reduction_for,
     whole,
+    window_for,
 )
 from loaderx.rng import BatchGenerator
-from loaderx.sources.images import Pixels, pillow_module
+from loaderx.sources.images import Pixels, Window, pillow_module
 from loaderx.tree import Leaf, Tree
 
 RegionOf: TypeAlias = Callable[[int, int], Region]
@@ -207,18 +207,12 @@ def _leaf(record: Tree, key: str | None) -> Leaf:
 
 
 def _resized(image: Leaf, region_of: RegionOf, size: Size, channels: int) -> Pixels:
-    found = opened(
-        image, channels, lambda height, width: reduction_for(region_of(height, width), size)
-    )
-    region, times = region_of(found.height, found.width), found.reduction
-    right = min((region.left + region.width) / times, found.image.width)  # rounding may exceed it
-    bottom = min((region.top + region.height) / times, found.image.height)
-    made = found.image.resize(
-        size[::-1],
-        pillow_module().Resampling.BILINEAR,
-        box=(region.left / times, region.top / times, right, bottom),
-        reducing_gap=_GAP,
-    )
+    def window_of(height: int, width: int, reducible: bool) -> Window:
+        return window_for(region_of(height, width), size, (height, width), reducible)
+
+    part, window = open_window(image, channels, window_of)
+    bilinear = pillow_module().Resampling.BILINEAR
+    made = part.resize(size[::-1], bilinear, window.box, reducing_gap=_GAP)
     return np.array(made).reshape(*size, channels)  # a copy, which may be written to
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, check_bool
 from loaderx.sources.images import (
     Pixels,
-    Reduced,
-    Reduction,
+    Window,
+    WindowOf,
     decode_image,
-    decode_reduced,
     decode_turned,
+    decode_window,
     image_of,
 )
 from loaderx.tree import Array, Leaf
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _BYTES = (bytes, bytearray, memoryview)
 _MOST_CHANNELS = 4
@@ -45,21 +50,21 @@ def decode(data: bytes, *, channels: int | None = 3, exif: bool = False) -> Pixe
     return decode_image(bytes(data), channels=channels)
 
 
-def opened(value: Leaf, channels: int, reduction: Reduction) -> Reduced:
-    """The image of a leaf, reduced where it is a JPEG that may be.
+def open_window(value: Leaf, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
+    """The part of a leaf's image that ``window_of`` asks for, as an image of Pillow.
 
     Args:
         value: the bytes of an image file, or pixels of 1 to 4 channels.
         channels: those of the result.
-        reduction: how much smaller the image may be decoded, given its height and width.
+        window_of: the part, and how much smaller it may be decoded; only JPEGs can be.
     """
     if isinstance(value, _BYTES):
-        return decode_reduced(bytes(value), channels, reduction)
+        return decode_window(bytes(value), channels, window_of)
     pixels = np.asarray(value)
     if (
         pixels.ndim == 1 and pixels.dtype == np.uint8
     ):  # the bytes of a file, as some formats have it
-        return decode_reduced(pixels.tobytes(), channels, reduction)
+        return decode_window(pixels.tobytes(), channels, window_of)
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if not _is_image(pixels):
@@ -67,7 +72,8 @@ def opened(value: Leaf, channels: int, reduction: Reduction) -> Reduced:
             f"an image is the bytes of its file, or uint8[height, width, channels] with 1 to 4 "
             f"channels; this one is {_described(value)}.{_advice(value)}"
         )
-    return Reduced(image_of(pixels, channels), *pixels.shape[:2])
+    window = window_of(pixels.shape[0], pixels.shape[1], False)
+    return image_of(pixels, window, channels), window
 
 
 def _is_image(pixels: Array) -> bool:

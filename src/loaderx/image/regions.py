@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from loaderx.sources.images import Window
+
 Size: TypeAlias = tuple[int, int]  # height, width
 Span: TypeAlias = tuple[float, float]  # the smallest and the largest value
 
@@ -72,6 +74,31 @@ def central(height: int, width: int, tall: float, wide: float) -> Region:
 
 def whole(height: int, width: int) -> Region:
     return Region(0, 0, height, width)
+
+
+def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Window:
+    """The pixels that a region needs, where it is resized to ``size``.
+
+    Args:
+        region: a part of the image.
+        size: what it becomes.
+        image: the height and width of the file.
+        reducible: may it be decoded at a fraction of its size?
+    """
+    times = reduction_for(region, size) if reducible else 1
+    top, left = region.top / times, region.left / times
+    # Rounding may exceed the image.
+    bottom = min(top + region.height / times, -(-image[0] // times))
+    right = min(left + region.width / times, -(-image[1] // times))
+    first, second = int(top), int(left)
+    return Window(
+        times,
+        first,
+        second,
+        math.ceil(bottom) - first,
+        math.ceil(right) - second,
+        (left - second, top - first, right - second, bottom - first),
+    )
 
 
 def reduction_for(region: Region, size: Size) -> int:

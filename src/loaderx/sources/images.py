@@ -11,7 +11,7 @@ it is installed, which is faster and gives the same pixels.  The rules:
   torchvision and TensorFlow; `decode_turned` is for those who want it otherwise;
 - a JPEG that is cut off is an error, where libjpeg would fill the rest with gray.
 
-`decode_reduced` decodes a JPEG at a half, a quarter or an eighth of its size, which takes less
+`decode_window` decodes JPEGs at a half, a quarter or an eighth of their size, which takes less
 time: most coefficients of a block are not transformed.
 """
 
@@ -36,8 +36,20 @@ T = TypeVar("T")
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
-Reduction: TypeAlias = Callable[[int, int], int]
-"""How much smaller an image of (height, width) may be decoded: 1, 2, 4 or 8 times."""
+
+class Window(NamedTuple):
+    """A part of an image that is decoded at a fraction of its size, in pixels of the latter."""
+
+    reduction: int  # 1, 2, 4 or 8: so many pixels of the file, in each direction, are one
+    top: int
+    left: int
+    height: int
+    width: int
+    box: tuple[float, float, float, float]  # what is wanted of it: left, top, right, bottom
+
+
+WindowOf: TypeAlias = Callable[[int, int, bool], Window]
+"""What is wanted of a file: from its height, its width, and whether it can be reduced."""
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif",
@@ -51,6 +63,7 @@ _POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")  # Pillow would run Ghostscript on 
 _MOST_PIXELS = 89_478_485  # from here on Pillow warns: a small file may unpack to any size
 _MOST_SAID = 200  # characters of a decoder's complaint
 _PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes are the pixels
+_OWN_MODES = {count: mode for mode, count in _PLAIN.items()}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _JPEG_FORMATS = ("JPEG", "MPO")  # as Pillow names them
 _ORIENTATION = 0x0112  # of EXIF
@@ -82,32 +95,28 @@ def decode_turned(data: bytes, *, channels: int | None = None) -> Pixels:
     return _with_pillow(data, lambda image: _array(_turned(image, _converted(image, channels))))
 
 
-class Reduced(NamedTuple):
-    """An image, perhaps decoded at a fraction of its size."""
-
-    image: Image  # of Pillow, with the channels that were asked for
-    height: int  # of the file
-    width: int
-    reduction: int = 1  # 2, 4 or 8: so many pixels of the file, in each direction, are one here
-
-
-def decode_reduced(data: bytes, channels: int, reduction: Reduction) -> Reduced:
-    """The image as small as ``reduction`` lets it be.  Only JPEGs are reduced.
+def decode_window(data: bytes, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
+    """A part of an image as an image of Pillow, and which one it is.  Only JPEGs are reduced.
 
     Pixel (y, x) of a reduced image is the mean of a square of pixels of the file, whose first one
     is at (y, x) times the reduction.  Both decoders give the same pixels.
     """
     check_channels(channels)
-    found = _by_simplejpeg(data, channels, reduction=reduction)
-    if found is not None:
-        return Reduced(image_of(found.pixels, channels), *found[1:])
-    return _with_pillow(data, lambda image: _reduced(image, channels, reduction))
+    found = _by_simplejpeg(data, channels, window_of=window_of)
+    if found is not None and found.window is not None:
+        return image_of(found.pixels, found.window, channels), found.window
+    return _with_pillow(data, lambda image: _windowed(image, channels, window_of))
 
 
-def image_of(pixels: Pixels, channels: int) -> Image:
-    """Pixels, which have 1 to 4 channels, as an image of Pillow that has ``channels``."""
-    plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    return _converted(pillow_module().fromarray(plain), channels)
+def image_of(pixels: Pixels, window: Window, channels: int) -> Image:
+    """A window of pixels, which have 1 to 4 channels, as an image of Pillow with ``channels``."""
+    _, top, left, height, width, _ = window
+    pixels = np.ascontiguousarray(pixels)
+    mode, stride = _OWN_MODES[pixels.shape[-1]], pixels.strides[0]
+    # From where it begins, with the steps of the whole: so only the window is copied.
+    flat = pixels.reshape(-1)[top * stride + left * pixels.shape[-1] :]
+    made = pillow_module().frombytes(mode, (width, height), flat.data, "raw", mode, stride, 1)
+    return _converted(made, channels)
 
 
 def check_channels(channels: int | None) -> None:
@@ -131,13 +140,7 @@ def has_fast_dct() -> bool:
 
 class _Decoded(NamedTuple):
     pixels: Pixels
-    height: int
-    width: int
-    reduction: int
-
-
-def _no_reduction(height: int, width: int) -> int:
-    return 1
+    window: Window | None = None  # the pixels are those of the whole image, at its reduction
 
 
 def _by_simplejpeg(
@@ -145,7 +148,7 @@ def _by_simplejpeg(
     channels: int | None,
     *,
     fast_dct: bool = False,
-    reduction: Reduction = _no_reduction,
+    window_of: WindowOf | None = None,
 ) -> _Decoded | None:
     """None: it is not there, this is no JPEG, or Pillow must decide what becomes of this file."""
     decoder = simplejpeg_module()
@@ -156,13 +159,15 @@ def _by_simplejpeg(
         if space in ("CMYK", "YCCK") or height * width > _MOST_PIXELS:
             return None
         wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
-        times = reduction(height, width)
-        # The smallest of its scales (eighths) that has so many pixels is the one that is meant.
-        least = (0, 0) if times == 1 else (-(-height // times), -(-width // times))
+        if window_of is None:
+            return _Decoded(decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
+        window = window_of(height, width, True)
+        # Of its scales (eighths), it takes the smallest that has as many pixels as these.
+        least_height, least_width = (-(-side // window.reduction) for side in (height, width))
         pixels = decoder.decode_jpeg(
-            data, wanted, fastdct=fast_dct, min_height=least[0], min_width=least[1]
+            data, wanted, fastdct=fast_dct, min_height=least_height, min_width=least_width
         )
-        return _Decoded(pixels, height, width, times)
+        return _Decoded(pixels, window)
     except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
         return None
 
@@ -187,15 +192,15 @@ def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
         raise BadRecordError(f"the image is damaged or cut off: {said}") from error
 
 
-def _reduced(image: Image, channels: int, reduction: Reduction) -> Reduced:
-    height, width, times = image.height, image.width, 1
-    if image.format in _JPEG_FORMATS:
-        times = reduction(height, width)
+def _windowed(image: Image, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
+    reducible = image.format in _JPEG_FORMATS
+    window = window_of(image.height, image.width, reducible)
+    times, top, left, height, width, _ = window
+    if reducible:
         # Only the first call of `draft` counts, so it chooses the colours, too.
-        image.draft(_MODES[channels], (width // times, height // times))
+        image.draft(_MODES[channels], (image.width // times, image.height // times))
     converted = _converted(image, channels)
-    converted.load()  # before the file is closed
-    return Reduced(converted, height, width, times)
+    return converted.crop((left, top, left + width, top + height)), window
 
 
 def _turned(opened: Image, image: Image) -> Image:
