@@ -6,6 +6,7 @@ decode whole images, but for tf.data, which decodes the part that it needs.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import numpy as np
 
 NEEDS = [
     "pillow", "simplejpeg", "grain", "datasets", "torch", "torchvision", "tensorflow-cpu",
-    "opencv-python-headless", "spdl",
+    "opencv-python-headless", "scikit-learn", "spdl",
 ]  # fmt: skip
 BATCH, SIZE = 64, 224
 CLASSES = 16
@@ -27,32 +28,30 @@ Draw = Callable[[np.random.Generator, int, int], tuple[int, int, int, int]]
 
 
 def write(folder: Path, count: int, height: int, width: int, spread: float, quality: int) -> None:
-    """Photographs' frequencies; sides differ by up to ``spread`` of them."""
+    """Windows of real photographs; sides differ by up to ``spread`` of them."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
-    large = texture(int(height * (1 + spread)) + 200, int(width * (1 + spread)) + 200)
+    walls = [wall(name) for name in ("china.jpg", "flower.jpg")]
     for number in range(count):
+        pixels = walls[number % 2]
         sides = (np.array([height, width]) * rng.uniform(1 - spread, 1 + spread, 2)).astype(int)
-        top, left = (int(rng.integers(0, large.shape[axis] - sides[axis])) for axis in (0, 1))
-        pixels = large[top : top + sides[0], left : left + sides[1]]
+        top, left = (int(rng.integers(0, pixels.shape[axis] - sides[axis])) for axis in (0, 1))
         path = folder / "images" / f"class{number % CLASSES:02}" / f"{number:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path, quality=quality)
+        window = pixels[top : top + sides[0], left : left + sides[1]]
+        Image.fromarray(window).save(path, quality=quality)
 
 
-def texture(height: int, width: int) -> np.ndarray:
-    """An image whose amplitudes fall with the frequency, as in photographs."""
-    rng, shape = np.random.default_rng(1), (height, width)
-    frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
-    frequencies[0, 0] = 1
-    shared, *own = (
-        np.fft.irfft2(np.fft.rfft2(rng.standard_normal(shape)) / frequencies**1.1, shape)
-        for _ in range(4)
-    )
-    planes = np.stack([shared + 0.3 * plane for plane in own], -1)
-    planes = (planes - planes.mean()) / planes.std()
-    return np.clip(planes * 50 + 127, 0, 255).astype(np.uint8)
+def wall(name: str) -> np.ndarray:
+    """A photograph of scikit-learn's, 640 x 427, four times in each direction, mirrored."""
+    from PIL import Image
+
+    (package,) = importlib.util.find_spec("sklearn").submodule_search_locations
+    pixels = np.asarray(Image.open(Path(package) / "datasets" / "images" / name))
+    pair = np.concatenate([pixels, pixels[::-1]])
+    four = np.concatenate([pair, pair[:, ::-1]], 1)
+    return np.tile(four, (2, 2, 1))
 
 
 def files(folder: Path) -> list[tuple[str, int]]:
@@ -67,12 +66,13 @@ def files(folder: Path) -> list[tuple[str, int]]:
 # loaderx ----------------------------------------------------------------------------------------
 
 
-def loaderx(decode: bool) -> Callable[[Path], Iterator[int]]:
+def loaderx(decode: bool, method: str) -> Callable[[Path], Iterator[int]]:
     def run(folder: Path) -> Iterator[int]:
         import loaderx as lx
 
         dataset = lx.Dataset.open(folder / "images", decode=decode).shuffle(0).repeat()
-        crops = dataset.random_map(lx.image.random_resized_crop(SIZE)).batch(BATCH)
+        crop = lx.image.random_resized_crop(SIZE, method=method)
+        crops = dataset.random_map(crop).batch(BATCH)
         with lx.DataLoader(crops, engine="inline") as loader:
             for batch in loader:
                 yield len(batch["image"])
@@ -243,8 +243,10 @@ def hugging_face(folder: Path) -> Iterator[int]:
 
 
 CONTENDERS = {
-    "loaderx": loaderx(decode=False),
-    "loaderx, full decode": loaderx(decode=True),
+    "loaderx": loaderx(decode=False, method="area"),
+    "loaderx, Pillow": loaderx(decode=False, method="bilinear"),
+    "loaderx, full decode": loaderx(decode=True, method="area"),
+    "loaderx, full decode, Pillow": loaderx(decode=True, method="bilinear"),
     "Pillow by hand": by_hand(crop_with_pillow),
     "OpenCV by hand": by_hand(crop_with_opencv),
     "torch + torchvision": torch,
@@ -253,4 +255,4 @@ CONTENDERS = {
     "SPDL + OpenCV": spdl,
     "Hugging Face": hugging_face,
 }
-PEERS = tuple(CONTENDERS)[2:]
+PEERS = tuple(name for name in CONTENDERS if not name.startswith("loaderx"))

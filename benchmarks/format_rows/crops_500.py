@@ -13,7 +13,7 @@ __all__ = ["BARS", "CONTENDERS", "NEEDS", "write"]
 
 
 def write(folder: Path, quick: bool) -> None:
-    _crops.write(folder, 128 if quick else 1024, 450, 500, spread=0.2, quality=90)
+    _crops.write(folder, 128 if quick else 1024, 450, 500, spread=0.2, quality=95)
 
 
-BARS = [("loaderx", peer, 1.0) for peer in PEERS]
+BARS = [("loaderx, full decode", peer, 1.0) for peer in PEERS]

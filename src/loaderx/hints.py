@@ -158,7 +158,7 @@ _WHOLE = (
     ".shuffle(seed=0), or .shuffle(seed=0, window=n) to stay within runs of n records."
 )
 
-_BILINEAR = f"{_LEAVE}: images are resized bilinearly, with antialiasing."
+_BILINEAR = f'{_LEAVE}: images are resized with antialiasing, method="bilinear" or "area".'
 
 KEYWORDS = {
     "antialias": _BILINEAR,

@@ -10,6 +10,7 @@ import pytest
 
 import loaderx as lx
 from loaderx.image.regions import DRAWS, central_region, random_region, reduction_for
+from loaderx.image.resizing import opencv_module
 from loaderx.sources import images
 from photos import area_resize, encoded, photo, psnr
 
@@ -143,16 +144,15 @@ def test_both_decoders_draw_the_same_regions(monkeypatch):
 
 
 @pytest.mark.usefixtures("jpeg_decoder")
-@pytest.mark.parametrize("side", [64, 100, 128, 160, 224])
+@pytest.mark.parametrize("side", [60, 64, 100, 128, 160, 224])
 def test_a_reduced_image_looks_like_the_whole_one(side):
-    """Measured: 31.9 to 35.6 dB beside means of areas, 38 to 45 dB beside the whole image."""
-    region = central_region(600, 800, (side, side), side)
+    """Measured: 30.8 to 51 dB; exact fractions are best."""
+    data = encoded(photo(512, 640), quality=90)
+    region = central_region(512, 640, (side, side), side)  # at multiples of 8 pixels
     assert reduction_for(region, (side, side)) > 1
     crop = lx.image.center_crop(side, shorter_side=side)
-    reduced = only(records(JPEG).map(crop))
-    whole = only(records(decoded(JPEG)).map(crop))
-    assert psnr(reduced, area_resize(decoded(JPEG), region, (side, side))) > 30
-    assert psnr(reduced, whole) > 36
+    reduced = only(records(data).map(crop))
+    assert psnr(reduced, area_resize(decoded(data), region, (side, side))) > 29
 
 
 @pytest.mark.usefixtures("jpeg_decoder")
@@ -232,7 +232,8 @@ def test_they_work_on_records():
         (lambda: lx.image.resize((32, 0)), "`size` must be at least 1, got 0"),
         (lambda: lx.image.resize(32, channels=2), "`channels` must be 1, 3 or 4, got 2"),
         (lambda: lx.image.resize(32, key=0), r"`key` must be the name of a leaf, or None, got 0"),
-        (lambda: lx.image.resize(32, antialias=True), "bilinearly, with antialiasing"),
+        (lambda: lx.image.resize(32, antialias=True), "resized with antialiasing"),
+        (lambda: lx.image.resize(32, method="cubic"), "`method` must be one of 'area', 'bilinear'"),
         (lambda: lx.image.center_crop(32), "missing .* 'shorter_side'"),
         (lambda: lx.image.center_crop(32, shorter_side=31), "at least .* 32, got 31"),
         (lambda: lx.image.random_resized_crop(32, scale=0.5), "`scale` must be two numbers"),
@@ -247,18 +248,25 @@ def test_wrong_arguments_fail_at_once(call, message):
         call()
 
 
-def test_without_pillow(monkeypatch):
+@pytest.mark.parametrize(
+    ("package", "module", "options", "extra"),
+    [
+        ("PIL", images.pillow_module, {}, "images"),
+        ("cv2", opencv_module, {"method": "area"}, "opencv"),
+    ],
+)
+def test_a_missing_package_is_named_at_once(package, module, options, extra, monkeypatch):
     real = builtins.__import__
 
-    def without(name, *rest, **options):
-        if name.partition(".")[0] == "PIL":
+    def without(name, *rest, **given):
+        if name.partition(".")[0] == package:
             raise ImportError(name)
-        return real(name, *rest, **options)
+        return real(name, *rest, **given)
 
-    images.pillow_module.cache_clear()
+    module.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     try:
-        with pytest.raises(lx.MissingPackageError, match=r"pip install 'loaderx-jax\[images\]'"):
-            lx.image.resize(32)
+        with pytest.raises(lx.MissingPackageError, match=rf"pip install 'loaderx-jax\[{extra}\]'"):
+            lx.image.resize(32, **options)
     finally:
-        images.pillow_module.cache_clear()
+        module.cache_clear()

@@ -90,22 +90,17 @@ def test_the_reduction_leaves_as_many_pixels_as_are_asked_for(height, width, siz
     assert reduction_for(Region(1, 2, height, width), size) == times
 
 
-def test_a_window_has_the_pixels_that_a_region_needs():
+def test_a_window_has_the_pixels_of_a_region():
     region = Region(10, 21, 100, 203)
-    assert window_for(region, (50, 50), (300, 400), False) == (
-        1, 10, 21, 100, 203, (0, 0, 203, 100),
-    )  # fmt: skip
-    assert window_for(region, (50, 50), (300, 400), True) == (
-        2, 5, 10, 50, 102, (0.5, 0, 102, 50),
-    )  # fmt: skip
+    assert window_for(region, (50, 50), (300, 400), False) == (1, 10, 21, 100, 203)
+    assert window_for(region, (50, 50), (300, 400), True) == (2, 5, 11, 50, 101)
 
 
-def test_a_window_ends_with_the_image():
-    """Also where its last pixel covers less than the others, and where rounding adds some."""
-    assert window_for(whole(101, 99), (20, 20), (101, 99), True) == (
-        4, 0, 0, 26, 25, (0, 0, 24.75, 25.25),
-    )  # fmt: skip
-    region = Region(0.1, 0, 100.00000000000001, 100)
-    assert window_for(region, (100, 100), (100, 100), True) == (
-        1, 0, 0, 100, 100, (0, 0.1, 100, 100),
-    )  # fmt: skip
+def test_what_is_shifted_by_half_a_pixel_keeps_its_length():
+    assert window_for(Region(1, 3, 100, 100), (50, 50), (300, 400), True) == (2, 1, 2, 50, 50)
+
+
+def test_a_window_is_within_the_image_and_not_empty():
+    assert window_for(whole(101, 99), (20, 20), (101, 99), True) == (4, 0, 0, 25, 25)
+    assert window_for(Region(0.2, 99.7, 0.1, 0.3), (1, 1), (100, 100), True) == (1, 0, 99, 1, 1)
+    assert window_for(Region(2.5, 0, 97.50000001, 100), (9, 9), (100, 100), False)[3] == 97

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, check_bool
 from loaderx.sources.images import (
+    Part,
     Pixels,
-    Window,
     WindowOf,
     decode_image,
     decode_turned,
     decode_window,
-    image_of,
+    pixels_in,
 )
 from loaderx.tree import Array, Leaf
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _BYTES = (bytes, bytearray, memoryview)
 _MOST_CHANNELS = 4
@@ -50,12 +45,12 @@ def decode(data: bytes, *, channels: int | None = 3, exif: bool = False) -> Pixe
     return decode_image(bytes(data), channels=channels)
 
 
-def open_window(value: Leaf, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
-    """The part of a leaf's image that ``window_of`` asks for, as an image of Pillow.
+def open_window(value: Leaf, channels: int, window_of: WindowOf) -> Part:
+    """The part of a leaf's image that ``window_of`` asks for.
 
     Args:
         value: the bytes of an image file, or pixels of 1 to 4 channels.
-        channels: those of the result.
+        channels: those that a file is decoded to; pixels are left as they are.
         window_of: the part, and how much smaller it may be decoded; only JPEGs can be.
     """
     if isinstance(value, _BYTES):
@@ -72,8 +67,7 @@ def open_window(value: Leaf, channels: int, window_of: WindowOf) -> tuple[Image,
             f"an image is the bytes of its file, or uint8[height, width, channels] with 1 to 4 "
             f"channels; this one is {_described(value)}.{_advice(value)}"
         )
-    window = window_of(pixels.shape[0], pixels.shape[1], False)
-    return image_of(pixels, window, channels), window
+    return pixels_in(window_of(pixels.shape[0], pixels.shape[1], False), pixels)
 
 
 def _is_image(pixels: Array) -> bool:

@@ -77,7 +77,7 @@ def whole(height: int, width: int) -> Region:
 
 
 def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Window:
-    """The pixels that a region needs, where it is resized to ``size``.
+    """The pixels of a region that is resized to ``size``: it begins and ends with whole ones.
 
     Args:
         region: a part of the image.
@@ -86,19 +86,21 @@ def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Wind
         reducible: may it be decoded at a fraction of its size?
     """
     times = reduction_for(region, size) if reducible else 1
-    top, left = region.top / times, region.left / times
-    # Rounding may exceed the image.
-    bottom = min(top + region.height / times, -(-image[0] // times))
-    right = min(left + region.width / times, -(-image[1] // times))
-    first, second = int(top), int(left)
-    return Window(
-        times,
-        first,
-        second,
-        math.ceil(bottom) - first,
-        math.ceil(right) - second,
-        (left - second, top - first, right - second, bottom - first),
-    )
+    top, height = _pixels(region.top, region.height, image[0], times)
+    left, width = _pixels(region.left, region.width, image[1], times)
+    return Window(times, top, left, height, width)
+
+
+def _pixels(start: float, length: float, have: int, times: int) -> tuple[int, int]:
+    """The first pixel and the number of pixels, of ``have`` before the reduction."""
+    last = -(-have // times)
+    first = min(_rounded(start / times), last - 1)
+    return first, max(min(_rounded((start + length) / times), last) - first, 1)
+
+
+def _rounded(number: float) -> int:
+    """Halves go up, so that a part that is shifted by a half keeps its length."""
+    return math.floor(number + 0.5)
 
 
 def reduction_for(region: Region, size: Size) -> int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
 from loaderx.sources.file_source import BadRecordError
@@ -45,8 +46,10 @@ class Window(NamedTuple):
     left: int
     height: int
     width: int
-    box: tuple[float, float, float, float]  # what is wanted of it: left, top, right, bottom
 
+
+Part: TypeAlias = "Pixels | Image"
+"""A part of an image: as an array, or as an image of Pillow, as it comes from the decoder."""
 
 WindowOf: TypeAlias = Callable[[int, int, bool], Window]
 """What is wanted of a file: from its height, its width, and whether it can be reduced."""
@@ -85,7 +88,7 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
     check_channels(channels)
     found = _by_simplejpeg(data, channels, fast_dct=fast_dct)
     if found is not None:
-        return found.pixels
+        return found
     return _with_pillow(data, lambda image: _array(_converted(image, channels)))
 
 
@@ -95,28 +98,43 @@ def decode_turned(data: bytes, *, channels: int | None = None) -> Pixels:
     return _with_pillow(data, lambda image: _array(_turned(image, _converted(image, channels))))
 
 
-def decode_window(data: bytes, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
-    """A part of an image as an image of Pillow, and which one it is.  Only JPEGs are reduced.
+def decode_window(data: bytes, channels: int, window_of: WindowOf) -> Part:
+    """A part of an image.  Only JPEGs are reduced.
 
     Pixel (y, x) of a reduced image is the mean of a square of pixels of the file, whose first one
     is at (y, x) times the reduction.  Both decoders give the same pixels.
     """
     check_channels(channels)
     found = _by_simplejpeg(data, channels, window_of=window_of)
-    if found is not None and found.window is not None:
-        return image_of(found.pixels, found.window, channels), found.window
+    if found is not None:
+        return found
     return _with_pillow(data, lambda image: _windowed(image, channels, window_of))
 
 
-def image_of(pixels: Pixels, window: Window, channels: int) -> Image:
-    """A window of pixels, which have 1 to 4 channels, as an image of Pillow with ``channels``."""
-    _, top, left, height, width, _ = window
-    pixels = np.ascontiguousarray(pixels)
-    mode, stride = _OWN_MODES[pixels.shape[-1]], pixels.strides[0]
-    # From where it begins, with the steps of the whole: so only the window is copied.
-    flat = pixels.reshape(-1)[top * stride + left * pixels.shape[-1] :]
+def pixels_in(window: Window, pixels: Pixels) -> Pixels:
+    _, top, left, height, width = window
+    return pixels[top : top + height, left : left + width]
+
+
+def image_of(part: Part, channels: int) -> Image:
+    """A part as an image of Pillow with these channels."""
+    if not isinstance(part, np.ndarray):
+        return part
+    if part.strides[1:] != (part.shape[2], 1):
+        part = np.ascontiguousarray(part)
+    (height, width, count), stride = part.shape, part.strides[0]
+    # One row after the other, with all between them: so only the part itself is copied.
+    flat = as_strided(part, ((height - 1) * stride + width * count,), (1,), writeable=False)
+    mode = _OWN_MODES[count]
     made = pillow_module().frombytes(mode, (width, height), flat.data, "raw", mode, stride, 1)
     return _converted(made, channels)
+
+
+def pixels_of(part: Part, channels: int) -> Pixels:
+    """A part as an array with these channels; it may be read-only."""
+    if isinstance(part, np.ndarray) and part.shape[-1] == channels:
+        return part
+    return _array(image_of(part, channels))
 
 
 def check_channels(channels: int | None) -> None:
@@ -138,18 +156,13 @@ def has_fast_dct() -> bool:
 # JPEG -------------------------------------------------------------------------------------------
 
 
-class _Decoded(NamedTuple):
-    pixels: Pixels
-    window: Window | None = None  # the pixels are those of the whole image, at its reduction
-
-
 def _by_simplejpeg(
     data: bytes,
     channels: int | None,
     *,
     fast_dct: bool = False,
     window_of: WindowOf | None = None,
-) -> _Decoded | None:
+) -> Pixels | None:
     """None: it is not there, this is no JPEG, or Pillow must decide what becomes of this file."""
     decoder = simplejpeg_module()
     if decoder is None or channels == 4 or data[:3] != _JPEG:
@@ -160,14 +173,14 @@ def _by_simplejpeg(
             return None
         wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
         if window_of is None:
-            return _Decoded(decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
+            return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
         window = window_of(height, width, True)
         # Of its scales (eighths), it takes the smallest that has as many pixels as these.
         least_height, least_width = (-(-side // window.reduction) for side in (height, width))
         pixels = decoder.decode_jpeg(
             data, wanted, fastdct=fast_dct, min_height=least_height, min_width=least_width
         )
-        return _Decoded(pixels, window)
+        return pixels_in(window, pixels)
     except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
         return None
 
@@ -192,15 +205,14 @@ def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
         raise BadRecordError(f"the image is damaged or cut off: {said}") from error
 
 
-def _windowed(image: Image, channels: int, window_of: WindowOf) -> tuple[Image, Window]:
+def _windowed(image: Image, channels: int, window_of: WindowOf) -> Part:
     reducible = image.format in _JPEG_FORMATS
-    window = window_of(image.height, image.width, reducible)
-    times, top, left, height, width, _ = window
+    times, top, left, height, width = window_of(image.height, image.width, reducible)
     if reducible:
         # Only the first call of `draft` counts, so it chooses the colours, too.
         image.draft(_MODES[channels], (image.width // times, image.height // times))
     converted = _converted(image, channels)
-    return converted.crop((left, top, left + width, top + height)), window
+    return converted.crop((left, top, left + width, top + height))
 
 
 def _turned(opened: Image, image: Image) -> Image:
