@@ -13,7 +13,7 @@ __all__ = ["BARS", "CONTENDERS", "NEEDS", "write"]
 
 
 def write(folder: Path, quick: bool) -> None:
-    _crops.write(folder, 64 if quick else 256, 1200, 1600, spread=0.0, quality=90)
+    _crops.write(folder, 64 if quick else 256, 1200, 1600, spread=0.0, quality=85)
 
 
 BARS = [

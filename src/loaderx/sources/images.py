@@ -12,7 +12,8 @@ it is installed, which is faster and gives the same pixels.  The rules:
 - a JPEG that is cut off is an error, where libjpeg would fill the rest with gray.
 
 `decode_window` decodes JPEGs at a half, a quarter or an eighth of their size, which takes less
-time: most coefficients of a block are not transformed.
+time: most coefficients of a block are not transformed.  With simplejpeg, rows below the window are
+not read either, so damage there is not noticed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.jpeg_rows import ends_after
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -174,15 +176,25 @@ def _by_simplejpeg(
         wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
         if window_of is None:
             return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
-        window = window_of(height, width, True)
-        # Of its scales (eighths), it takes the smallest that has as many pixels as these.
-        least_height, least_width = (-(-side // window.reduction) for side in (height, width))
-        pixels = decoder.decode_jpeg(
-            data, wanted, fastdct=fast_dct, min_height=least_height, min_width=least_width
-        )
-        return pixels_in(window, pixels)
+        return _window_by_simplejpeg(decoder, data, wanted, window_of(height, width, True))
     except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
         return None
+
+
+def _window_by_simplejpeg(decoder: ModuleType, data: bytes, space: str, window: Window) -> Pixels:
+    times = window.reduction
+    shorter = ends_after(data, (window.top + window.height) * times)
+    read = data if shorter is None else shorter
+    height, width, _, _ = decoder.decode_jpeg_header(read)
+    # Of its scales (eighths), it takes the smallest that has as many pixels as these.
+    pixels = decoder.decode_jpeg(
+        read,
+        space,
+        min_height=-(-height // times),
+        min_width=-(-width // times),
+        strict=shorter is None,  # else it warns of the rows that are left over
+    )
+    return pixels_in(window, pixels)
 
 
 # Pillow -----------------------------------------------------------------------------------------
