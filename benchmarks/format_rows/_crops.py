@@ -255,4 +255,5 @@ CONTENDERS = {
     "SPDL + OpenCV": spdl,
     "Hugging Face": hugging_face,
 }
-PEERS = tuple(name for name in CONTENDERS if not name.startswith("loaderx"))
+PARTIAL = "tf.data"  # decodes only the part that it needs
+PEERS = tuple(name for name in CONTENDERS if not name.startswith(("loaderx", PARTIAL)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))  # behind the packages that rows are named after
 import _crops
-from _crops import CONTENDERS, NEEDS, PEERS
+from _crops import CONTENDERS, NEEDS, PARTIAL, PEERS
 
 __all__ = ["BARS", "CONTENDERS", "NEEDS", "write"]
 
@@ -18,5 +18,6 @@ def write(folder: Path, quick: bool) -> None:
 
 BARS = [
     *(("loaderx", peer, 1.8) for peer in PEERS),
+    ("loaderx", PARTIAL, 1.0),
     *(("loaderx, full decode", peer, 1.0) for peer in PEERS),
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))  # behind the packages that rows are named after
 import _crops
-from _crops import CONTENDERS, NEEDS, PEERS
+from _crops import CONTENDERS, NEEDS, PARTIAL, PEERS
 
 __all__ = ["BARS", "CONTENDERS", "NEEDS", "write"]
 
@@ -16,4 +16,7 @@ def write(folder: Path, quick: bool) -> None:
     _crops.write(folder, 128 if quick else 1024, 450, 500, spread=0.2, quality=95)
 
 
-BARS = [("loaderx, full decode", peer, 1.0) for peer in PEERS]
+BARS = [
+    *(("loaderx", peer, 1.0) for peer in (*PEERS, PARTIAL)),
+    *(("loaderx, full decode", peer, 1.0) for peer in PEERS),
+]
