@@ -122,9 +122,10 @@ def image_of(part: Part, channels: int) -> Image:
     """A part as an image of Pillow with these channels."""
     if not isinstance(part, np.ndarray):
         return part
-    if part.strides[1:] != (part.shape[2], 1):
+    height, width, count = part.shape
+    if part.strides[1:] != (count, 1) or part.strides[0] < width * count:  # mirrored, and so on
         part = np.ascontiguousarray(part)
-    (height, width, count), stride = part.shape, part.strides[0]
+    stride = part.strides[0]
     # One row after the other, with all between them: so only the part itself is copied.
     flat = as_strided(part, ((height - 1) * stride + width * count,), (1,), writeable=False)
     mode = _OWN_MODES[count]
@@ -292,4 +293,6 @@ def simplejpeg_module() -> ModuleType | None:
         import simplejpeg
     except ImportError:
         return None
-    return cast(ModuleType, simplejpeg)
+    major, minor, *_ = simplejpeg.__version_info__
+    # Before, warnings of libjpeg could not be told from errors.
+    return cast(ModuleType, simplejpeg) if (int(major), int(minor)) >= (1, 7) else None
