@@ -55,13 +55,18 @@ def measure(file: Path, contender: str, folder: Path, seconds: float) -> dict[st
     batches = iter(module.CONTENDERS[contender](folder))
     next(batches)
     first = cpu_seconds()
-    records, end = 0, monotonic() + seconds
+    records, start = 0, monotonic()
     for count in batches:
         records += count
-        if monotonic() > end:
+        if monotonic() > start + seconds:
             break
-    used = cpu_seconds() - first
-    return {"first_s": first - begun, "records": records, "per_cpu_s": records / max(used, 1e-9)}
+    used, passed = cpu_seconds() - first, monotonic() - start
+    return {
+        "first_s": first - begun,
+        "records": records,
+        "per_cpu_s": records / max(used, 1e-9),
+        "per_s": records / max(passed, 1e-9),
+    }
 
 
 def python_with(needs: list[str], envs: Path) -> Path:
@@ -115,19 +120,23 @@ def summary(results: list[dict]) -> dict:
         return {"error": errors[0]}
     return {
         "per_cpu_s": median(one["per_cpu_s"] for one in results),
+        "per_s": median(one["per_s"] for one in results),
         "first_s": median(one["first_s"] for one in results),
     }
 
 
 def report(file: Path, found: dict[str, dict]) -> bool:
     """Prints a row and its bars; False if one of them is missed."""
-    print(f"\n## {file.stem}\n\n| contender | records / CPU s | CPU s to the first batch |")
-    print("|---|--:|--:|")
+    print(f"\n## {file.stem}\n")
+    print("| contender | records / CPU s | records / s | CPU s to the first batch |")
+    print("|---|--:|--:|--:|")
     for name, one in found.items():
         if "error" in one:
-            print(f"| {name} | failed: {one['error'][:150]} | |")
+            print(f"| {name} | failed: {one['error'][:150]} | | |")
         else:
-            print(f"| {name} | {one['per_cpu_s']:,.0f} | {one['first_s']:.2f} |")
+            print(
+                f"| {name} | {one['per_cpu_s']:,.0f} | {one['per_s']:,.0f} | {one['first_s']:.2f} |"
+            )
     passed = True
     for ours, theirs, least in load(file).BARS:
         if "error" in found[ours] or "error" in found[theirs]:

@@ -17,6 +17,7 @@ FOREIGN = {
     "formats.md",
     "hdf5.md",
     "image_folder.md",
+    "images.md",
     "parquet.md",
     "tfds.md",
 }  # these use libraries with threads of their own

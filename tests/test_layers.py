@@ -26,7 +26,7 @@ LAYERS = [
     {"engines", "dataset"},
     {"plans"},
     {"stages"},
-    {"reading"},
+    {"reading", "image"},
     {"sources", "order"},
     {"memory", "picture", "rng"},
     {"tree"},
@@ -85,7 +85,7 @@ def test_importing_loaderx_is_light():
     )
     loaded = set(json.loads(done.stdout))
     heavy = {"jax", "flax", "torch", "tensorflow", "h5py", "zarr", "cloudpickle", "multiprocessing"}
-    assert not loaded & heavy
+    assert not loaded & (heavy | {"loaderx.image", "loaderx.jax"})
     outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert {name for name in outside if not name.startswith(("_", "sitecustomize"))} <= {
         "loaderx", "numpy", "__main__", "cython_runtime", "mpl_toolkits", "google",
@@ -133,5 +133,5 @@ def test_who_has_no_stream_does_not_import_how_they_run():
 
 
 def test_dir_shows_the_public_names_only():
-    assert set(dir(loaderx)) == {*loaderx.__all__, "compat", "jax"}
+    assert set(dir(loaderx)) == {*loaderx.__all__, "compat", "image", "jax"}
     assert all(hasattr(loaderx, name) for name in loaderx.__all__)

@@ -158,7 +158,10 @@ _WHOLE = (
     ".shuffle(seed=0), or .shuffle(seed=0, window=n) to stay within runs of n records."
 )
 
+_BILINEAR = f'{_LEAVE}: images are resized with antialiasing, method="bilinear" or "area".'
+
 KEYWORDS = {
+    "antialias": _BILINEAR,
     "batch_sampler": _ORDER,
     "buffer_size": f"{_LEAVE}: .shuffle {_WHOLE}",
     "collate_fn": "Write Dataset.from_source(data).batch(n, collate_fn=f).",
@@ -174,6 +177,7 @@ KEYWORDS = {
     "generator": _SEED,
     "in_order": f"{_LEAVE}: batches are always in order.",
     "input_columns": "f gets the whole record, such as a dict.",
+    "interpolation": _BILINEAR,
     "map_func": "Write it without a name, .map(f).",
     "multiprocessing_context": 'Write engine="processes".',
     "n": "Write batch_size, or the number alone: .batch(32).",

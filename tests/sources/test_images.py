@@ -12,7 +12,7 @@ import pytest
 
 from loaderx import ArgumentError, FileError, MissingPackageError
 from loaderx.sources import images
-from loaderx.sources.images import decode_image, has_fast_dct
+from loaderx.sources.images import Window, decode_image, decode_window, has_fast_dct, pixels_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
 
@@ -233,6 +233,66 @@ def test_fast_dct_differs_by_little():
     exact = decode_image(data).astype(int)
     fast = decode_image(data, fast_dct=True).astype(int)
     assert 0 < abs(exact - fast).max() <= 16
+
+
+# Reduced ----------------------------------------------------------------------------------------
+
+
+def reduced(data, channels, times, asked=None):
+    """All of an image, at a fraction of its size."""
+
+    def window_of(height, width, reducible):
+        if asked is not None:
+            asked.append((height, width, reducible))
+        given = times if reducible else 1
+        return Window(given, 0, 0, -(-height // given), -(-width // given))
+
+    return pixels_of(decode_window(data, channels, window_of), channels)
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("times", [1, 2, 4, 8])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_reduced_jpeg_has_a_fraction_of_the_pixels(times, channels):
+    pixels = np.add.outer(np.arange(0, 250, 2), np.arange(90))[..., None].repeat(3, 2)
+    pixels = (pixels // 2).astype(np.uint8)
+    made = reduced(encoded(pixels, "JPEG"), channels, times)
+    assert made.shape == (-(-125 // times), -(-90 // times), channels)
+    expected = pixels[:120, :88].reshape(120 // times, times, 88 // times, times, 3).mean((1, 3))
+    parts = made[: 120 // times, : 88 // times]
+    assert abs(parts[..., : min(channels, 3)] - expected[..., : min(channels, 3)]).max() < 5
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_a_window_is_a_part_of_the_reduced_image(times):
+    data = encoded(SMOOTH, "JPEG")
+    image = reduced(data, 3, times)
+    part = decode_window(data, 3, lambda *_: Window(times, 2, 3, 5, 4))
+    np.testing.assert_array_equal(pixels_of(part, 3), image[2:7, 3:7])
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_the_size_of_a_file_decides_how_much_it_is_reduced():
+    asked = []
+    reduced(encoded(SMOOTH, "JPEG"), 3, 2, asked)
+    assert asked == [(40, 56, True)]
+
+
+def test_other_formats_are_not_reduced():
+    asked = []
+    image = reduced(encoded(COLOUR), 3, 8, asked)
+    assert asked == [(11, 7, False)]
+    np.testing.assert_array_equal(image, COLOUR)
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.01])
+def test_a_cut_off_jpeg_is_an_error_at_every_size(kept):
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    data = encoded(noise, "JPEG")
+    with pytest.raises(FileError, match="damaged or cut off"):
+        reduced(data[: int(len(data) * kept)], 3, 4)
 
 
 # What is refused --------------------------------------------------------------------------------

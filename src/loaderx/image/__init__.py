@@ -1,0 +1,26 @@
+"""Images of one size from encoded ones, decoding no more than is needed.
+
+Records hold the bytes of image files, as ``Dataset.open(..., decode=False)`` gives them, or images
+that are decoded already.  The stages here know which part of an image is wanted, and how large,
+before it is decoded: so a JPEG of 1600 x 1200 is decoded at a half, a quarter or an eighth of its
+size where 224 x 224 pixels are asked for.
+
+>>> import io, loaderx as lx
+>>> from PIL import Image
+>>> file = io.BytesIO()
+>>> Image.new("RGB", (640, 480), "teal").save(file, "JPEG")
+>>> ds = lx.Dataset.from_source([{"image": file.getvalue(), "label": 7}])
+>>> train = ds.random_map(lx.image.random_resized_crop(224), seed=0)
+>>> test = ds.map(lx.image.center_crop(224, shorter_side=256))
+>>> train[0]["image"].shape, test[0]["image"].shape
+((224, 224, 3), (224, 224, 3))
+
+Results are ``uint8[height, width, channels]``.  Images are resized bilinearly with antialiasing, as
+torchvision and Pillow do it, and are not turned, whatever EXIF says.  This module is imported when
+it is first used.
+"""
+
+from loaderx.image.crops import center_crop, random_resized_crop, resize
+from loaderx.image.decoding import decode
+
+__all__ = ["center_crop", "decode", "random_resized_crop", "resize"]
