@@ -78,7 +78,6 @@ DATASET = {
     "rename_column": _MAP,
     "rename_columns": _MAP,
     "sample_from_datasets": _MIX,
-    "save": _KEEP,
     "scan": "Loop over the dataset, or over DataLoader(ds).",
     "select": "Write ds[indices], ds[start:stop] or ds[mask].",
     "select_columns": _MAP,
