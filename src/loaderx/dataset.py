@@ -738,6 +738,34 @@ class Dataset(Generic[T], metaclass=DatasetType):
             hide_own_frames(error)
             raise error
 
+    @advised
+    def cache(self, path: str | os.PathLike[str] | None = None) -> Dataset[T]:
+        """Keeps the records that are made below: they are made once, and read from then on.
+
+        Without ``path`` they are kept in memory, which all workers of a loader share, as the first
+        epoch goes by.  With ``path`` they are saved into that folder now (as `save` does it, if
+        they are not there yet), and are read from there in this run and in later ones.
+
+        The stream is the same as without it.  Random stages and `repeat` belong after it.
+
+        >>> made = []
+        >>> ds = Dataset.range(100).map(lambda i: made.append(i) or {"x": i}).cache().batch(50)
+        >>> for epoch in range(3):
+        ...     total = sum(int(batch["x"].sum()) for batch in ds)
+        >>> total, len(set(map(int, made)))
+        (4950, 100)
+        """
+        from loaderx.stages.cache import check_cacheable  # late: most chains keep nothing
+        from loaderx.reading.row_store import RowStore
+
+        check_cacheable(self._node)
+        if path is None:
+            return Dataset._of(stages.Cached(self._node, RowStore(len(self))))
+        self.save(path)
+        saved = Dataset.open(path)._node
+        assert isinstance(saved, stages.FromSource)
+        return Dataset._of(stages.Cached(self._node, saved.source))
+
     # Reading ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:

@@ -85,7 +85,7 @@ class SaveWork:
             found = table_columns(operator.source, addresses.index)
             if found is not None:
                 return found
-        return encoded_rows(context.read(operator, addresses), int(positions[0]))
+        return encoded_rows(context.read(operator, addresses), positions)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         for step in steps:
@@ -103,15 +103,16 @@ class SaveWork:
         return {**self.__dict__, "_node": None}  # workers do not need it
 
 
-def encoded_rows(rows: Rows, first: int) -> Encoded:
-    """Rows as columns; ``first`` is the number of the first record, for messages."""
+def encoded_rows(rows: Rows, positions: Positions) -> Encoded:
+    """Rows as columns; ``positions`` are those of the records in the dataset, for messages."""
     try:
         if rows.is_stacked:
             return encode_columns(rows.tree, rows.count)
         return encode(rows.records())
     except CannotStoreError as error:
         where = f'leaf "{".".join(error.path)}" of record' if error.path else "record"
-        raise StackError(f"cannot save: {where} {first + error.record} {error.reason}") from None
+        number = positions[error.record]
+        raise StackError(f"cannot save: {where} {number} {error.reason}") from None
 
 
 # Columns on their way from a worker -------------------------------------------------------------

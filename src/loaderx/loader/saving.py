@@ -257,7 +257,7 @@ class _StreamSaving(_Saving):
         records = list(itertools.islice(self.dataset, _LOOKED_AT))
         if not records:
             raise ChainError("cannot save: the dataset has no records.")
-        return encoded_rows(Rows.of_records(records), 0)
+        return encoded_rows(Rows.of_records(records), np.arange(len(records)))
 
     def _write(self, parts: PartsWriter, at_once: int) -> None:
         folder, place, is_over = parts.folder, 0, False
@@ -281,7 +281,8 @@ class _StreamSaving(_Saving):
             found = list(itertools.islice(records, min(at_once, stop - position)))
             if not found:
                 break
-            parts.append(part, encoded_rows(Rows.of_records(found), position), position)
+            positions = np.arange(position, position + len(found))
+            parts.append(part, encoded_rows(Rows.of_records(found), positions), position)
             position += len(found)
         if position > first:
             parts.complete(part, _json_state(records))

@@ -21,6 +21,7 @@ from loaderx.stages.shuffle import Shuffled, WindowShuffled
 
 if TYPE_CHECKING:
     from loaderx.stages.bucket import Bucketed
+    from loaderx.stages.cache import Cached
     from loaderx.stages.concatenate import Concatenated
     from loaderx.stages.flat_map import FlatMapped
     from loaderx.stages.mix import Mixed
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Batched",
     "Bucketed",
+    "Cached",
     "Concatenated",
     "Filtered",
     "FlatMapped",
@@ -58,6 +60,7 @@ __all__ = [
 
 _LATE = {
     "Bucketed": "bucket",
+    "Cached": "cache",
     "Concatenated": "concatenate",
     "FlatMapped": "flat_map",
     "Mixed": "mix",

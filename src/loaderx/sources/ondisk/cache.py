@@ -66,14 +66,11 @@ Indexer: TypeAlias = Callable[[int], IndexedFile]
 class CacheFolder:
     """A folder for indexes and copies; without one, indexes are kept in memory."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: str | None, *, makes_copies: bool = True) -> None:
+        """Without ``makes_copies``, only what cannot be read otherwise is copied into it."""
         self.folder = folder
+        self.makes_copies = makes_copies and folder is not None
         self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
-
-    @property
-    def makes_copies(self) -> bool:
-        """May files be unpacked or converted into it?"""
-        return self.folder is not None
 
     # Indexes ----------------------------------------------------------------------------------
 
@@ -138,7 +135,7 @@ class CacheFolder:
         options: Json = None,
     ) -> str | None:
         """As `copy`, for those who can do without: None where nothing can be written."""
-        if self.folder is None:
+        if not self.makes_copies:
             return None
         try:
             return self._find_or_make(kind, version, paths, make, options)

@@ -55,12 +55,14 @@ class SaveFolder:
         self.part_records = part_records
         self.parts: dict[int, SavedPart] = {}
         lines = self._read()
-        if lines:
-            if lines[0].get("made_by") != made_by:
-                raise another_dataset(folder, "was begun with", lines[0].get("made_by"), made_by)
+        self._find_parts(lines[1:])
+        if self.parts:
+            told = lines[0]["made_by"]
+            if told != made_by:
+                raise another_dataset(folder, "was begun with", told, made_by)
             self.part_records = int(str(lines[0]["part_records"]))
-            self._find_parts(lines[1:])
         else:
+            journal.truncate(0)
             self._append({"made_by": made_by, "part_records": part_records})
         self._remove_unfinished()
 
@@ -193,6 +195,6 @@ def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileErr
     old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
     differ = [name for name in new if old.get(name) != new[name]]
     return FileError(
-        f"{folder} {how} another dataset (its {' and '.join(differ) or 'description'} differ): give "
-        "another folder, or remove this one."
+        f"{folder} {how} another dataset, which has other {' and other '.join(differ)}. Give another "
+        "folder, or remove this one."
     )
