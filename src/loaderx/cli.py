@@ -1,4 +1,4 @@
-"""The command line: ``loaderx demo``, ``info``, ``verify``, ``convert``, ``cache``, ``--version``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify``, ``convert`` and ``cache``."""
 
 from __future__ import annotations
 

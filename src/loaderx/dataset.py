@@ -755,8 +755,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> total, len(set(map(int, made)))
         (4950, 100)
         """
-        from loaderx.stages.cache import check_cacheable  # late: most chains keep nothing
         from loaderx.reading.row_store import RowStore
+        from loaderx.stages.cache import check_cacheable  # late: most chains keep nothing
 
         check_cacheable(self._node)
         if path is None:

@@ -54,7 +54,10 @@ def test_types(values, told):
         (["a", 1], "is an int, and others are str."),
         (["a", "\ud800"], "is text with half of a surrogate pair, '\\ud800'."),
         ([1, 2**40], "the Python integer 1099511627776 does not fit into int32"),
-        ([np.zeros((2, 2)), np.zeros((2, 3))], "has the shape (2, 3), and others have (2, 2): only"),
+        (
+            [np.zeros((2, 2)), np.zeros((2, 3))],
+            "has the shape (2, 3), and others have (2, 2): only",
+        ),
         ([np.zeros(2), np.float64(1)], "has the shape (), and others have (2,)"),
         ([np.zeros(2, [("a", "i4")])], "has the dtype [('a', '<i4')], which cannot be stored"),
         ([{"a": 1}, {"b": 1}], "has the keys ['b'], and others have the keys ['a']"),

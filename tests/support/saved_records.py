@@ -8,7 +8,9 @@ from hypothesis.extra import numpy as hnp
 
 from loaderx.tree import as_array, flatten
 
-DTYPES = [np.dtype(one) for one in ("?", "u1", "<i4", "<i8", ">i4", "<f4", "<f8", "<c8", "<M8[s]", "<U3")]
+DTYPES = [
+    np.dtype(one) for one in ("?", "u1", "<i4", "<i8", ">i4", "<f4", "<f8", "<c8", "<M8[s]", "<U3")
+]
 NAMES = ["a", "b", "a.b", "ä x", "%", "offsets", "items", "..", ""]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=5)

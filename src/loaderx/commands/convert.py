@@ -47,7 +47,7 @@ def convert(
     workers: int | None = None,
 ) -> bool:
     """Saves what `Dataset.open` finds at ``source``, with images as they are in their files."""
-    # Files that are decoded in blocks are read once, in order: a copy in the cache would be another.
+    # Files that are decoded in blocks are read once, in order: no copy in the cache is needed.
     given = CacheFolder(cache_folder(cache).folder, makes_copies=False)
     opening = Opening(source, split, columns, format, given)
     dataset, images = opening.open(decode=True), []

@@ -5,8 +5,8 @@ as columns (records whose leaves are NumPy's, all of one shape), and behind them
 pickles of records that are not like that.  Pages are taken from the system when they are written.
 
 Several processes and threads may write at once, and the same row twice: it is the same bytes.  The
-byte of a row is written behind a lock after its data, and read behind the lock before it, so whoever
-sees it sees the data.
+byte of a row is written under a lock, after its data, and read under the lock, before its data: who
+sees the one sees the other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RowLayout(NamedTuple):
 def layout_of(count: int, sample: Sequence[Record]) -> RowLayout:
     """The layout for rows such as these; an error if there is not enough memory for them."""
     looks = {_look(record) for record in sample}
-    structure, leaves = looks.pop() if len(looks) == 1 else (None, ())
+    structure, leaves = looks.pop() if len(looks) == 1 else (None, ())  # one kind, or none
     free = free_memory()
     room = 1 << 40 if free is None else int(free * _FREE_SHARE)
     made = RowLayout(count, structure, leaves, 0)
@@ -215,7 +215,9 @@ class _Memory:
     def __init__(self, file: BinaryIO, path: str | None, layout: RowLayout) -> None:
         self._file, self.path, self.layout = file, path, layout
         sizes = [_HEADER * 8, layout.count, layout.count * 16]
-        sizes += [layout.count * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves]
+        sizes += [
+            layout.count * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves
+        ]
         starts = np.cumsum([0, *[-(-size // _PAGE) * _PAGE for size in sizes]]).tolist()
         total = starts[-1] + max(_PAGE, layout.heap_bytes)
         if os.fstat(file.fileno()).st_size < total:
@@ -247,7 +249,7 @@ class _Memory:
 
     @classmethod
     def open(cls, path: str, layout: RowLayout) -> _Memory:
-        return cls(open(path, "r+b", buffering=0), path, layout)  # type: ignore[arg-type]  # noqa: SIM115
+        return cls(open(path, "r+b", buffering=0), path, layout)  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -82,9 +82,7 @@ def encode_columns(tree: Tree, count: int, path: Path = ()) -> Encoded:
 # Branches ---------------------------------------------------------------------------------------
 
 
-def branch(
-    kind: Literal["struct", "tuple"], fields: Mapping[str, Encoded], count: int
-) -> Encoded:
+def branch(kind: Literal["struct", "tuple"], fields: Mapping[str, Encoded], count: int) -> Encoded:
     """Columns side by side."""
     kinds = {name: one.kind for name, one in fields.items()}
     data = {name: one.data for name, one in fields.items()}
@@ -206,9 +204,7 @@ def _arrays(values: Sequence[Leaf], path: Path) -> Encoded:
     _check_alike(arrays, first, path)
     if all(array.shape == first.shape for array in arrays):
         stacked = np.stack(arrays)
-        return Encoded(
-            ColumnType("fixed", stacked.dtype, first.shape), ColumnData(count, stacked)
-        )
+        return Encoded(ColumnType("fixed", stacked.dtype, first.shape), ColumnData(count, stacked))
     joined = np.concatenate(arrays)
     return Encoded(
         ColumnType("ragged", joined.dtype, first.shape[1:]),

@@ -8,7 +8,14 @@ import numpy as np
 
 from loaderx.sources.base import Indices
 from loaderx.sources.column_data import ColumnData, ColumnType, joined
-from loaderx.sources.columns import BytesColumn, Column, FixedColumn, ListColumn, RunColumn, TextColumn
+from loaderx.sources.columns import (
+    BytesColumn,
+    Column,
+    FixedColumn,
+    ListColumn,
+    RunColumn,
+    TextColumn,
+)
 from loaderx.sources.parts import is_run
 from loaderx.sources.record_columns import Encoded, branch
 from loaderx.sources.table import TableSource

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from loaderx.errors import ChainError, LoaderxError
+from loaderx.errors import ChainError, LoaderxError, RecordError
 from loaderx.memory import Lend, Pool
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import ReadContext
@@ -59,7 +59,7 @@ class Cached(ByIndex, KeepsPlaces):
             request.replace(stacked=request.stacked or isinstance(kept, RowStore))
         )
         if isinstance(kept, RowStore):
-            return KeepRows(self.stage, below, kept)
+            return KeepRows(self.stage, below, kept, random_access=self.input.random_access)
         return ReadSaved(self.stage, below, kept, stacked=request.stacked)
 
     def batch_operator(self, request: Request) -> BatchOperator:
@@ -121,16 +121,18 @@ class OverKept(OverRecords):
 class KeepRows(OverKept):
     """Keeps rows in shared memory when they are read for the first time."""
 
-    def __init__(self, stage: str, child: RecordOperator, store: RowStore) -> None:
+    def __init__(
+        self, stage: str, child: RecordOperator, store: RowStore, *, random_access: bool
+    ) -> None:
         super().__init__(stage, child)
-        self.store = store
+        self.store, self.random_access = store, random_access
 
     def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         store, positions = self.store, addresses.index
         if not store.is_ready:
             if len(addresses) == 1 and store.is_first_look():
                 return context.read(self.child, addresses.inner)
-            self._prepare(context)
+            self._prepare(context.lend)
         flags = store.find(positions)
         if (flags == IN_COLUMNS).all():
             return Rows.of_columns(store.gather(positions, context.lend), len(positions))
@@ -158,13 +160,21 @@ class KeepRows(OverKept):
             found += rows.records()
         return found
 
-    def _prepare(self, context: ReadContext) -> None:
+    def _prepare(self, lend: Lend) -> None:
         """Takes memory for rows such as some that are spread over the dataset, and keeps these."""
         count = min(_SAMPLE, self.store.count)
-        positions = np.arange(count) * self.store.count // count
-        rows = context.read(self.child, self.child.resolve(ROOT, positions))
-        self.store.prepare(rows.records())
-        self.store.put(positions, rows)
+        positions = np.arange(count)
+        if self.random_access:
+            positions = positions * self.store.count // count
+        found, sample = [], []
+        for position in positions:
+            address = self.child.resolve(ROOT, np.array([position]))
+            with contextlib.suppress(RecordError):  # it is reported where that row is read
+                sample += ReadContext(lend).read(self.child, address).records()
+                found.append(position)
+        self.store.prepare(sample)
+        if found:
+            self.store.put(np.array(found), Rows.of_records(sample))
 
     def gather_of(self, width: int) -> Gather | None:
         return self._gather
@@ -178,16 +188,14 @@ class KeepRows(OverKept):
         # On the way to worker processes, which share the memory: it must be there before.
         if not self.store.is_ready:
             with contextlib.suppress(LoaderxError):  # a record that fails is reported when read
-                self._prepare(ReadContext(Pool().lend))
+                self._prepare(Pool().lend)
         return self.__dict__
 
 
 class ReadSaved(OverKept):
     """Reads rows from the folder in which they were saved."""
 
-    def __init__(
-        self, stage: str, child: RecordOperator, source: Source, *, stacked: bool
-    ) -> None:
+    def __init__(self, stage: str, child: RecordOperator, source: Source, *, stacked: bool) -> None:
         super().__init__(stage, child)
         self.source, self.stacked = source, stacked and source.gathers
 

@@ -93,7 +93,6 @@ class PartWriter:
     def append_files(self, place: str, columns: Mapping[str, ColumnType]) -> None:
         """Adds the records of another part, whose types may be narrower."""
 
-
         def find(path: tuple[str, ...], which: Which) -> Array:
             return open_npy(os.path.join(place, file_name(path, which)))
 

@@ -74,9 +74,8 @@ class SaveFolder:
         try:
             return [dict(json.loads(line)) for line in whole.splitlines()]
         except ValueError as error:
-            raise FileError(
-                f"{os.path.join(self.folder, JOURNAL)} is damaged. Remove the folder, and save again."
-            ) from error
+            place = os.path.join(self.folder, JOURNAL)
+            raise FileError(f"{place} is damaged. Remove the folder, and save again.") from error
 
     def _find_parts(self, lines: list[dict[str, Json]]) -> None:
         for line in lines:  # one that is written again has a second line
@@ -164,8 +163,8 @@ def check_folder(folder: str) -> None:
     others = [name for name in names if not _OWN.fullmatch(name)]
     if others or (names and not {MARK, JOURNAL} & set(names)):
         raise FileError(
-            f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give a "
-            "folder that is new or empty."
+            f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give "
+            "a folder that is new or empty."
         )
 
 
@@ -195,6 +194,6 @@ def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileErr
     old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
     differ = [name for name in new if old.get(name) != new[name]]
     return FileError(
-        f"{folder} {how} another dataset, which has other {' and other '.join(differ)}. Give another "
-        "folder, or remove this one."
+        f"{folder} {how} another dataset, which has other {' and other '.join(differ)}. Give "
+        "another folder, or remove this one."
     )
