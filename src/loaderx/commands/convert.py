@@ -31,7 +31,7 @@ class Opening(Frozen):
             columns=columns or self.columns,
             format=self.format,
             decode=decode,
-            cache=self.cache,  # type: ignore[arg-type]  (what `cache_folder` makes of the argument)
+            cache=self.cache,  # type: ignore[arg-type]
         )
 
 
@@ -50,7 +50,8 @@ def convert(
     # Files that are decoded in blocks are read once, in order: no copy in the cache is needed.
     given = CacheFolder(cache_folder(cache).folder, makes_copies=False)
     opening = Opening(source, split, columns, format, given)
-    dataset, images = opening.open(decode=True), []
+    dataset = opening.open(decode=True)
+    images: list[str] = []
     if not decode:
         dataset, images = _with_encoded_images(opening, dataset)
     dataset.save(target, images=images, num_workers=workers)

@@ -47,7 +47,7 @@ from loaderx.sources.ondisk.save_folder import (
     open_journal,
 )
 from loaderx.sources.record_columns import Encoded
-from loaderx.stages.fingerprint import fingerprints
+from loaderx.stages.fingerprint import fingerprints, identity
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
@@ -143,7 +143,8 @@ class _Saving:
         digest = hashlib.sha256(content["type"].tobytes())
         for array in content["arrays"]:
             digest.update(np.ascontiguousarray(array).tobytes())
-        stages: list[Json] = [*fingerprints(self.node, self.node.default_seed(), whole=True)]
+        found = fingerprints(self.node, self.node.default_seed(), whole=True)
+        stages: list[Json] = [*map(identity, found)]
         return {"stages": stages, "values": digest.hexdigest(), "images": [*self.options.images]}
 
     def _check_complete(self, made_by: Json) -> None:

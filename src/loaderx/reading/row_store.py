@@ -18,7 +18,8 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from io import FileIO
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ _ROWS, _ROWS_IN_HEAP, _HEAP_USED, _HAS_NO_ROOM = range(4)
 class RowLayout(NamedTuple):
     """What a store has room for; ``leaves`` are those of a record in columns."""
 
-    count: int
+    rows: int
     structure: Structure | None  # None: all rows are in the heap
     leaves: tuple[tuple[DType, tuple[int, ...]], ...]
     heap_bytes: int
@@ -82,10 +83,14 @@ def _look(record: Record) -> tuple[Structure | None, tuple[tuple[DType, tuple[in
 
 
 class RowStore(ForWorkers):
-    """Rows by position.  It has no memory before the first of them is kept."""
+    """Rows by position.  It has no memory before the first of them is kept.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    Without ``may_begin`` it never gets any: a worker that has no part in the memory of the loader
+    must not have one of its own.
+    """
+
+    def __init__(self, count: int, *, may_begin: bool = True) -> None:
+        self.count, self.may_begin = count, may_begin
         self._lock = threading.Lock()
         self._memory: _Memory | None = None
         self._is_complete = self._is_uniform = False
@@ -195,39 +200,39 @@ class RowStore(ForWorkers):
         """Workers map the same memory."""
         memory = self._memory
         if memory is None or memory.path is None:
-            return RowStore, (self.count,)
+            return _attached, (self.count, None, None)
         return _attached, (self.count, memory.path, memory.layout)
 
     def __reduce__(self) -> tuple[object, ...]:
         return RowStore, (self.count,)  # whoever unpickles it makes the rows again
 
 
-def _attached(count: int, path: str, layout: RowLayout) -> RowStore:
-    made = RowStore(count)
-    with contextlib.suppress(OSError):  # without it, rows are made again: the same ones
-        made._memory = _Memory.open(path, layout)
+def _attached(count: int, path: str | None, layout: RowLayout | None) -> RowStore:
+    """The store in a worker.  If the memory cannot be opened, rows are made again there."""
+    made = RowStore(count, may_begin=False)
+    if path is not None and layout is not None:
+        with contextlib.suppress(OSError):
+            made._memory = _Memory.open(path, layout)
     return made
 
 
 class _Memory:
     """The file and the arrays in it."""
 
-    def __init__(self, file: BinaryIO, path: str | None, layout: RowLayout) -> None:
+    def __init__(self, file: FileIO, path: str | None, layout: RowLayout) -> None:
         self._file, self.path, self.layout = file, path, layout
-        sizes = [_HEADER * 8, layout.count, layout.count * 16]
-        sizes += [
-            layout.count * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves
-        ]
+        sizes = [_HEADER * 8, layout.rows, layout.rows * 16]
+        sizes += [layout.rows * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves]
         starts = np.cumsum([0, *[-(-size // _PAGE) * _PAGE for size in sizes]]).tolist()
         total = starts[-1] + max(_PAGE, layout.heap_bytes)
         if os.fstat(file.fileno()).st_size < total:
             os.ftruncate(file.fileno(), total)
         shared = mmap.mmap(file.fileno(), total)
         self.header = np.ndarray(_HEADER, np.int64, shared, 0)
-        self.flags = np.ndarray(layout.count, np.uint8, shared, starts[1])
-        self.places = np.ndarray((layout.count, 2), np.int64, shared, starts[2])
+        self.flags = np.ndarray(layout.rows, np.uint8, shared, starts[1])
+        self.places = np.ndarray((layout.rows, 2), np.int64, shared, starts[2])
         self.columns = [
-            np.ndarray((layout.count, *shape), dtype, shared, start)
+            np.ndarray((layout.rows, *shape), dtype, shared, start)
             for (dtype, shape), start in zip(layout.leaves, starts[3:], strict=False)
         ]
         self.heap = np.ndarray(total - starts[-1], np.uint8, shared, starts[-1])
@@ -245,11 +250,11 @@ class _Memory:
         else:
             path = f"/proc/{os.getpid()}/fd/{descriptor}"
         file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 (closed with the memory)
-        return cls(file, path, layout)  # type: ignore[arg-type]
+        return cls(file, path, layout)
 
     @classmethod
     def open(cls, path: str, layout: RowLayout) -> _Memory:
-        return cls(open(path, "r+b", buffering=0), path, layout)  # type: ignore[arg-type]
+        return cls(open(path, "r+b", buffering=0), path, layout)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -202,10 +202,12 @@ def _arrays(values: Sequence[Leaf], path: Path) -> Encoded:
     if first.dtype.kind == "O":  # rows of text
         return _lists([array.tolist() for array in arrays], path)
     _check_alike(arrays, first, path)
+    # Given, since NumPy would turn the bytes into the order of this machine.
+    dtype = max((array.dtype for array in arrays), key=lambda one: one.itemsize)
     if all(array.shape == first.shape for array in arrays):
-        stacked = np.stack(arrays)
+        stacked = np.stack(arrays, dtype=dtype)
         return Encoded(ColumnType("fixed", stacked.dtype, first.shape), ColumnData(count, stacked))
-    joined = np.concatenate(arrays)
+    joined = np.concatenate(arrays, dtype=dtype)
     return Encoded(
         ColumnType("ragged", joined.dtype, first.shape[1:]),
         ColumnData(count, joined, _offsets(arrays)),

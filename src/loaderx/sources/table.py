@@ -17,7 +17,8 @@ from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
 from loaderx.tree import LEAF, Structure, Tree, flatten
 
-ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree] | tuple[Column | ColumnTree, ...]"
+NamedColumns: TypeAlias = "Mapping[str, Column | ColumnTree]"
+ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
 """Columns by name; columns of structs are dicts of columns, those of tuples are tuples."""
 
 

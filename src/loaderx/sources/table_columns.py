@@ -21,7 +21,10 @@ from loaderx.sources.record_columns import Encoded, branch
 from loaderx.sources.table import TableSource
 from loaderx.tree import LEAF, Structure
 
-_RUNS = {TextColumn: ColumnType("text"), BytesColumn: ColumnType("bytes")}
+_RUNS: dict[type[RunColumn], ColumnType] = {
+    TextColumn: ColumnType("text"),
+    BytesColumn: ColumnType("bytes"),
+}
 
 
 def table_columns(source: TableSource, indices: Indices) -> Encoded | None:

@@ -12,16 +12,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from loaderx.errors import ChainError, LoaderxError, RecordError
+from loaderx.errors import ChainError, RecordError
 from loaderx.memory import Lend, Pool
-from loaderx.reading.addresses import Addresses
+from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import BatchOperator, Gather, OverRecords, RecordOperator, Request
-from loaderx.reading.row_store import IN_COLUMNS, MISSING, RowStore
+from loaderx.reading.row_store import IN_COLUMNS, MISSING, Flags, RowStore
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
 from loaderx.stages.families import ByIndex, KeepsPlaces
+from loaderx.stages.inputs import ReadSource
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
@@ -130,7 +131,7 @@ class KeepRows(OverKept):
     def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         store, positions = self.store, addresses.index
         if not store.is_ready:
-            if len(addresses) == 1 and store.is_first_look():
+            if not store.may_begin or (len(addresses) == 1 and store.is_first_look()):
                 return context.read(self.child, addresses.inner)
             self._prepare(context.lend)
         flags = store.find(positions)
@@ -144,7 +145,7 @@ class KeepRows(OverKept):
         return Rows.of_records(records or self._mended(addresses, flags, context))
 
     def _mended(
-        self, addresses: CachedAddresses, flags: Positions, context: ReadContext
+        self, addresses: CachedAddresses, flags: Flags, context: ReadContext
     ) -> list[Record]:
         """Rows of which some are missing: runs of these are read and kept."""
         is_missing = flags == MISSING
@@ -187,8 +188,7 @@ class KeepRows(OverKept):
     def __getstate__(self) -> dict[str, object]:
         # On the way to worker processes, which share the memory: it must be there before.
         if not self.store.is_ready:
-            with contextlib.suppress(LoaderxError):  # a record that fails is reported when read
-                self._prepare(Pool().lend)
+            self._prepare(Pool().lend)
         return self.__dict__
 
 
@@ -197,15 +197,12 @@ class ReadSaved(OverKept):
 
     def __init__(self, stage: str, child: RecordOperator, source: Source, *, stacked: bool) -> None:
         super().__init__(stage, child)
-        self.source, self.stacked = source, stacked and source.gathers
+        self.saved = ReadSource(source, stacked=stacked)
 
     def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
-        positions = addresses.index
-        if (positions < 0).any():
+        if (addresses.index < 0).any():
             return context.read(self.child, addresses.inner)
-        if self.stacked:
-            return Rows.of_columns(self.source.gather(positions, context.lend), len(positions))
-        return Rows.of_records(self.source.records(positions))
+        return context.read(self.saved, SourceAddresses(ROOT, addresses.index))
 
     def gather_of(self, width: int) -> Gather | None:
-        return self.source.gather if self.stacked else None
+        return self.saved.gather_of(width)

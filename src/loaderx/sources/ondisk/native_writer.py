@@ -93,14 +93,9 @@ class PartWriter:
     def append_files(self, place: str, columns: Mapping[str, ColumnType]) -> None:
         """Adds the records of another part, whose types may be narrower."""
 
-        def find(path: tuple[str, ...], which: Which) -> Array:
-            return open_npy(os.path.join(place, file_name(path, which)))
-
+        found = _read_columns(place, columns)
         self.append(
-            {
-                name: widened(collect(kind, find, (name,)), kind, self.columns[name])
-                for name, kind in columns.items()
-            }
+            {name: widened(found[name], kind, self.columns[name]) for name, kind in columns.items()}
         )
 
     def _close_files(self) -> None:
@@ -119,6 +114,31 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
             self.remove()
+
+
+def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> bool:
+    """Do the files of a part have columns of these types, with so many records?"""
+    found = _read_columns(place, columns)
+    return all(
+        data.length == records and _fits(data, columns[name]) for name, data in found.items()
+    )
+
+
+def _fits(data: ColumnData, kind: ColumnType) -> bool:
+    if kind.dtype is not None:
+        assert data.values is not None
+        if (data.values.dtype, data.values.shape[1:]) != (kind.dtype, kind.shape):
+            return False
+    return all(_fits(data.fields[name], field) for name, field in kind.fields.items())
+
+
+def _read_columns(place: str, columns: Mapping[str, ColumnType]) -> dict[str, ColumnData]:
+    """The columns of a part, mapped from its files."""
+
+    def find(path: tuple[str, ...], which: Which) -> Array:
+        return open_npy(os.path.join(place, file_name(path, which)))
+
+    return {name: collect(kind, find, (name,)) for name, kind in columns.items()}
 
 
 class _ColumnWriter:

@@ -33,7 +33,7 @@ from loaderx.sources.ondisk.native_layout import (
     type_of,
     write_description,
 )
-from loaderx.sources.ondisk.native_writer import PartWriter
+from loaderx.sources.ondisk.native_writer import PartWriter, has_columns
 
 JOURNAL = "saving.jsonl"
 _OWN = re.compile(r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?|saving\.jsonl")
@@ -82,17 +82,18 @@ class SaveFolder:
             told = line["type"]
             assert isinstance(told, dict)
             one = SavedPart(part_of(line), type_of(told), line["state"])
-            if self._is_whole(one.part):
+            if self._is_whole(one):
                 self.parts[int(one.part.name.removeprefix("part-"))] = one
 
-    def _is_whole(self, part: Part) -> bool:
-        place = os.path.join(self.folder, part.name)
+    def _is_whole(self, saved: SavedPart) -> bool:
+        """Are these the files that were written?  Their sizes and headers tell."""
+        place, files = os.path.join(self.folder, saved.part.name), dict(saved.part.files)
         try:
             names = os.listdir(place)
-            return {name: os.path.getsize(os.path.join(place, name)) for name in names} == dict(
-                part.files
-            )
-        except OSError:
+            if {name: os.path.getsize(os.path.join(place, name)) for name in names} != files:
+                return False
+            return has_columns(place, columns_of(saved.kind)[1], saved.part.records)
+        except (OSError, FileError):
             return False
 
     def _remove_unfinished(self) -> None:
@@ -129,7 +130,7 @@ class SaveFolder:
     def finish(self, description: Description) -> None:
         """Makes the folder complete."""
         for one in self.parts.values():
-            if not self._is_whole(one.part):
+            if not self._is_whole(one):
                 raise FileError(
                     f"{os.path.join(self.folder, one.part.name)} was changed while it was being "
                     "saved. Save again: what is whole is kept."
