@@ -38,7 +38,7 @@ def test_records_of_files(capsys, tmp_path, lines):
 
 
 def test_columns_and_splits(capsys, tmp_path, lines):
-    code, _, _ = run(capsys, lines, tmp_path / "out", "--columns", "text", "--split", "train[:5]")
+    code, _, _ = run(capsys, lines, tmp_path / "out", "--columns", "text", "--split", "[:5]")
     assert code == 0
     found = Dataset.open(tmp_path / "out")
     assert (len(found), list(found[0])) == (5, ["text"])
@@ -52,7 +52,8 @@ def test_messages(capsys, tmp_path, lines):
     assert code == 2
     assert "it has other files, such as in.jsonl. Give a folder that is new or empty." in err
     code, _, err = run(capsys, lines, tmp_path / "out", "--columns", "y")
-    assert (code, "has no column 'y'; it has 'x', 'text'" in err) == (2, True)
+    assert code == 2
+    assert err.startswith("loaderx convert: `columns` names 'y', and ")
 
 
 def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
@@ -60,7 +61,7 @@ def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
     for number in range(4):
         folder = tmp_path / "in" / ("cat" if number % 2 else "dog")
         folder.mkdir(parents=True, exist_ok=True)
-        pixels = np.full((3 + number, 4, 3), number * 40, np.uint8)
+        pixels = np.full((3 + number, 4 + number, 3), number * 40, np.uint8)
         image.fromarray(pixels).save(folder / f"{number}.png")
     code, _, err = run(capsys, tmp_path / "in", tmp_path / "out")
     assert (code, err) == (0, "")
@@ -71,7 +72,7 @@ def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
     assert image.open(io.BytesIO(raw)).format == "PNG"
     code, _, err = run(capsys, tmp_path / "in", tmp_path / "pixels", "--decode")
     assert code == 2
-    assert "only the first axis may differ" not in err or "images can be saved as the bytes" in err
+    assert "images can be saved as the bytes of their files" in err
 
 
 def test_parquet_is_decoded_once(capsys, tmp_path):

@@ -89,7 +89,7 @@ def test_processes_find_what_others_have_made(tmp_path):
 def test_seek_and_restore_in_the_middle():
     function = Made(fixed)
     kept = above(Dataset.range(COUNT).map(function).cache()).batch(7).repeat(2)
-    plain = above(Dataset.range(COUNT).map(lambda i: fixed(int(i)))).batch(7).repeat(2)
+    plain = above(Dataset.range(COUNT).map(Made(fixed))).batch(7).repeat(2)
     expected = list(plain)
     iterator = iter(DataLoader(kept, engine="inline"))
     iterator.seek(5)

@@ -17,8 +17,8 @@ import mmap
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from io import FileIO
 from typing import NamedTuple
 
 import numpy as np
@@ -219,15 +219,16 @@ def _attached(count: int, path: str | None, layout: RowLayout | None) -> RowStor
 class _Memory:
     """The file and the arrays in it."""
 
-    def __init__(self, file: FileIO, path: str | None, layout: RowLayout) -> None:
-        self._file, self.path, self.layout = file, path, layout
+    def __init__(self, descriptor: int, path: str | None, layout: RowLayout) -> None:
+        self._descriptor, self.path, self.layout = descriptor, path, layout
+        weakref.finalize(self, os.close, descriptor)
         sizes = [_HEADER * 8, layout.rows, layout.rows * 16]
         sizes += [layout.rows * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves]
         starts = np.cumsum([0, *[-(-size // _PAGE) * _PAGE for size in sizes]]).tolist()
         total = starts[-1] + max(_PAGE, layout.heap_bytes)
-        if os.fstat(file.fileno()).st_size < total:
-            os.ftruncate(file.fileno(), total)
-        shared = mmap.mmap(file.fileno(), total)
+        if os.fstat(descriptor).st_size < total:
+            os.ftruncate(descriptor, total)
+        shared = mmap.mmap(descriptor, total)
         self.header = np.ndarray(_HEADER, np.int64, shared, 0)
         self.flags = np.ndarray(layout.rows, np.uint8, shared, starts[1])
         self.places = np.ndarray((layout.rows, 2), np.int64, shared, starts[2])
@@ -249,12 +250,11 @@ class _Memory:
             path = None
         else:
             path = f"/proc/{os.getpid()}/fd/{descriptor}"
-        file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 (closed with the memory)
-        return cls(file, path, layout)
+        return cls(descriptor, path, layout)
 
     @classmethod
     def open(cls, path: str, layout: RowLayout) -> _Memory:
-        return cls(open(path, "r+b", buffering=0), path, layout)
+        return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC), path, layout)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -264,11 +264,11 @@ class _Memory:
         except ImportError:  # Windows, where no other process has it
             yield
             return
-        fcntl.lockf(self._file, fcntl.LOCK_EX, 1)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1)
         try:
             yield
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
 
     # Columns ----------------------------------------------------------------------------------
 
