@@ -74,18 +74,18 @@ class SaveWork:
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         first, stop = self.steps.bounds(task[0])
         context = ReadContext(lend)
-        made = packed(self.read(np.arange(first, stop), context))
+        made = [packed(piece) for piece in self.read(np.arange(first, stop), context)]
         return Measured(made, context.failures, None) if context.failures else made
 
-    def read(self, positions: Positions, context: ReadContext) -> Encoded:
-        """The records at these positions, as columns."""
+    def read(self, positions: Positions, context: ReadContext) -> list[Encoded]:
+        """The records at these positions, as columns; in pieces, where they lie in pieces."""
         operator = self._operator
         addresses = operator.resolve(ROOT, positions)
         if isinstance(operator, ReadSource) and isinstance(operator.source, TableSource):
             found = table_columns(operator.source, addresses.index)
             if found is not None:
                 return found
-        return encoded_rows(context.read(operator, addresses), positions)
+        return [encoded_rows(context.read(operator, addresses), positions)]
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         for step in steps:

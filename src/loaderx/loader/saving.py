@@ -184,7 +184,7 @@ class _IndexSaving(_Saving):
         positions = np.arange(count)
         if self.node.random_access:
             positions = positions * length // count
-        return work.read(positions, ReadContext(Pool().lend))
+        return work.read(positions, ReadContext(Pool().lend))[0]
 
     def _write(self, parts: PartsWriter, at_once: int) -> None:
         length = self.node.length
@@ -216,8 +216,11 @@ class _IndexSaving(_Saving):
                     failures.add(element, step)
                     element = element.value
                 part, first = steps.part_of(step), steps.bounds(step)[0]
-                parts.append(part, unpacked(element), first)
-                del element  # its memory may be used for the next
+                for piece in element:
+                    found = unpacked(piece)
+                    parts.append(part, found, first)
+                    first += found.data.length
+                del element, found, piece  # their memory may be used for the next
                 if step + 1 == steps.of_part(part).stop:
                     parts.complete(part, None)
         finally:
