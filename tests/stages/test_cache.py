@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loaderx import ChainError, DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
-from loaderx.reading import row_store
+from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
 
 COUNT = 60
@@ -179,7 +179,7 @@ def test_refusals():
 
 
 def test_more_than_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(row_store, "free_memory", lambda: 1 << 20)
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 1 << 20)
     ds = Dataset.range(1000).map(lambda i: {"x": np.zeros(1000)}).cache().batch(50)
     with pytest.raises(
         LoaderxError,
@@ -190,7 +190,7 @@ def test_more_than_the_memory_is_refused(monkeypatch):
 
 
 def test_a_full_heap_is_said_and_the_rest_is_made_again(monkeypatch):
-    monkeypatch.setattr(row_store, "free_memory", lambda: 10 * 4096)
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 10 * 4096)
     function = Made(lambda n: "text" * 1000)
     ds = Dataset.range(20).map(function).cache().batch(5)
     with pytest.warns(LoaderxWarning, match=r"cache\(\) has used the .* are made again in every"):

@@ -17,7 +17,8 @@ from loaderx.memory import Lend, Pool
 from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import BatchOperator, Gather, OverRecords, RecordOperator, Request
-from loaderx.reading.row_store import IN_COLUMNS, MISSING, Flags, RowStore
+from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags
+from loaderx.reading.row_store import RowStore
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
