@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from loaderx import ChainError, DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
 from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
+from workers import pids
 
 COUNT = 60
 
@@ -205,3 +208,30 @@ def test_a_dataset_with_a_cache_can_be_pickled():
     expected = list(ds)
     check_all_equal(list(pickle.loads(pickle.dumps(ds))), expected, "batch")
     assert "cache()" in repr(ds)
+
+
+def shared_bytes(process):
+    """The memory of a process, each page divided by the number of those who share it."""
+    with open(f"/proc/{process}/smaps_rollup") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PSS is in /proc")
+def test_four_workers_hold_one_copy():
+    count, width = 2000, 50_000  # 100 MB
+
+    def total(ds):
+        with DataLoader(ds.batch(50), engine="processes", num_workers=4) as loader:
+            for epoch in range(2):
+                for _ in loader.epoch(epoch):
+                    pass
+            return sum(map(shared_bytes, [os.getpid(), *pids()]))
+
+    def make(index):
+        return {"x": np.full(width, int(index) % 251, np.uint8)}
+
+    made = Dataset.range(count).map(make)
+    without = total(made)
+    with_one_copy = total(made.cache())
+    assert 0.8 < (with_one_copy - without) / (count * width) < 1.5
