@@ -123,7 +123,7 @@ class _Saving:
             at_once = max(1, min(_STEP_BYTES // size, _STEP_RECORDS, folder.part_records))
             what = f"saving into {self.place}"
             with (
-                progress(what, self.node.length or 0, "records") as shown,
+                progress(what, self.node.length, "records") as shown,
                 PartsWriter(folder, shown) as parts,
             ):
                 self._write(parts, at_once)
