@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loaderx.errors import warn_user
+from loaderx.errors import LoaderxError, warn_user
 from loaderx.memory import Lend
 from loaderx.reading.row_memory import (
     HAS_NO_ROOM,
@@ -65,7 +65,14 @@ class RowStore(ForWorkers):
         """Takes memory for rows such as these, unless that was done."""
         with self._lock:
             if self._memory is None:
-                self._memory = RowMemory(layout_of(self.count, sample))
+                layout = layout_of(self.count, sample)
+                try:
+                    self._memory = RowMemory(layout)
+                except OSError as error:  # a limit of the system
+                    raise LoaderxError(
+                        f"cache() cannot get memory for {self.count:,} records: {error}. Give a "
+                        "folder instead, .cache(path)."
+                    ) from error
 
     def find(self, positions: Positions) -> Flags:
         """Where each of these rows is; those at negative positions are never kept."""
