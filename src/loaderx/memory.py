@@ -167,16 +167,6 @@ class PoolPerThread(threading.local):
         self.lend = Pool().lend
 
 
-def free_memory() -> int | None:
-    """Bytes that can be used without swapping; None where the system does not say."""
-    try:
-        with open("/proc/meminfo") as file:
-            lines = (line for line in file if line.startswith("MemAvailable:"))
-            return int(next(lines).split()[1]) * 1024
-    except (OSError, StopIteration):
-        return None
-
-
 _OUTPUTS = PoolPerThread()
 
 

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import LoaderxError
-from loaderx.memory import Layout, Lend, free_memory
+from loaderx.free_memory import free_memory
+from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.tree import Array, DType, Structure, Tree, flatten
 

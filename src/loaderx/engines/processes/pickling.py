@@ -43,7 +43,6 @@ from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
 from loaderx.free_memory import free_memory
 from loaderx.given import Given
-from loaderx.memory import free_memory
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
