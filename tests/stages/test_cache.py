@@ -203,6 +203,30 @@ def test_a_full_heap_is_said_and_the_rest_is_made_again(monkeypatch):
     assert 0 < function.calls - calls < 20
 
 
+@FUNCTIONS
+def test_workers_find_what_this_process_has_made(f, tmp_path):
+    def make(index):
+        with open(tmp_path / "made", "ab", buffering=0) as file:
+            file.write(b".")
+        return f(int(index))
+
+    ds = Dataset.range(COUNT).map(make).cache().batch(6, collate_fn=list)
+    expected = list(ds)
+    assert (tmp_path / "made").stat().st_size == COUNT
+    with DataLoader(ds, engine="processes", num_workers=1) as loader:
+        check_all_equal(list(loader), expected, "batch")
+    assert (tmp_path / "made").stat().st_size == COUNT
+
+
+def test_records_that_cannot_be_pickled_are_made_again():
+    function = Made(lambda n: {"x": np.arange(3), "f": lambda: n})
+    ds = Dataset.range(20).map(function).cache().map(lambda r: r["f"]()).batch(5)
+    with pytest.warns(LoaderxWarning, match=r"cache\(\) cannot keep some of the records"):
+        first = list(ds)
+    check_all_equal(list(ds), first, "batch")
+    assert function.calls == 2 * 20 + 16
+
+
 def test_a_dataset_with_a_cache_can_be_pickled():
     ds = Dataset.range(20).cache().batch(10)
     expected = list(ds)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import LoaderxError
+from loaderx.errors import LoaderxError, one_line
 from loaderx.free_memory import free_memory
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
@@ -33,7 +33,9 @@ MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2
 
 HEADER = 8
 """Numbers in the header, of which these are used."""
-ROWS, ROWS_IN_HEAP, HEAP_USED, HAS_NO_ROOM = range(4)
+ROWS, ROWS_IN_HEAP, HEAP_USED, HAS_NO_ROOM = range(
+    4
+)  # the last: 1 if it was found, 2 if it was said
 
 Flags = npt.NDArray[np.uint8]
 
@@ -209,13 +211,17 @@ class RowMemory:
         """Room in the heap; None if there is none.  The lock is held."""
         used = int(self.header[HEAP_USED])
         if used + nbytes > self.layout.heap_bytes:
+            self.header[HAS_NO_ROOM] = max(1, self.header[HAS_NO_ROOM])
             return None
         self.header[HEAP_USED] = used + nbytes
         return used
 
     def from_heap(self, position: int) -> Record:
         start, nbytes = self.places[position].tolist()
-        return pickle.loads(self.heap[start : start + nbytes].data)
+        try:
+            return pickle.loads(self.heap[start : start + nbytes].data)
+        except Exception as error:  # of a class that this process does not know
+            raise LookupError(one_line(error)) from error
 
 
 def _copied(column: Array, position: int) -> Array:

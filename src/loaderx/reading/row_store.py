@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loaderx.errors import LoaderxError, warn_user
+from loaderx.errors import LoaderxError, one_line, warn_user
 from loaderx.memory import Lend
 from loaderx.reading.row_memory import (
     HAS_NO_ROOM,
@@ -45,7 +45,7 @@ class RowStore(ForWorkers):
         self._lock = threading.Lock()
         self._memory: RowMemory | None = None
         self._is_complete = self._is_uniform = False
-        self._looks = 0
+        self._looks, self._has_warned = 0, False
 
     @property
     def is_ready(self) -> bool:
@@ -113,13 +113,28 @@ class RowStore(ForWorkers):
         for number, (position, record) in enumerate(zip(positions.tolist(), records, strict=True)):
             if memory.write_record(position, record):
                 continue
-            data = pickle.dumps(record, protocol=5)
-            with self._lock, memory.locked():
-                place = memory.reserve(len(data))
+            place = None
+            data = self._pickled(record)
+            if data is not None:
+                with self._lock, memory.locked():
+                    place = memory.reserve(len(data))
             flags[number] = MISSING if place is None else IN_HEAP
-            if place is not None:
+            if data is not None and place is not None:
                 places[number] = place, len(data)
                 memory.heap[place : place + len(data)] = np.frombuffer(data, np.uint8)
+
+    def _pickled(self, record: Record) -> bytes | None:
+        """A record as bytes; None, and a warning, if that cannot be."""
+        try:
+            return pickle.dumps(record, protocol=5)
+        except Exception as error:  # of a class of the user's, which may raise anything
+            if not self._has_warned:
+                self._has_warned = True
+                warn_user(
+                    f"cache() cannot keep some of the records, which are made again in every "
+                    f"epoch: {one_line(error)}. Make arrays, numbers or text of them below it."
+                )
+            return None
 
     def _publish(
         self, memory: RowMemory, positions: Positions, flags: Flags, places: Positions
@@ -134,9 +149,9 @@ class RowStore(ForWorkers):
             memory.flags[fresh] = flags[chosen]
             memory.header[ROWS] += len(fresh)
             memory.header[ROWS_IN_HEAP] += int((flags[chosen] == IN_HEAP).sum())
-            has_no_room = (flags == MISSING).any() and not memory.header[HAS_NO_ROOM]
+            has_no_room = memory.header[HAS_NO_ROOM] == 1  # it was found now
             if has_no_room:
-                memory.header[HAS_NO_ROOM] = 1
+                memory.header[HAS_NO_ROOM] = 2
         if has_no_room:
             warn_user(
                 f"cache() has used the {memory.layout.heap_bytes / 1e9:,.1f} GB of memory that it "
@@ -149,7 +164,7 @@ class RowStore(ForWorkers):
         return self._opened.gather(positions, lend)
 
     def records(self, positions: Positions, flags: Flags) -> list[Record]:
-        """Rows that are there, one by one."""
+        """Rows that are there, one by one; a `LookupError` if one cannot be unpickled here."""
         memory = self._opened
         return [
             memory.row(position) if flag == IN_COLUMNS else memory.from_heap(position)
