@@ -346,3 +346,17 @@ def test_damaged_parts_of_a_stopped_run_are_made_again(tmp_path):
         file.write(b'{"name": "part-0')
     Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
     assert [int(one["x"]) for one in Dataset.open(tmp_path)] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{}\n", b"[1]\n", b"no\n", b'{"name": "part-00001"}\n', b'{"type": 3}\n']
+)
+def test_a_damaged_journal_is_said_when_stopped(damage, tmp_path):
+    fragile = Fragile()
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    fragile.breaks = False
+    with open(tmp_path / "saving.jsonl", "ab") as file:
+        file.write(damage)
+    with pytest.raises(FileError, match=r"saving\.jsonl is damaged .* Remove .*, and save again"):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.column_data import ColumnType
+from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.native_layout import (
     MARK,
@@ -54,36 +55,42 @@ class SaveFolder:
         self.folder, self._journal = folder, journal
         self.part_records = part_records
         self.parts: dict[int, SavedPart] = {}
-        lines = self._read()
-        self._find_parts(lines[1:])
-        if self.parts:
-            told = lines[0]["made_by"]
-            if told != made_by:
-                raise another_dataset(folder, "was begun with", told, made_by)
-            self.part_records = int(str(lines[0]["part_records"]))
-        else:
+        try:
+            begun_by = self._find_parts()
+        except FileError as error:
+            raise FileError(f"{error}. Remove {folder}, and save again.") from error
+        if not self.parts:
             journal.truncate(0)
             self._append({"made_by": made_by, "part_records": part_records})
+            sync_folder(folder)
+        elif begun_by != made_by:
+            raise another_dataset(folder, "was begun with", begun_by, made_by)
         self._remove_unfinished()
 
-    def _read(self) -> list[dict[str, Json]]:
+    def _find_parts(self) -> Json:
+        """Looks for what an earlier run has completed, and says what it was saving."""
+        lines = self._lines()
+        if not lines:
+            return None
+        with reading(os.path.join(self.folder, JOURNAL)):
+            begun_by, part_records = lines[0]["made_by"], int(str(lines[0]["part_records"]))
+            for line in lines[1:]:  # one that is written again has a second line
+                told = line["type"]
+                assert isinstance(told, dict)
+                one = SavedPart(part_of(line), type_of(told), line["state"])
+                if self._is_whole(one):
+                    self.parts[int(one.part.name.removeprefix("part-"))] = one
+        if self.parts:
+            self.part_records = part_records
+        return begun_by
+
+    def _lines(self) -> list[dict[str, Json]]:
         """The lines of an earlier run; what is behind the last whole one is cut off."""
         content = self._journal.read()
         whole = content[: content.rfind(b"\n") + 1]
         self._journal.truncate(len(whole))
-        try:
+        with reading(os.path.join(self.folder, JOURNAL)):
             return [dict(json.loads(line)) for line in whole.splitlines()]
-        except ValueError as error:
-            place = os.path.join(self.folder, JOURNAL)
-            raise FileError(f"{place} is damaged. Remove the folder, and save again.") from error
-
-    def _find_parts(self, lines: list[dict[str, Json]]) -> None:
-        for line in lines:  # one that is written again has a second line
-            told = line["type"]
-            assert isinstance(told, dict)
-            one = SavedPart(part_of(line), type_of(told), line["state"])
-            if self._is_whole(one):
-                self.parts[int(one.part.name.removeprefix("part-"))] = one
 
     def _is_whole(self, saved: SavedPart) -> bool:
         """Are these the files that were written?  Their sizes and headers tell."""
