@@ -29,9 +29,10 @@ test-owners: $(VENV)-owners/stamp
 	$(VENV)-owners/bin/python -m pytest -m owners tests/owners --ignore tests/owners/test_keras.py
 	KERAS_BACKEND=jax $(VENV)-owners/bin/python -m pytest -m owners tests/owners/test_keras.py
 
-# Folders of 10,000 shards in every format, and the making of an index of 10^8 records.
+# Folders of 10,000 shards in every format, the making of an index of 10^8 records, a save that is
+# killed 50 times, and the memory of workers that share a cache.
 test-large: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -m large tests/sources
+	$(BIN)/python -m pytest -m large tests/sources tests/stages tests/loader
 
 $(VENV)-owners/stamp: pyproject.toml
 	python3 -m venv $(VENV)-owners

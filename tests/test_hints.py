@@ -31,7 +31,7 @@ def test_the_words_that_work():
 
 
 ATTRIBUTES = [
-    (lambda d: d.cache(), "np.savez"),
+    (lambda d: d.snapshot(), r"Write ds\.save\(folder\)"),
     (lambda d: d.prefetch(2), r"DataLoader\(ds, engine=..., num_workers=..., prefetch=...\)"),
     (lambda d: d.shard(2, 0), r"DataLoader\(ds, shard=\(index, count\)\), or ds\[index::count\]"),
     (lambda d: d.as_numpy_iterator(), "Iterate over it"),
@@ -144,7 +144,7 @@ def test_protocols_of_python_are_not_disturbed():
         assert not hasattr(thing, "cache_me")
         assert not hasattr(thing, "__array__")
         assert getattr(thing, "prefetch_me", 3) == 3
-        assert "cache" not in dir(thing)
+        assert "snapshot" not in dir(thing)
         assert "from_tensor_slices" not in dir(thing)
     assert len(copy.copy(dataset)) == len(copy.deepcopy(dataset)) == 4
     assert len(pickle.loads(pickle.dumps(dataset))) == 4

@@ -40,5 +40,32 @@ def numpy_by_hand(folder: Path) -> Iterator[int]:
             yield len(batch["label"])
 
 
-CONTENDERS = {"loaderx": loaderx, "numpy": numpy_by_hand}
-BARS = [("loaderx", "numpy", 0.9)]
+def kept(folder: Path) -> Iterator[int]:
+    """The second epoch and those after it, of records that a function has made."""
+    from loaderx import DataLoader, Dataset
+
+    dataset = Dataset.open(folder / "cifar.npz").map(dict).cache()
+    for _ in dataset.batch(BATCH):
+        pass
+    with DataLoader(dataset.shuffle(0).repeat().batch(BATCH), engine="inline") as loader:
+        for batch in loader:
+            yield len(batch["label"])
+
+
+def in_memory(folder: Path) -> Iterator[int]:
+    from loaderx import DataLoader, Dataset
+
+    with np.load(folder / "cifar.npz") as arrays:
+        dataset = Dataset.from_arrays(dict(arrays))
+    with DataLoader(dataset.shuffle(0).repeat().batch(BATCH), engine="inline") as loader:
+        for batch in loader:
+            yield len(batch["label"])
+
+
+CONTENDERS = {
+    "loaderx": loaderx,
+    "numpy": numpy_by_hand,
+    "from_arrays": in_memory,
+    "cache()": kept,
+}
+BARS = [("loaderx", "numpy", 0.9), ("cache()", "from_arrays", 0.9)]

@@ -150,6 +150,17 @@ def copy(name: str, folder: Path) -> Iterator[int]:
         yield len(Dataset.open(folder / name, split="train", cache=cache))
 
 
+def save(name: str, folder: Path) -> Iterator[int]:
+    from loaderx import Dataset
+
+    target = folder / f"saved-{name}"
+    while True:
+        shutil.rmtree(target, ignore_errors=True)
+        dataset = Dataset.open(folder / name, split="train", cache=False)
+        dataset.save(target, engine="inline")
+        yield len(dataset)
+
+
 def decode(name: str, folder: Path) -> Iterator[int]:
     import pyarrow.parquet as pq
 
@@ -183,6 +194,7 @@ for _name in COLUMNS:
     CONTENDERS[f"loaderx {_name}"] = partial(loaderx, _name)
     CONTENDERS[f"datasets {_name}"] = partial(huggingface, _name)
     CONTENDERS[f"copy {_name}"] = partial(copy, _name)
+    CONTENDERS[f"save {_name}"] = partial(save, _name)
     CONTENDERS[f"pyarrow decode {_name}"] = partial(decode, _name)
 for _name in ("text", "images"):
     CONTENDERS[f"loaderx {_name}, in order"] = partial(in_order, _name)
@@ -201,6 +213,7 @@ BARS = [
     ("loaderx jpeg", "datasets jpeg", 1.5),
     ("loaderx images", "from_arrays images", 0.95),
     *((f"copy {name}", f"pyarrow decode {name}", 1 / 1.5) for name in COLUMNS),
+    *((f"save {name}", f"pyarrow decode {name}", 1 / 1.5) for name in COLUMNS),
     *((f"loaderx {name}, no copy, {kind}", f"loaderx {name}, no copy, in order", 0.8)
       for name in ("text", "images") for kind in ("window", "blocks")),
     *((f"loaderx {name}, no copy, blocks", f"datasets {name}, streaming", 1.3)

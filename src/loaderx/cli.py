@@ -1,4 +1,4 @@
-"""The command line: ``loaderx demo``, ``info``, ``verify``, ``cache`` and ``--version``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify``, ``convert`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
     try:
+        if options.command != "demo":
+            return _files(options)
         with CtrlC() as ctrl_c:
-            return _demo(ctrl_c) if options.command == "demo" else _files(options)
+            return _demo(ctrl_c)
     except KeyboardInterrupt:
+        if options.command == "convert":
+            print("\nstopped: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -63,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--cache", help=_CACHE_HELP)
         if name == "verify":
             command.add_argument("--most", type=int, default=100, help="bad records to list")
+    _add_convert(commands)
     does = "list what loaderx keeps of files that it has opened, or remove it"
     command = commands.add_parser("cache", help=does, description=f"{does.capitalize()}.")
     command.add_argument("--cache", help=_CACHE_HELP)
@@ -71,6 +76,27 @@ def _parser() -> argparse.ArgumentParser:
         "--older-than", type=_days, default=0.0, metavar="DAYS", help="only what is unused so long"
     )
     return parser
+
+
+def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    does = "save the records of files in the native layout, which is read fastest"
+    command = commands.add_parser(
+        "convert",
+        help=does,
+        description=f"{does.capitalize()}. If it is stopped, the same command goes on.",
+    )
+    command.add_argument("path", metavar="SRC", help="a file, a folder, or a pattern in quotes")
+    command.add_argument("target", metavar="DST", help="a folder that is new or empty")
+    command.add_argument("--split", help="such as train, or train[:80%%]")
+    command.add_argument("--columns", type=_names, help="the columns to keep: a,b,c")
+    command.add_argument("--format", help="where the files do not tell")
+    command.add_argument("--decode", action="store_true", help="keep the pixels of images")
+    command.add_argument("--workers", type=int, help="how many to use at most")
+    command.add_argument("--cache", help=_CACHE_HELP)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _days(text: str) -> float:
@@ -89,6 +115,8 @@ def _files(options: argparse.Namespace) -> int:
     try:
         if options.command == "cache":
             is_good = cache(options.cache, options.older_than, clear=options.clear)
+        elif options.command == "convert":
+            is_good = _convert(options)
         elif options.command == "info":
             is_good = info(options.path, options.format, options.cache)
         else:
@@ -97,6 +125,21 @@ def _files(options: argparse.Namespace) -> int:
         print(f"loaderx {options.command}: {error}", file=sys.stderr)
         return UNUSABLE
     return OK if is_good else FAILED
+
+
+def _convert(options: argparse.Namespace) -> bool:
+    from loaderx.commands.convert import convert  # late: the other commands need no engines
+
+    return convert(
+        options.path,
+        options.target,
+        split=options.split,
+        columns=options.columns,
+        format=options.format,
+        cache=options.cache,
+        decode=options.decode,
+        workers=options.workers,
+    )
 
 
 def _demo(ctrl_c: CtrlC) -> int:

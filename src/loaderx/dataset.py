@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Literal, SupportsIndex, TypeVar, cast, final, overload
+from typing import Generic, Literal, Protocol, SupportsIndex, TypeVar, cast, final, overload
 
 import numpy as np
 
@@ -715,6 +715,76 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 return Dataset._of(stages.Skipping(self._node, policy, limit))
         return Dataset._of(stages.Guarded(self._node, policy, limit))
 
+    # Saving -----------------------------------------------------------------------------------
+
+    @advised
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        part_bytes: int = 1 << 28,
+        images: Sequence[str] = (),
+        engine: object = "auto",
+        num_workers: int | None = None,
+    ) -> None:
+        """Writes all records into a folder, in plain ``.npy`` files: `open` reads it.
+
+        A run that was stopped, in whatever way, is gone on with by the same call: parts that are
+        complete are kept.  If the folder has this dataset already, nothing is done; one that has
+        another dataset, or other files, is refused.  Random stages are saved with their draws of
+        the first epoch.
+
+        Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes, and
+        lists or dicts of them.  Python numbers are saved as they are in batches (int32, float32).
+
+        Args:
+            folder: new, empty, or left by another run.
+            part_bytes: about how much each part has.  Workers share the records of a part, so it
+                need not be small.
+            images: leaves that are bytes of image files, which `open` decodes then.
+            engine, num_workers: as in `DataLoader`.
+
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> Dataset.range(5).map(lambda i: {"x": i, "name": f"record {i}"}).save(folder)
+        >>> Dataset.open(folder)[3]["name"]
+        'record 3'
+        """
+        assert _run_save is not None
+        try:
+            _run_save(self, folder, part_bytes, images, engine, num_workers)
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
+
+    @advised
+    def cache(self, path: str | os.PathLike[str] | None = None) -> Dataset[T]:
+        """Keeps the records that are made below: they are made once, and read from then on.
+
+        Without ``path`` they are kept in memory, which all workers of a loader share, as the first
+        epoch goes by.  With ``path`` they are saved into that folder now (as `save` does it, if
+        they are not there yet), and are read from there in this run and in later ones.
+
+        The stream is the same as without it.  Random stages and `repeat` belong after it.
+
+        >>> made = []
+        >>> ds = Dataset.range(100).map(lambda i: made.append(i) or {"x": i}).cache().batch(50)
+        >>> for epoch in range(3):
+        ...     total = sum(int(batch["x"].sum()) for batch in ds)
+        >>> total, len(set(map(int, made)))
+        (4950, 100)
+        """
+        from loaderx.reading.row_store import RowStore
+        from loaderx.stages.cache import check_cacheable  # late: most chains keep nothing
+
+        check_cacheable(self._node)
+        if path is None:
+            return Dataset._of(stages.Cached(self._node, RowStore(len(self))))
+        self.save(path)
+        saved = Dataset.open(path)._node
+        assert isinstance(saved, stages.FromSource)
+        return Dataset._of(stages.Cached(self._node, saved.source))
+
     # Reading ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -844,6 +914,30 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def __repr__(self) -> str:
         return describe_chain(self._node)
+
+
+class RunSave(Protocol):
+    """Does what `Dataset.save` says."""
+
+    def __call__(
+        self,
+        dataset: Dataset[Tree],
+        folder: str | os.PathLike[str],
+        part_bytes: int,
+        images: Sequence[str],
+        engine: object,
+        num_workers: int | None,
+        /,
+    ) -> None: ...
+
+
+_run_save: RunSave | None = None
+
+
+def save_with(run: RunSave) -> None:
+    """Sets what saves datasets: it needs engines, which this module must not import."""
+    global _run_save
+    _run_save = run
 
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:

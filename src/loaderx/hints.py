@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 _RUN = "Options of running go to DataLoader(ds, engine=..., num_workers=..., prefetch=...)."
 _MAP = 'Write .map(f), such as .map(lambda r: {"x": r["pixels"]}).'
-_KEEP = "Save results once, with np.savez, and open them with Dataset.open(path)."
+_KEEP = "Write ds.save(folder), and Dataset.open(folder) to read it."
 _OPEN = "Write Dataset.open(path)."
 _NUMPY = "Elements are NumPy arrays; DataLoader(ds, sharding=device) makes them jax.Arrays."
 _MIX = "Write Dataset.mix([a, b], weights=[3, 1])."
@@ -33,7 +33,6 @@ DATASET = {
     "add_column": "Write Dataset.zip({...}), or .map_with_index(f).",
     "as_numpy_iterator": "Iterate over it, or over DataLoader(ds): elements are NumPy arrays.",
     "bucket_by_sequence_length": "Write .bucket(boundaries, batch_sizes).",
-    "cache": f"Arrays are in memory, and files are mapped, anyway. {_KEEP}",
     "cardinality": "Write len(ds).",
     "cast": _MAP,
     "cast_column": _MAP,
@@ -78,7 +77,6 @@ DATASET = {
     "rename_column": _MAP,
     "rename_columns": _MAP,
     "sample_from_datasets": _MIX,
-    "save": _KEEP,
     "scan": "Loop over the dataset, or over DataLoader(ds).",
     "select": "Write ds[indices], ds[start:stop] or ds[mask].",
     "select_columns": _MAP,

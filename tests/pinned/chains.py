@@ -211,6 +211,13 @@ def source_folder(folder):
 
 
 @chain
+def source_saved(folder):
+    records = objects(20).map(lambda r: {"of": r, "raw": bytes([r["x"]])})
+    records.save(folder / "saved", part_bytes=99, images=["raw"], engine="inline", num_workers=1)
+    return Dataset.open(folder / "saved", decode=False).shuffle(4).batch(3)
+
+
+@chain
 def source_path(folder):
     return Dataset(folder / "plain.npz", "x", "y", more="z").shuffle(1).batch(3)
 
@@ -609,6 +616,17 @@ def apply_to_a_stream():
 def several_seeds_deep():
     left = objects(24).shuffle().random_map(draw, seed=1).shuffle(5, window=6)
     return left.random_keys().batch(4).random_map(draw_rows).seed(11).repeat()
+
+
+@chain
+def cache_in_memory():
+    return arrays(30).map(double).cache().shuffle(3).random_map(draw).batch(4).repeat(2)
+
+
+@chain
+def cache_in_a_folder(folder):
+    kept = arrays(30).map(double).cache(folder / "kept")
+    return kept.shuffle(3).random_map(draw).batch(4).repeat(2)
 
 
 # Joins ----------------------------------------------------------------------------------------

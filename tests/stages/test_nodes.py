@@ -110,6 +110,7 @@ EXAMPLES = {
     "Batched, after repeat": RECORDS.repeat(3).batch(4),
     "Batched, of a stream": RECORDS.flat_map(twice).batch(4, lanes=2, pad_remainder=True),
     "Unbatched": BATCHES.unbatch(),
+    "Cached": RECORDS.map(halve).cache(),
 }
 
 # The questions ----------------------------------------------------------------------------------

@@ -121,7 +121,11 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
     if all(node.shuffle_span is None for node in node_of(dataset).below()):
         kinds.append("sample")
     kinds += ["seed", "unbatch"] if batched else ["seed", "batch", "batched_map", "batched_random"]
+    if not (batched or node_of(dataset).random_stages or node_of(dataset).repeats):
+        kinds.append("cache")
     match draw(st.sampled_from(kinds)):
+        case "cache":
+            return dataset.cache()
         case "map":
             return dataset.map(grow)
         case "random_map":

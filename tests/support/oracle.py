@@ -47,7 +47,7 @@ def elements(dataset: Any) -> list[Any]:
 def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
     """The address of an element in the node's input, for stages that only move elements."""
     match node:
-        case stages.Seeded():
+        case stages.Seeded() | stages.Cached():
             return epoch, p
         case stages.Repeated():
             rounds, inside = divmod(p, node.input.length)

@@ -171,7 +171,7 @@ class DataLoader(Generic[T]):
             )
         self.dataset: Dataset[Tree] = chain
         self._node: Node = chain._node
-        self._engine = _engine(engine, num_workers, prefetch)
+        self._engine = engine_of(engine, num_workers, prefetch)
         self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
         self._shard = _check_shard(self._devices.shard if self._devices else shard, self._node)
         for count in self._devices.counts if self._devices else ():
@@ -385,7 +385,8 @@ def _short_form(
     return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
 
 
-def _engine(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:
+def engine_of(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:
+    """The engine that these arguments of a loader stand for."""
     if num_workers is not None:
         check_int("num_workers", num_workers, least=0)
     if prefetch is not None:

@@ -26,7 +26,7 @@ from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.columns import OBJECT, Column
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.parts import Parts, Places, is_run
-from loaderx.sources.table import ColumnTree
+from loaderx.sources.table import NamedColumns
 from loaderx.tree import Array, ArraySpec
 
 _INDEX = ColumnType("fixed", np.dtype(np.uint64))
@@ -317,7 +317,7 @@ def build_columns(
     leaves: Sequence[Leaf],
     fillers: Mapping[str, object],
     style: Style,
-) -> ColumnTree:
+) -> NamedColumns:
     """Columns by name; ``fillers`` are the values in place of nulls."""
     tree: dict[str, object] = {}
     for leaf in leaves:

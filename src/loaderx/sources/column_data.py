@@ -30,7 +30,7 @@ from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, records_of
 from loaderx.tree import Array, ArraySpec, flatten
 
-Kind: TypeAlias = Literal["fixed", "ragged", "text", "bytes", "image", "list", "struct"]
+Kind: TypeAlias = Literal["fixed", "ragged", "text", "bytes", "image", "list", "struct", "tuple"]
 
 ITEMS = "items"
 """The name of the one field that a list has."""
@@ -41,8 +41,9 @@ class ColumnType(Frozen):
 
     ``fixed`` has a dtype and a shape, ``ragged`` the dtype and shape of one element of its arrays.
     ``image`` is the bytes of an image file.  ``list`` is a list of anything else, which is its
-    field ``items``; ``struct`` has fields by name.  ``nulls`` is how many records have no value,
-    where that is kept beside the values (`ColumnData.valid`); None where all have one.
+    field ``items``; ``struct`` has fields by name, ``tuple`` has them by number (``"0"``, ...).
+    ``nulls`` is how many records have no value, where that is kept beside the values
+    (`ColumnData.valid`); None where all have one.
     """
 
     kind: Kind
@@ -60,10 +61,15 @@ class ColumnType(Frozen):
     def _key(self) -> tuple[object, ...]:
         return self.kind, self.dtype, self.shape, dict(self.fields), self.nulls
 
+    @property
+    def is_branch(self) -> bool:
+        """Is it nothing but its fields?"""
+        return self.kind in ("struct", "tuple")
+
     def __str__(self) -> str:
-        if self.kind == "struct":
+        if self.is_branch:
             inner = ", ".join(f"{name}: {field}" for name, field in self.fields.items())
-            return f"struct({inner})"
+            return f"{self.kind}({inner})"
         if self.kind == "list":
             return f"list of {self.fields[ITEMS]}"
         if self.dtype is None:
@@ -122,6 +128,23 @@ def joined(kind: ColumnType, pieces: Sequence[ColumnData]) -> ColumnData:
     )
 
 
+def collect(
+    kind: ColumnType, find: Callable[[tuple[str, ...], Which], Array], path: tuple[str, ...] = ()
+) -> ColumnData:
+    """Data of this type without nulls, whose arrays are found one by one.
+
+    They are asked for in a fixed order: values, offsets, then those of the fields.
+    """
+    values = None if kind.kind == "list" or kind.is_branch else find(path, "values")
+    offsets = None if kind.kind == "fixed" or kind.is_branch else find(path, "offsets")
+    fields = {name: collect(field, find, (*path, name)) for name, field in kind.fields.items()}
+    if offsets is not None:
+        length = len(offsets) - 1
+    else:
+        length = len(values) if values is not None else next(iter(fields.values())).length
+    return ColumnData(length, values, offsets, fields)
+
+
 Which: TypeAlias = Literal["values", "offsets", "valid"]
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
@@ -161,15 +184,16 @@ def build_column(
     *,
     decode: bool = False,
 ) -> Column | ColumnTree:
-    """The column of this type, or a dict of columns for a struct.
+    """The column of this type; a dict of columns for a struct, a tuple of them for a tuple.
 
     ``decode`` makes pixels of images, which are their bytes otherwise.
     """
-    if kind.kind == "struct":
-        return {
+    if kind.is_branch:
+        fields = {
             name: build_column(field, parts, arrays, (*path, name), decode=decode)
             for name, field in kind.fields.items()
         }
+        return fields if kind.kind == "struct" else tuple(fields.values())
     if kind.kind == "list":
         return NestedColumn(parts, arrays, path, kind.fields[ITEMS], decode=decode)
     values = arrays(path, "values")
@@ -255,7 +279,7 @@ def _check_within(
     kind: ColumnType, arrays: FindArrays, part: int, path: tuple[str, ...], last: int
 ) -> None:
     """Refuses offsets that lead behind the items."""
-    if kind.kind == "struct":
+    if kind.is_branch:
         for name, field in kind.fields.items():
             _check_within(field, arrays, part, (*path, name), last)
         return

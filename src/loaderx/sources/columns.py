@@ -68,7 +68,7 @@ class FixedColumn(Column):
     """Values of one shape and dtype: rows of an array in each part."""
 
     def __init__(self, parts: Parts, array_of: ArrayOf, spec: ArraySpec) -> None:
-        self._parts, self._array_of, self._spec = parts, array_of, spec
+        self.parts, self.part, self._spec = parts, array_of, spec
         self._shape = tuple(axis for axis in spec.shape if axis is not None)  # no axis is open
 
     @property
@@ -76,8 +76,8 @@ class FixedColumn(Column):
         return self._spec
 
     def take(self, indices: Indices, out: Array) -> None:
-        for part, places, local in self._parts.split(indices):
-            array = self._array_of(part)
+        for part, places, local in self.parts.split(indices):
+            array = self.part(part)
             if isinstance(places, slice) and array.dtype == out.dtype:
                 array.take(local, 0, out, "clip")  # other modes buffer the output first
             else:
@@ -89,8 +89,8 @@ class FixedColumn(Column):
         return list(found)
 
     def spans(self, indices: Indices) -> Iterator[Span]:
-        for part, _, local in self._parts.split(indices):
-            yield Span(self._array_of(part), local, local + 1)
+        for part, _, local in self.parts.split(indices):
+            yield Span(self.part(part), local, local + 1)
 
 
 class RunColumn(Column):
@@ -99,7 +99,7 @@ class RunColumn(Column):
     touches = True  # are the elements themselves read, rather than views made?
 
     def __init__(self, parts: Parts, data_of: ArrayOf, offsets_of: ArrayOf) -> None:
-        self._parts, self._data_of, self._offsets_of = parts, data_of, offsets_of
+        self.parts, self._data_of, self._offsets_of = parts, data_of, offsets_of
 
     def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
         raise NotImplementedError
@@ -110,7 +110,7 @@ class RunColumn(Column):
 
     def runs(self, indices: Indices) -> Iterator[tuple[Places, Array, Array, Array]]:
         """Part by part: which of the values, the elements, and where each begins and ends."""
-        for part, places, local in self._parts.split(indices):
+        for part, places, local in self.parts.split(indices):
             data, offsets = self._data_of(part), self._offsets_of(part)
             starts, stops = offsets[local], offsets[local + 1]
             if (starts < 0).any() or (stops < starts).any() or (stops > len(data)).any():
@@ -132,7 +132,7 @@ class RunColumn(Column):
         return found
 
     def spans(self, indices: Indices) -> Iterator[Span]:
-        for part, _, local in self._parts.split(indices):
+        for part, _, local in self.parts.split(indices):
             data, offsets = self._data_of(part), self._offsets_of(part)
             yield Span(offsets, local, local + 2)
             starts, stops = offsets[local], np.minimum(offsets[local + 1], len(data))

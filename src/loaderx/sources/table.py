@@ -17,8 +17,9 @@ from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
 from loaderx.tree import LEAF, Structure, Tree, flatten
 
-ColumnTree: TypeAlias = "Mapping[str, Column | ColumnTree]"
-"""Columns by name; columns of structs are dicts of columns."""
+NamedColumns: TypeAlias = "Mapping[str, Column | ColumnTree]"
+ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
+"""Columns by name; columns of structs are dicts of columns, those of tuples are tuples."""
 
 
 class TableSource(PadsLists, ColumnarSource):
@@ -28,7 +29,7 @@ class TableSource(PadsLists, ColumnarSource):
 
     def __init__(
         self,
-        columns: ColumnTree,
+        columns: Column | ColumnTree,
         length: int,
         *,
         label: str,
@@ -50,6 +51,11 @@ class TableSource(PadsLists, ColumnarSource):
     @property
     def shard_counts(self) -> Sequence[int] | None:
         return self._shard_counts
+
+    @property
+    def columns(self) -> tuple[list[Column], Structure]:
+        """The columns, and the structure of a record that has a value of each."""
+        return self._columns, self._structure
 
     def where(self, index: int) -> str:
         if self._shard_names is None or self._shard_counts is None:

@@ -22,6 +22,7 @@ from loaderx.stages.shuffle import Shuffled, WindowShuffled
 if TYPE_CHECKING:
     from loaderx.stages.block_shuffle import BlockShuffled
     from loaderx.stages.bucket import Bucketed
+    from loaderx.stages.cache import Cached
     from loaderx.stages.concatenate import Concatenated
     from loaderx.stages.flat_map import FlatMapped
     from loaderx.stages.mix import Mixed
@@ -35,6 +36,7 @@ __all__ = [
     "Batched",
     "BlockShuffled",
     "Bucketed",
+    "Cached",
     "Concatenated",
     "Filtered",
     "FlatMapped",
@@ -61,6 +63,7 @@ __all__ = [
 _LATE = {
     "BlockShuffled": "block_shuffle",
     "Bucketed": "bucket",
+    "Cached": "cache",
     "Concatenated": "concatenate",
     "FlatMapped": "flat_map",
     "Mixed": "mix",

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from file_families import WRITERS
 from loaderx import Dataset, LoaderxWarning
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
+from loaderx.sources.ondisk.cache_entries import cache_entries
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.progress import Progress
 
@@ -226,3 +228,25 @@ def test_ctrl_c_leaves_no_part_of_an_entry(tmp_path, monkeypatch, family):
             Dataset.open(folder, cache=cache)
     assert list(cache.glob("*/*")) == []
     assert [int(record["x"]) for record in Dataset.open(folder, cache=cache)] == list(range(9))
+
+
+def test_the_folder_is_private(tmp_path, paths):
+    made(str(tmp_path / "a" / "cache"), paths)
+    assert (tmp_path / "a" / "cache").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir(mode=0o755)
+    made(str(tmp_path / "shared"), paths)
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
+
+
+def test_links_are_not_followed(tmp_path, paths):
+    folder = str(tmp_path / "cache")
+    made(folder, paths)
+    copy = CacheFolder(folder).copy("copied", 1, paths, lambda place: None)
+    for number, place in enumerate([*(tmp_path / "cache" / "index").iterdir(), Path(copy)]):
+        place.rename(tmp_path / f"elsewhere {number}")
+        place.symlink_to(tmp_path / f"elsewhere {number}")
+    with pytest.warns(LoaderxWarning, match="is a link, or belongs to another user"):
+        assert made(folder, paths) == 3
+    with pytest.raises(FileError, match="is a link, or belongs to another user"):
+        CacheFolder(folder).copy("copied", 1, paths, lambda place: None)
+    assert cache_entries(folder) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,13 +16,17 @@ from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.native_layout import (
     MARK,
+    VALUE,
     Description,
+    RecordKind,
     file_name,
     read_description,
 )
 from loaderx.sources.ondisk.npy_columns import NpyArrays
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
+
+Columns: TypeAlias = "dict[str, Column | ColumnTree]"
 
 _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 
@@ -35,7 +40,7 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
     columns, parts = native_columns(folder, found, kinds, options)
     classes = {path: one for path, one in found.classes.items() if path.split(".")[0] in kinds}
     return TableSource(
-        columns,
+        _record(columns, found.record),
         len(parts),
         label=label,
         classes=classes,
@@ -44,9 +49,15 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
     )
 
 
+def _record(columns: Columns, record: RecordKind) -> Column | ColumnTree:
+    if record == "dict":
+        return columns
+    return tuple(columns.values()) if record == "tuple" else columns[VALUE]
+
+
 def native_columns(
     folder: str, found: Description, kinds: dict[str, ColumnType], options: OpenOptions
-) -> tuple[ColumnTree, Parts]:
+) -> tuple[Columns, Parts]:
     """These columns of a folder, and how many records each of its parts has."""
     layout = _Files(folder, found, kinds)
     parts = Parts([part.records for part in found.parts])
@@ -72,10 +83,12 @@ def _without_nulls(
 ) -> Column | ColumnTree:
     """Fills the nulls of a column, or refuses them."""
     if not isinstance(made, Column):
-        return {
+        named = made.items() if isinstance(made, Mapping) else zip(kind.fields, made, strict=True)
+        fields = {
             name: _without_nulls(one, kind.fields[name], (*path, name), parts, arrays, fill)
-            for name, one in made.items()
+            for name, one in named
         }
+        return fields if kind.kind == "struct" else tuple(fields.values())
     name = ".".join(path)
     if not kind.nulls:
         return made
@@ -143,9 +156,9 @@ class _ColumnFiles:
 def files_of(path: tuple[str, ...], kind: ColumnType) -> list[str]:
     """The names of the files of a column."""
     found = []
-    if kind.kind not in ("list", "struct"):
+    if kind.kind != "list" and not kind.is_branch:
         found.append(file_name(path, "values"))
-    if kind.kind not in ("fixed", "struct"):
+    if kind.kind != "fixed" and not kind.is_branch:
         found.append(file_name(path, "offsets"))
     if kind.nulls is not None:
         found.append(file_name(path, "valid"))

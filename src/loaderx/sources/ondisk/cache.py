@@ -11,6 +11,9 @@ write; so what belongs to a file that has changed is never found.  An entry is m
 another name, and renamed when it is complete: two processes may make one at once, and one that is
 killed leaves nothing that could be taken for an entry.  A folder that cannot be written to is no
 error: what was worked out is kept in memory, which is said once.
+
+A cache folder is made readable for its user alone.  Entries of other users, and links in place of
+entries, are not followed: where all can write, anybody may have put them there.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -66,20 +70,20 @@ Indexer: TypeAlias = Callable[[int], IndexedFile]
 class CacheFolder:
     """A folder for indexes and copies; without one, indexes are kept in memory."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: str | None, *, makes_copies: bool = True) -> None:
+        """Without ``makes_copies``, only what cannot be read otherwise is copied into it."""
         self.folder = folder
+        self.makes_copies = makes_copies and folder is not None
         self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
-
-    @property
-    def makes_copies(self) -> bool:
-        """May files be unpacked or converted into it?"""
-        return self.folder is not None
 
     # Indexes ----------------------------------------------------------------------------------
 
     def index(self, kind: str, version: int, files: FileSet, indexer: Indexer) -> FileIndex:
         """The index of files: found here, or made now and kept."""
         place = self._place(INDEX, key_of(kind, version, files.paths, files.identities))
+        if place is not None and not is_own(place):
+            self._say_once(_foreign(place))
+            place = None
         if place is not None:
             self.used["index"].append(place)
             with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
@@ -138,7 +142,7 @@ class CacheFolder:
         options: Json = None,
     ) -> str | None:
         """As `copy`, for those who can do without: None where nothing can be written."""
-        if self.folder is None:
+        if not self.makes_copies:
             return None
         try:
             return self._find_or_make(kind, version, paths, make, options)
@@ -157,6 +161,8 @@ class CacheFolder:
         files = FileSet(paths)
         place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
         assert place is not None
+        if not is_own(place):
+            raise _foreign(place)
         if os.path.isfile(os.path.join(place, DESCRIPTION)):
             _mark_as_used(place)
         else:
@@ -222,6 +228,7 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
     be in use, and workers open its files by name.
     """
     temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    _make_private(os.path.dirname(os.path.dirname(place)))
     os.makedirs(temporary)
     try:
         yield temporary
@@ -233,6 +240,28 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
                 os.rename(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_own(place: str) -> bool:
+    """May an entry be used?  One that is not there may be made."""
+    try:
+        found = os.lstat(place)
+    except OSError:
+        return True
+    is_ours = not hasattr(os, "geteuid") or found.st_uid in (os.geteuid(), 0)
+    return stat.S_ISDIR(found.st_mode) and is_ours
+
+
+def _foreign(place: str) -> PermissionError:
+    return PermissionError(f"{place} is a link, or belongs to another user")
+
+
+def _make_private(folder: str) -> None:
+    """Makes a cache folder that only this user can look into; one that is there stays as it is."""
+    if not os.path.isdir(folder):
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(folder, 0o700)
 
 
 def _mark_as_used(place: str) -> None:

@@ -35,8 +35,10 @@ def cache_entries(folder: str) -> list[CacheEntry]:
     for section in SECTIONS:
         place = os.path.join(folder, section)
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+            entry = os.path.join(place, name)
             with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
-                found.append(_entry(os.path.join(place, name)))
+                if not os.path.islink(entry):  # of somebody else: it is neither shown nor removed
+                    found.append(_entry(entry))
     return sorted(found, key=lambda entry: entry.used_s)
 
 

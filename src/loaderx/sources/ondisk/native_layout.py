@@ -17,16 +17,20 @@
 
 It is read with NumPy alone, ``np.load(..., mmap_mode="r")``.  In the names of files, characters
 other than letters, digits, ``_``, ``-`` and spaces are written as ``%2E``.  ``loaderx.json`` is
-written last: a folder without it is not complete.
+written last: a folder without it is not complete.  Records are dicts of the columns; they are
+tuples if ``record`` is "tuple" (of the columns "0", "1", ...), and the values of the one column
+"value" if it is "value".
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -39,8 +43,14 @@ from loaderx.sources.ondisk.cache import Json
 MARK = "loaderx.json"
 VERSION = 1
 VALUES, OFFSETS, VALID = "values", "offsets", "valid"
+VALUE = "value"
+"""The one column of records that are neither dicts nor tuples."""
 
-_KINDS: tuple[Kind, ...] = ("fixed", "ragged", "text", "bytes", "image", "list", "struct")
+RecordKind: TypeAlias = Literal["dict", "tuple", "value"]
+
+_LEAVES: tuple[Kind, ...] = ("fixed", "ragged", "text", "bytes", "image")
+_KINDS: tuple[Kind, ...] = (*_LEAVES, "list", "struct", "tuple")
+_RECORDS: tuple[RecordKind, ...] = ("dict", "tuple", "value")
 _MOST_NESTED = 32
 _MOST_BYTES = 1 << 30  # of a description: there are 10^6 parts at most
 _ODD = re.compile(r"[^\w\- ]")
@@ -68,6 +78,8 @@ class Description(Frozen):
     parts: list[Part]
     classes: Mapping[str, tuple[str, ...]] = {}
     made_from: tuple[Shard, ...] = ()  # the files of which it is a copy, in order
+    record: RecordKind = "dict"
+    made_by: Json = None  # the dataset that was saved, so that it is known again
 
     @property
     def records(self) -> int:
@@ -107,13 +119,12 @@ def write_description(folder: str, description: Description) -> None:
         "format": "loaderx",
         "version": VERSION,
         "records": description.records,
-        "columns": {name: _type_json(kind) for name, kind in description.columns.items()},
+        "record": description.record,
+        "columns": {name: type_json(kind) for name, kind in description.columns.items()},
         "classes": {name: list(names) for name, names in description.classes.items()},
-        "parts": [
-            {"name": part.name, "records": part.records, "files": dict(part.files)}
-            for part in description.parts
-        ],
+        "parts": [part_json(part) for part in description.parts],
         "made_from": [[shard.name, shard.records] for shard in description.made_from],
+        "made_by": description.made_by,
     }
     temporary = os.path.join(folder, f"{MARK}.{secrets.token_hex(4)}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
@@ -121,16 +132,33 @@ def write_description(folder: str, description: Description) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, os.path.join(folder, MARK))
+    sync_folder(folder)
 
 
-def _type_json(kind: ColumnType) -> Json:
+def sync_folder(folder: str) -> None:
+    """Waits until the names in a folder are on disk, where the system can say so."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def part_json(part: Part) -> dict[str, Json]:
+    """A part as it stands in a description."""
+    return {"name": part.name, "records": part.records, "files": dict(part.files)}
+
+
+def type_json(kind: ColumnType) -> Json:
+    """A type as it stands in a description."""
     told: dict[str, Json] = {"kind": kind.kind}
     if kind.dtype is not None:
         told["dtype"], told["shape"] = kind.dtype.str, list(kind.shape)
     if kind.nulls is not None:
         told["nulls"] = kind.nulls
     if kind.fields:
-        told["fields"] = {name: _type_json(field) for name, field in kind.fields.items()}
+        told["fields"] = {name: type_json(field) for name, field in kind.fields.items()}
     return told
 
 
@@ -149,20 +177,25 @@ def read_description(folder: str) -> Description:
                 f"{path} has version {told.get('version')!r} of the layout, and this loaderx reads "
                 f"{VERSION}: install a newer one."
             )
-        columns = {name: _type(kind, 0) for name, kind in told["columns"].items()}
+        columns = {name: type_of(kind) for name, kind in told["columns"].items()}
         found = Description(
             columns=columns,
-            parts=[_part(one) for one in told["parts"]],
+            parts=[part_of(one) for one in told["parts"]],
             classes={name: tuple(map(str, names)) for name, names in told["classes"].items()},
             made_from=tuple(Shard(str(name), _whole(n)) for name, n in told["made_from"]),
+            record=next(one for one in _RECORDS if one == told.get("record", "dict")),
+            made_by=told.get("made_by"),
         )
         counts = {told["records"], found.records, sum(shard.records for shard in found.shards)}
         if len(counts) > 1 or not columns:
             raise ValueError(f"the numbers of records differ, {sorted(counts)}")
+        if found.record == "value" and list(columns) != [VALUE]:
+            raise ValueError(f"records are values, and its columns are {list(columns)}")
     return found
 
 
-def _part(told: dict[str, Json]) -> Part:
+def part_of(told: dict[str, Json]) -> Part:
+    """A part from its text in a description."""
     name, records, files = told["name"], told["records"], told["files"]
     is_plain = isinstance(name, str) and name not in ("", ".", "..") and not set("/\\") & set(name)
     if not is_plain or type(records) is not int or records < 0 or not isinstance(files, dict):
@@ -172,11 +205,12 @@ def _part(told: dict[str, Json]) -> Part:
     return Part(str(name), records, {str(file): _whole(size) for file, size in files.items()})
 
 
-def _type(told: dict[str, Json], depth: int) -> ColumnType:
+def type_of(told: dict[str, Json], depth: int = 0) -> ColumnType:
+    """A type from its text in a description."""
     kind = next(one for one in _KINDS if one == told["kind"])
     fields = told.get("fields", {})
-    needs = {"fixed": False, "ragged": False, "list": True, "struct": True}.get(kind, False)
-    if not isinstance(fields, dict) or bool(fields) != needs or depth > _MOST_NESTED:
+    is_leaf = kind in _LEAVES
+    if not isinstance(fields, dict) or bool(fields) == is_leaf or depth > _MOST_NESTED:
         raise ValueError(f"a column is {told!r:.100}")
     if kind == "list" and list(fields) != ["items"]:
         raise ValueError(f"a list has the fields {list(fields)}")
@@ -194,7 +228,7 @@ def _type(told: dict[str, Json], depth: int) -> ColumnType:
         kind,
         dtype,
         shape,
-        {name: _type(_object(field), depth + 1) for name, field in fields.items()},
+        {name: type_of(_object(field), depth + 1) for name, field in fields.items()},
         None if nulls is None else _whole(nulls),
     )
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType, Which, collect
+from loaderx.sources.column_widening import widened
+from loaderx.sources.files import open_npy
 from loaderx.sources.ondisk.native_layout import (
     OFFSETS,
     VALID,
@@ -17,8 +19,10 @@ from loaderx.sources.ondisk.native_layout import (
     Part,
     file_name,
     part_name,
+    sync_folder,
 )
 from loaderx.sources.ondisk.npy_writer import NpyWriter
+from loaderx.tree import Array
 
 _MOST_OPEN = 100  # columns whose files stay open; a process may have only so many descriptors
 _BYTES = np.dtype(np.uint8)
@@ -33,7 +37,8 @@ class PartWriter:
     """
 
     def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
-        self.name, self.records = part_name(number), 0
+        self.name, self.records, self.columns = part_name(number), 0, columns
+        self._folder, self._number = folder, number
         self._place = os.path.join(folder, self.name)
         self._temporary = f"{self._place}.{secrets.token_hex(4)}.tmp"
         os.makedirs(self._temporary)
@@ -57,14 +62,45 @@ class PartWriter:
 
     def close(self) -> Part:
         """Waits until all of it is on disk, and gives it its name."""
+        part = self.finish()
+        self.publish()
+        return part
+
+    def finish(self) -> Part:
+        """Waits until all of it is on disk."""
+        self._close_files()
+        sync_folder(self._temporary)
+        names = sorted(os.listdir(self._temporary))
+        sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
+        return Part(self.name, self.records, sizes)
+
+    def publish(self) -> None:
+        """Gives what is finished its name; a part that has it is replaced."""
+        if os.path.lexists(self._place):
+            shutil.rmtree(self._place)
+        os.rename(self._temporary, self._place)
+        sync_folder(self._folder)
+
+    def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
+        """A writer of the same part with wider types, which has all records of this one."""
+        self._close_files()
+        made = PartWriter(self._folder, self._number, columns)
+        if self.records:
+            made.append_files(self._temporary, self.columns)
+        self.remove()
+        return made
+
+    def append_files(self, place: str, columns: Mapping[str, ColumnType]) -> None:
+        """Adds the records of another part, whose types may be narrower."""
+
+        found = _read_columns(place, columns)
+        self.append(
+            {name: widened(found[name], kind, self.columns[name]) for name, kind in columns.items()}
+        )
+
+    def _close_files(self) -> None:
         for column in self._columns.values():
             column.close()
-        sizes = {
-            name: os.path.getsize(os.path.join(self._temporary, name))
-            for name in sorted(os.listdir(self._temporary))
-        }
-        os.rename(self._temporary, self._place)
-        return Part(self.name, self.records, sizes)
 
     def remove(self) -> None:
         """Leaves nothing behind."""
@@ -78,6 +114,31 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
             self.remove()
+
+
+def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> bool:
+    """Do the files of a part have columns of these types, with so many records?"""
+    found = _read_columns(place, columns)
+    return all(
+        data.length == records and _fits(data, columns[name]) for name, data in found.items()
+    )
+
+
+def _fits(data: ColumnData, kind: ColumnType) -> bool:
+    if kind.dtype is not None:
+        assert data.values is not None
+        if (data.values.dtype, data.values.shape[1:]) != (kind.dtype, kind.shape):
+            return False
+    return all(_fits(data.fields[name], field) for name, field in kind.fields.items())
+
+
+def _read_columns(place: str, columns: Mapping[str, ColumnType]) -> dict[str, ColumnData]:
+    """The columns of a part, mapped from its files."""
+
+    def find(path: tuple[str, ...], which: Which) -> Array:
+        return open_npy(os.path.join(place, file_name(path, which)))
+
+    return {name: collect(kind, find, (name,)) for name, kind in columns.items()}
 
 
 class _ColumnWriter:
@@ -94,9 +155,9 @@ class _ColumnWriter:
             name = os.path.join(folder, file_name(path, which))
             self._files[which] = NpyWriter(name, dtype, shape)
 
-        if kind.kind not in ("list", "struct"):
+        if kind.kind != "list" and not kind.is_branch:
             create(VALUES, kind.dtype or _BYTES, kind.shape)
-        if kind.kind not in ("fixed", "struct"):
+        if kind.kind != "fixed" and not kind.is_branch:
             create(OFFSETS, _OFFSETS)
             self._files[OFFSETS].append(np.zeros(1, np.int64))
         if kind.nulls is not None:

@@ -30,7 +30,7 @@ class NpyArrays:
         self._files, self._numbers = files, list(numbers)
         self._dtype, self._shape, self._rows = dtype, shape, rows
         self._kept: dict[int, Array] = {}  # few files: their maps stay anyway
-        self._starts: dict[int, int] = {}
+        self._found: dict[int, tuple[int, int]] = {}  # where the rows begin, and how many there are
 
     def __call__(self, part: int) -> Array:
         found = self._kept.get(part)
@@ -39,18 +39,19 @@ class NpyArrays:
     def _open(self, part: int) -> Array:
         number = self._numbers[part]
         data = self._files.data(number)
-        start = self._starts.get(part)
-        if start is None:
-            start = self._starts[part] = self._checked_start(part, data, self._files.paths[number])
+        found = self._found.get(part)
+        if found is None:
+            found = self._found[part] = self._check(part, data, self._files.paths[number])
+        start, rows = found
         if 0 in self._shape:  # no bytes, of which no number of rows follows
-            return np.empty((self._rows[part] if self._rows else 0, *self._shape), self._dtype)
+            return np.empty((rows, *self._shape), self._dtype)
         array = data[start:].view(self._dtype).reshape(-1, *self._shape)
         if len(self._files) <= FEWEST_MAPS:
             self._kept[part] = array
         return array
 
-    def _checked_start(self, part: int, data: Array, path: str) -> int:
-        """Where the rows begin, in a file that is what it should be."""
+    def _check(self, part: int, data: Array, path: str) -> tuple[int, int]:
+        """Where the rows begin, and how many there are, in a file that is what it should be."""
         header = read_header(io.BytesIO(data[:_HEAD].tobytes()), len(data), path)
         rows = header.shape[0] if self._rows is None and header.shape else None
         rows = self._rows[part] if self._rows is not None else rows
@@ -61,7 +62,7 @@ class NpyArrays:
             )
         if header.start + header.nbytes != len(data):
             raise FileError(f"{path} has bytes behind its array: it was changed or is damaged.")
-        return header.start
+        return header.start, header.shape[0]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": {}}

@@ -19,7 +19,7 @@ class _Bar(Protocol):
 class Progress:
     """Counts; says so on standard error once it takes more than a second."""
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._begun, self._done = monotonic(), 0
         self._bar: _Bar | None = None
@@ -33,17 +33,25 @@ class Progress:
             self._has_spoken = True
             self._bar = _tqdm(self._what, self._total, self._done, self._unit)
             if self._bar is None:
-                size = f"{self._total / 1e6:,.0f} MB" if self._unit == "B" else f"{self._total:,}"
-                sys.stderr.write(f"loaderx: {self._what} ({size}) ...\n")
+                sys.stderr.write(f"loaderx: {self._what}{_size(self._total, self._unit)} ...\n")
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
 
+def _size(total: int | None, unit: str) -> str:
+    if total is None:
+        return ""
+    return f" ({total / 1e6:,.0f} MB)" if unit == "B" else f" ({total:,})"
+
+
 @contextlib.contextmanager
-def progress(what: str, total: int, unit: str = "B") -> Iterator[Progress]:
-    """Progress of ``what``, such as "indexing 3 files", in bytes or another unit."""
+def progress(what: str, total: int | None, unit: str = "B") -> Iterator[Progress]:
+    """Progress of ``what``, such as "indexing 3 files", in bytes or another unit.
+
+    The total is None where it is not known.
+    """
     shown = Progress(what, total, unit)
     try:
         yield shown
@@ -51,7 +59,7 @@ def progress(what: str, total: int, unit: str = "B") -> Iterator[Progress]:
         shown.close()
 
 
-def _tqdm(what: str, total: int, done: int, unit: str) -> _Bar | None:
+def _tqdm(what: str, total: int | None, done: int, unit: str) -> _Bar | None:
     try:
         from tqdm import tqdm
     except ImportError:

@@ -1,0 +1,140 @@
+"""The work of saving a dataset that is read by index: some records as columns, by their number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from loaderx.engines.base import Measured, Task
+from loaderx.errors import StackError
+from loaderx.frozen import Frozen
+from loaderx.loader.work import are_thread_safe, parts_of
+from loaderx.memory import Lend
+from loaderx.reading.context import ReadContext
+from loaderx.reading.operators import Request
+from loaderx.reading.rows import Positions, Rows
+from loaderx.rng import ROOT
+from loaderx.sources.column_data import ColumnData, ColumnType, collect
+from loaderx.sources.ondisk.native_layout import type_json, type_of
+from loaderx.sources.record_columns import CannotStoreError, Encoded, encode, encode_columns
+from loaderx.sources.table import TableSource
+from loaderx.sources.table_columns import table_columns
+from loaderx.stages.inputs import ReadSource
+from loaderx.stages.node import Node
+from loaderx.tree import Array, Tree
+
+
+class Steps(Frozen):
+    """How the records of a dataset are divided: into parts, and these into steps."""
+
+    records: int
+    part_records: int
+    step_records: int
+
+    @property
+    def parts(self) -> int:
+        return -(-self.records // self.part_records)
+
+    @property
+    def per_part(self) -> int:
+        return -(-self.part_records // self.step_records)
+
+    def part_of(self, step: int) -> int:
+        return step // self.per_part
+
+    def of_part(self, part: int) -> range:
+        """The steps of a part."""
+        first = part * self.part_records
+        count = min(self.part_records, self.records - first)
+        begin = part * self.per_part
+        return range(begin, begin + -(-count // self.step_records))
+
+    def bounds(self, step: int) -> tuple[int, int]:
+        """The first record of a step, and the one behind its last."""
+        part, inside = divmod(step, self.per_part)
+        end = min(self.records, (part + 1) * self.part_records)
+        first = part * self.part_records + inside * self.step_records
+        return first, min(first + self.step_records, end)
+
+
+class SaveWork:
+    """Reads the records of a step, and makes columns of them."""
+
+    only_gathers = False
+    noun = "step"
+
+    def __init__(self, node: Node, steps: Steps) -> None:
+        self._node: Node | None = node
+        self.steps = steps
+        self._operator = node.record_operator(Request(node.default_seed(), stacked=True))
+        self.thread_safe, self.unsure = are_thread_safe(node)
+
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
+        first, stop = self.steps.bounds(task[0])
+        context = ReadContext(lend)
+        made = [packed(piece) for piece in self.read(np.arange(first, stop), context)]
+        return Measured(made, context.failures, None) if context.failures else made
+
+    def read(self, positions: Positions, context: ReadContext) -> list[Encoded]:
+        """The records at these positions, as columns; in pieces, where they lie in pieces."""
+        operator = self._operator
+        addresses = operator.resolve(ROOT, positions)
+        if isinstance(operator, ReadSource) and isinstance(operator.source, TableSource):
+            found = table_columns(operator.source, addresses.index)
+            if found is not None:
+                return found
+        return [encoded_rows(context.read(operator, addresses), positions)]
+
+    def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
+        for step in steps:
+            yield self((step,), lend)
+
+    def describe(self, task: Task) -> str:
+        first, stop = self.steps.bounds(task[0])
+        return f"records {first} to {stop - 1}"
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        if self._node is not None:
+            yield from parts_of(self._node)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_node": None}  # workers do not need it
+
+
+def encoded_rows(rows: Rows, positions: Positions) -> Encoded:
+    """Rows as columns; ``positions`` are those of the records in the dataset, for messages."""
+    try:
+        if rows.is_stacked:
+            return encode_columns(rows.tree, rows.count)
+        return encode(rows.records())
+    except CannotStoreError as error:
+        where = f'leaf "{".".join(error.path)}" of record' if error.path else "record"
+        number = positions[error.record]
+        raise StackError(f"cannot save: {where} {number} {error.reason}") from None
+
+
+# Columns on their way from a worker -------------------------------------------------------------
+
+
+def packed(found: Encoded) -> dict[str, Tree]:
+    """Columns as a tree of arrays, which any engine hands on."""
+    told = json.dumps(type_json(found.kind)).encode()
+    arrays = list(_arrays(found.kind, found.data))
+    return {"type": np.frombuffer(told, np.uint8), "arrays": arrays}
+
+
+def unpacked(element: Tree) -> Encoded:
+    """What was packed."""
+    kind = type_of(json.loads(element["type"].tobytes()))
+    arrays = iter(element["arrays"])
+    return Encoded(kind, collect(kind, lambda *_: next(arrays)))
+
+
+def _arrays(kind: ColumnType, data: ColumnData) -> Iterator[Array]:
+    for array in (data.values, data.offsets):
+        if array is not None:
+            yield array
+    for name, field in kind.fields.items():
+        yield from _arrays(field, data.fields[name])

@@ -1,0 +1,315 @@
+"""`Dataset.save`: the records of a dataset into a folder in the native layout.
+
+Workers make columns of some records at a time; this process appends them to the current part, in
+order.  So part k holds records k·m to (k+1)·m - 1, whatever the engine is, and what a run that was
+killed has completed is kept by the next one (`save_folder`).
+
+The type of a column is found as records come.  It only grows wider: a part is begun with the type
+of all records so far, and at the end those that have a narrower one are written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from loaderx.dataset import Dataset
+from loaderx.engines import Engine
+from loaderx.engines.base import Measured, Session
+from loaderx.errors import ArgumentTypeError, ChainError, FileError, check_int, warn_user
+from loaderx.frozen import Frozen
+from loaderx.loader.failures import FailureLog, failure_limit
+from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.loader import DataLoader, engine_of
+from loaderx.loader.save_parts import PartsWriter
+from loaderx.loader.save_types import check_images, leaf_at, with_images
+from loaderx.loader.save_work import SaveWork, Steps, encoded_rows, packed, unpacked
+from loaderx.memory import Pool
+from loaderx.reading.context import ReadContext
+from loaderx.reading.rows import Rows
+from loaderx.sources.column_data import ColumnType
+from loaderx.sources.column_widening import settled
+from loaderx.sources.ondisk.cache import Json
+from loaderx.sources.ondisk.native_layout import MARK, Description, read_description
+from loaderx.sources.ondisk.progress import progress
+from loaderx.sources.ondisk.save_folder import (
+    JOURNAL,
+    SaveFolder,
+    another_dataset,
+    check_folder,
+    columns_of,
+    open_journal,
+)
+from loaderx.sources.record_columns import Encoded
+from loaderx.stages.fingerprint import fingerprints, identity
+from loaderx.stages.node import Node
+from loaderx.tree import Tree
+
+_LOOKED_AT = 32  # records from which the size of others is estimated
+_STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # the most that is made at once, more or less
+
+
+class SaveOptions(Frozen):
+    """The arguments of `Dataset.save`, checked."""
+
+    part_bytes: int
+    images: tuple[str, ...]
+    engine: Engine
+
+
+def save(
+    dataset: Dataset[Tree],
+    folder: str | os.PathLike[str],
+    part_bytes: int,
+    images: Sequence[str],
+    engine: str | Engine,
+    num_workers: int | None,
+) -> None:
+    """Saves a dataset, or goes on with what another run of the same has left."""
+    if not isinstance(folder, (str, os.PathLike)):
+        raise ArgumentTypeError(f"`folder` must be a path, got {folder!r}.")
+    if isinstance(images, str) or not all(isinstance(name, str) for name in images):
+        raise ArgumentTypeError(f"`images` must be a list of names of leaves, got {images!r}.")
+    options = SaveOptions(
+        check_int("part_bytes", part_bytes, least=1),
+        tuple(images),
+        engine_of(engine, num_workers, None),
+    )
+    _check_chain(dataset._node)
+    place = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    check_folder(place)
+    try:
+        kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
+        kind(dataset, place, options).save()
+    except OSError as error:  # a full or read-only disk; those of functions are RecordErrors
+        raise FileError(
+            f"cannot save into {place}: {error}. What is complete is kept: save again to go on."
+        ) from error
+
+
+def _check_chain(node: Node) -> None:
+    if node.batched:
+        raise ChainError(
+            "save writes records, and this dataset has batches: put .save(...) before .batch(...), "
+            "or .unbatch() before it."
+        )
+    if not node.ends:
+        raise ChainError("save of an endless dataset: .take(n) gives it an end.")
+
+
+class _Saving:
+    """One dataset on its way into a folder."""
+
+    def __init__(self, dataset: Dataset[Tree], place: str, options: SaveOptions) -> None:
+        self.dataset, self.node, self.place, self.options = dataset, dataset._node, place, options
+
+    def save(self) -> None:
+        sample = self._sample()
+        check_images(sample.kind, self.options.images)
+        made_by = self._made_by(sample)
+        if os.path.exists(os.path.join(self.place, MARK)):
+            self._check_complete(made_by)
+            return
+        size = max(1, sample.data.nbytes // sample.data.length)
+        with open_journal(self.place) as journal:
+            most = max(1, self.options.part_bytes // size)
+            folder = SaveFolder(self.place, journal, made_by, most)
+            at_once = max(1, min(_STEP_BYTES // size, _STEP_RECORDS, folder.part_records))
+            what = f"saving into {self.place}"
+            with (
+                progress(what, self.node.length, "records") as shown,
+                PartsWriter(folder, shown) as parts,
+            ):
+                self._write(parts, at_once)
+            self._finish(folder, parts.kind, made_by)
+
+    def _sample(self) -> Encoded:
+        """Some records as columns."""
+        raise NotImplementedError
+
+    def _write(self, parts: PartsWriter, at_once: int) -> None:
+        """Writes the parts that are missing, so many records at once."""
+        raise NotImplementedError
+
+    def _made_by(self, sample: Encoded) -> Json:
+        """What distinguishes this dataset from others: functions are known by what they make."""
+        content = packed(sample)
+        digest = hashlib.sha256(content["type"].tobytes())
+        for array in content["arrays"]:
+            digest.update(np.ascontiguousarray(array).tobytes())
+        found = fingerprints(self.node, self.node.default_seed(), whole=True)
+        stages: list[Json] = [*map(identity, found)]
+        return {"stages": stages, "values": digest.hexdigest(), "images": [*self.options.images]}
+
+    def _check_complete(self, made_by: Json) -> None:
+        """Accepts a folder that has this very dataset already."""
+        found = read_description(self.place)
+        if found.made_by != made_by:
+            raise another_dataset(self.place, "has", found.made_by, made_by)
+        with contextlib.suppress(FileNotFoundError):  # a run was killed between its last two steps
+            os.unlink(os.path.join(self.place, JOURNAL))
+
+    def _finish(self, folder: SaveFolder, kind: ColumnType | None, made_by: Json) -> None:
+        assert kind is not None
+        final = settled(kind)
+        for number in sorted(folder.parts):
+            if folder.parts[number].kind != final:
+                folder.widen(number, final)
+        record, columns = columns_of(with_images(final, self.options.images))
+        classes = {}
+        for path, names in self.dataset.classes.items():
+            leaf = leaf_at(final, path)
+            if leaf is not None and leaf.dtype is not None and leaf.dtype.kind in "iu":
+                classes[path] = names  # other stages may have made something else of it
+        done = [folder.parts[number].part for number in sorted(folder.parts)]
+        folder.finish(Description(columns, done, classes, (), record, made_by))
+
+
+class _IndexSaving(_Saving):
+    """A dataset that is read by index: workers make the columns."""
+
+    def _sample(self) -> Encoded:
+        length = self.node.length
+        assert length is not None
+        if not length:
+            raise ChainError("cannot save: the dataset has no records.")
+        work = SaveWork(self.node, Steps(length, length, length))
+        count = min(length, _LOOKED_AT)
+        positions = np.arange(count)
+        if self.node.random_access:
+            positions = positions * length // count
+        return work.read(positions, ReadContext(Pool().lend))[0]
+
+    def _write(self, parts: PartsWriter, at_once: int) -> None:
+        length = self.node.length
+        assert length is not None
+        steps = Steps(length, parts.folder.part_records, at_once)
+        session = self.options.engine.session(SaveWork(self.node, steps))
+        failures = _Failures(self.node)
+        try:
+            for run in _runs(steps, set(parts.folder.parts)):
+                self._run(session, run, steps, parts, failures)
+        finally:
+            session.close()
+        failures.warn(length)
+
+    def _run(
+        self,
+        session: Session,
+        numbers: range,
+        steps: Steps,
+        parts: PartsWriter,
+        failures: _Failures,
+    ) -> None:
+        session.begin(len(numbers))
+        run = session.run(numbers)
+        try:
+            for step in numbers:
+                element = run.next()
+                if isinstance(element, Measured):
+                    failures.add(element, step)
+                    element = element.value
+                part, first = steps.part_of(step), steps.bounds(step)[0]
+                for piece in element:
+                    found = unpacked(piece)
+                    parts.append(part, found, first)
+                    first += found.data.length
+                del element, found, piece  # their memory may be used for the next
+                if step + 1 == steps.of_part(part).stop:
+                    parts.complete(part, None)
+        finally:
+            run.close()
+
+
+def _runs(steps: Steps, done: set[int]) -> Iterator[range]:
+    """The steps of parts that are missing: runs of them."""
+    missing = [part for part in range(steps.parts) if part not in done]
+    for _, group in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
+        parts = [part for _, part in group]
+        yield range(steps.of_part(parts[0]).start, steps.of_part(parts[-1]).stop)
+
+
+class _Failures:
+    """Records that `on_error` has replaced."""
+
+    def __init__(self, node: Node) -> None:
+        self._log, self._limit = FailureLog(), failure_limit(node)
+
+    def add(self, element: Measured, step: int) -> None:
+        self._log.add(element.failures, step, self._limit)
+        self._log.check(element.failures[-1], step, self._limit)
+
+    def warn(self, records: int) -> None:
+        if self._log.count:
+            first = self._log.kept[0]
+            warn_user(
+                f"{self._log.count:,} of {records:,} records have failed, and others were saved in "
+                f"their place. The first: {first.stage} failed on {first.record}: {first.error}."
+            )
+
+
+class _StreamSaving(_Saving):
+    """A stream: a loader runs it, and the state behind each part says where to go on."""
+
+    def _sample(self) -> Encoded:
+        records = list(itertools.islice(self.dataset, _LOOKED_AT))
+        if not records:
+            raise ChainError("cannot save: the dataset has no records.")
+        return encoded_rows(Rows.of_records(records), np.arange(len(records)))
+
+    def _write(self, parts: PartsWriter, at_once: int) -> None:
+        folder, place, is_over = parts.folder, 0, False
+        with DataLoader(self.dataset, engine=self.options.engine) as loader:
+            records = iter(loader)
+            while not is_over:
+                part = next(n for n in itertools.count() if n not in folder.parts)
+                if place != part:
+                    is_over = _seek(records, folder, part)
+                place = part + 1
+                is_over = is_over or self._write_part(parts, part, records, at_once)
+
+    def _write_part(
+        self, parts: PartsWriter, part: int, records: LoaderIterator[Tree], at_once: int
+    ) -> bool:
+        """Writes a part; True if the stream is over."""
+        size = parts.folder.part_records
+        first, stop = part * size, (part + 1) * size
+        position = first
+        while position < stop:
+            found = list(itertools.islice(records, min(at_once, stop - position)))
+            if not found:
+                break
+            positions = np.arange(position, position + len(found))
+            parts.append(part, encoded_rows(Rows.of_records(found), positions), position)
+            position += len(found)
+        if position > first:
+            parts.complete(part, _json_state(records))
+        return position < stop
+
+
+def _seek(records: LoaderIterator[Tree], folder: SaveFolder, part: int) -> bool:
+    """Goes to the first record of a part; True if the stream is over before it."""
+    before = folder.parts[part - 1]
+    if before.part.records < folder.part_records:
+        return True
+    if isinstance(before.state, dict):
+        records.set_state(before.state)
+        return False
+    for _ in itertools.islice(records, part * folder.part_records - records.step):
+        pass
+    return False
+
+
+def _json_state(records: LoaderIterator[Tree]) -> Json:
+    """The state of a stream; None if it holds objects of the user's: then records are skipped."""
+    try:
+        state: Json = json.loads(json.dumps(records.get_state()))
+    except (TypeError, ValueError):
+        return None
+    return state

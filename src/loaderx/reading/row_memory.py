@@ -1,0 +1,230 @@
+"""The memory of `row_store`: its layout, and the arrays in it.
+
+It has a header, a byte for each row that says where it is, the rows as columns (records whose
+leaves are NumPy's, all of one shape), and behind them a heap with the pickles of records that are
+not like that.  Pages are taken from the system when they are written.
+
+It is this process's own, in large pages, which are faster to read, until there are worker
+processes: then it is copied, once, into a file without a name that all of them map.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import pickle
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import LoaderxError, one_line
+from loaderx.free_memory import free_memory
+from loaderx.memory import Layout, Lend
+from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.tree import Array, DType, Structure, Tree, flatten
+
+MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2
+"""Where a row is."""
+
+HEADER = 8
+"""Numbers in the header, of which these are used."""
+ROWS, ROWS_IN_HEAP, HEAP_USED, HAS_NO_ROOM = range(
+    4
+)  # the last: 1 if it was found, 2 if it was said
+
+Flags = npt.NDArray[np.uint8]
+
+_FREE_SHARE = 0.8  # of the memory that is free when the first row is kept
+_PAGE = 4096
+_COPY_BYTES = 1 << 20
+
+
+class RowLayout(NamedTuple):
+    """What a store has room for; ``leaves`` are those of a record in columns."""
+
+    rows: int
+    structure: Structure | None  # None: all rows are in the heap
+    leaves: tuple[tuple[DType, tuple[int, ...]], ...]
+    heap_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.leaves)
+
+
+def layout_of(count: int, sample: Sequence[Record]) -> RowLayout:
+    """The layout for rows such as these; an error if there is not enough memory for them."""
+    looks = {_look(record) for record in sample}
+    structure, leaves = looks.pop() if len(looks) == 1 else (None, ())  # one kind, or none
+    free = free_memory()
+    room = 1 << 40 if free is None else int(free * _FREE_SHARE)
+    made = RowLayout(count, structure, leaves, 0)
+    needed = count * made.row_bytes
+    if needed > room:
+        raise LoaderxError(
+            f"cache() needs {needed / 1e9:,.1f} GB for {count:,} records of {made.row_bytes:,} "
+            f"bytes, and {room / 1e9:,.1f} GB of memory may be used. Give a folder instead, "
+            ".cache(path), or put .cache() before the stage that makes records large."
+        )
+    return made._replace(heap_bytes=(room - needed) // _PAGE * _PAGE)
+
+
+def _look(record: Record) -> tuple[Structure | None, tuple[tuple[DType, tuple[int, ...]], ...]]:
+    """The structure and the leaves of a record that can be in columns; else None."""
+    leaves, structure = flatten(record)
+    is_plain = leaves and all(
+        isinstance(leaf, (np.ndarray, np.generic)) and not leaf.dtype.hasobject for leaf in leaves
+    )
+    # Rows of columns without an axis are scalars: an array without one would come back as such.
+    if not is_plain or any(type(leaf) is np.ndarray and not leaf.ndim for leaf in leaves):
+        return None, ()
+    return structure, tuple((leaf.dtype, leaf.shape) for leaf in leaves)
+
+
+class RowMemory:
+    """The memory and the arrays in it."""
+
+    def __init__(
+        self, layout: RowLayout, descriptor: int | None = None, path: str | None = None
+    ) -> None:
+        """With a descriptor it is that of a file, which processes share by its path."""
+        self.layout, self._descriptor, self.path = layout, descriptor, path
+        rows = layout.rows
+        sizes = [HEADER * 8, rows, rows * 16]
+        sizes += [rows * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves]
+        starts = np.cumsum([0, *[-(-size // _PAGE) * _PAGE for size in sizes]]).tolist()
+        memory = self._map(starts[-1] + layout.heap_bytes + _PAGE)
+        self.header = np.ndarray(HEADER, np.int64, memory, 0)
+        self.flags = np.ndarray(rows, np.uint8, memory, starts[1])
+        self.places = np.ndarray((rows, 2), np.int64, memory, starts[2])
+        self.columns = [
+            np.ndarray((rows, *shape), dtype, memory, start)
+            for (dtype, shape), start in zip(layout.leaves, starts[3:], strict=False)
+        ]
+        self.heap = np.ndarray(layout.heap_bytes, np.uint8, memory, starts[-1])
+        self._layouts: dict[int, Layout] = {}  # of batches, by their number of rows
+
+    def _map(self, nbytes: int) -> mmap.mmap:
+        descriptor = self._descriptor
+        if descriptor is not None:
+            weakref.finalize(self, os.close, descriptor)
+            if os.fstat(descriptor).st_size < nbytes:
+                os.ftruncate(descriptor, nbytes)
+            return mmap.mmap(descriptor, nbytes)
+        if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+            return mmap.mmap(-1, nbytes)
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without large pages
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        return memory
+
+    @property
+    def is_shared(self) -> bool:
+        return self._descriptor is not None
+
+    def shared_copy(self) -> RowMemory:
+        """The same rows in memory that worker processes can map.  The lock is held."""
+        if not hasattr(os, "memfd_create"):  # not on Linux: workers make the rows themselves
+            return self
+        descriptor = os.memfd_create("loaderx-cache")
+        made = RowMemory(self.layout, descriptor, f"/proc/{os.getpid()}/fd/{descriptor}")
+        step = max(1, _COPY_BYTES // max(1, self.layout.row_bytes))
+        for start in range(0, self.layout.rows, step):
+            rows = slice(start, start + step)
+            if self.flags[rows].any():  # else its pages are not taken
+                for column, target in zip(self.columns, made.columns, strict=True):
+                    target[rows] = column[rows]
+        used = int(self.header[HEAP_USED])
+        made.heap[:used] = self.heap[:used]
+        made.places[:] = self.places
+        made.flags[:] = self.flags
+        made.header[:] = self.header
+        return made
+
+    @staticmethod
+    def open(path: str, layout: RowLayout) -> RowMemory:
+        return RowMemory(layout, os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process writes meanwhile."""
+        if self._descriptor is None:
+            yield
+            return
+        import fcntl  # not on Windows, where no other process has it
+
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    def write_columns(self, positions: Positions, rows: Rows) -> bool:
+        """Writes stacked rows at once; False if they are not such rows."""
+        layout = self.layout
+        if not rows.is_stacked or rows.padding.lengths or layout.structure is None:
+            return False
+        leaves, structure = flatten(rows.tree)
+        looks = tuple((leaf.dtype, leaf.shape[1:]) for leaf in leaves)
+        if structure is not layout.structure or looks != layout.leaves:
+            return False
+        for column, leaf in zip(self.columns, leaves, strict=True):
+            column[positions] = leaf
+        return True
+
+    def write_record(self, position: int, record: Record) -> bool:
+        """Writes a row; False if it has no place in the columns."""
+        layout = self.layout
+        if layout.structure is None or _look(record) != (layout.structure, layout.leaves):
+            return False
+        for column, leaf in zip(self.columns, flatten(record)[0], strict=True):
+            column[position] = leaf
+        return True
+
+    def gather(self, positions: Positions, lend: Lend) -> Tree:
+        layout, count = self.layout, len(positions)
+        assert layout.structure is not None
+        known = self._layouts.get(count)
+        if known is None:
+            shapes = [((count, *shape), dtype) for dtype, shape in layout.leaves]
+            known = self._layouts[count] = Layout.of(*shapes)
+        out = lend(known)
+        for column, target in zip(self.columns, out, strict=True):
+            column.take(positions, 0, target, "clip")  # other modes buffer the output first
+        return layout.structure.build(out)
+
+    def row(self, position: int) -> Record:
+        assert self.layout.structure is not None
+        return self.layout.structure.build([_copied(column, position) for column in self.columns])
+
+    # The heap ---------------------------------------------------------------------------------
+
+    def reserve(self, nbytes: int) -> int | None:
+        """Room in the heap; None if there is none.  The lock is held."""
+        used = int(self.header[HEAP_USED])
+        if used + nbytes > self.layout.heap_bytes:
+            self.header[HAS_NO_ROOM] = max(1, self.header[HAS_NO_ROOM])
+            return None
+        self.header[HEAP_USED] = used + nbytes
+        return used
+
+    def from_heap(self, position: int) -> Record:
+        start, nbytes = self.places[position].tolist()
+        try:
+            return pickle.loads(self.heap[start : start + nbytes].data)
+        except Exception as error:  # of a class that this process does not know
+            raise LookupError(one_line(error)) from error
+
+
+def _copied(column: Array, position: int) -> Array:
+    row = column[position]
+    copied: Array = row.copy() if isinstance(row, np.ndarray) else row
+    return copied

@@ -1,0 +1,207 @@
+"""A folder that a dataset is being saved into: what is done, so that a later run can go on.
+
+Beside the parts there is ``saving.jsonl`` until all is done: a line that says which dataset is
+saved, and one for each part, with the sizes of its files and the type of its records.  A line is
+written when the files are on disk, and then the part gets its name: what has both is complete, and
+all else is removed and made again.  A last line that is cut off counts as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from loaderx.errors import FileError
+from loaderx.frozen import Frozen
+from loaderx.sources.column_data import ColumnType
+from loaderx.sources.mapping import reading
+from loaderx.sources.ondisk.cache import Json
+from loaderx.sources.ondisk.native_layout import (
+    MARK,
+    VALUE,
+    Description,
+    Part,
+    RecordKind,
+    part_json,
+    part_of,
+    sync_folder,
+    type_json,
+    type_of,
+    write_description,
+)
+from loaderx.sources.ondisk.native_writer import PartWriter, has_columns
+
+JOURNAL = "saving.jsonl"
+_OWN = re.compile(r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?|saving\.jsonl")
+
+
+class SavedPart(Frozen):
+    """A part that is complete."""
+
+    part: Part
+    kind: ColumnType  # of its records
+    state: Json  # of the stream behind it; None for a dataset that is read by index
+
+
+class SaveFolder:
+    """The folder; no other process may write to it meanwhile."""
+
+    def __init__(self, folder: str, journal: BinaryIO, made_by: Json, part_records: int) -> None:
+        self.folder, self._journal = folder, journal
+        self.part_records = part_records
+        self.parts: dict[int, SavedPart] = {}
+        try:
+            begun_by = self._find_parts()
+        except FileError as error:
+            raise FileError(f"{error}. Remove {folder}, and save again.") from error
+        if not self.parts:
+            journal.truncate(0)
+            self._append({"made_by": made_by, "part_records": part_records})
+            sync_folder(folder)
+        elif begun_by != made_by:
+            raise another_dataset(folder, "was begun with", begun_by, made_by)
+        self._remove_unfinished()
+
+    def _find_parts(self) -> Json:
+        """Looks for what an earlier run has completed, and says what it was saving."""
+        lines = self._lines()
+        if not lines:
+            return None
+        with reading(os.path.join(self.folder, JOURNAL)):
+            begun_by, part_records = lines[0]["made_by"], int(str(lines[0]["part_records"]))
+            for line in lines[1:]:  # one that is written again has a second line
+                told = line["type"]
+                assert isinstance(told, dict)
+                one = SavedPart(part_of(line), type_of(told), line["state"])
+                if self._is_whole(one):
+                    self.parts[int(one.part.name.removeprefix("part-"))] = one
+        if self.parts:
+            self.part_records = part_records
+        return begun_by
+
+    def _lines(self) -> list[dict[str, Json]]:
+        """The lines of an earlier run; what is behind the last whole one is cut off."""
+        content = self._journal.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._journal.truncate(len(whole))
+        with reading(os.path.join(self.folder, JOURNAL)):
+            return [dict(json.loads(line)) for line in whole.splitlines()]
+
+    def _is_whole(self, saved: SavedPart) -> bool:
+        """Are these the files that were written?  Their sizes and headers tell."""
+        place, files = os.path.join(self.folder, saved.part.name), dict(saved.part.files)
+        try:
+            names = os.listdir(place)
+            if {name: os.path.getsize(os.path.join(place, name)) for name in names} != files:
+                return False
+            return has_columns(place, columns_of(saved.kind)[1], saved.part.records)
+        except (OSError, FileError):
+            return False
+
+    def _remove_unfinished(self) -> None:
+        kept = {JOURNAL, *(one.part.name for one in self.parts.values())}
+        for name in set(os.listdir(self.folder)) - kept:
+            place = os.path.join(self.folder, name)
+            if os.path.isdir(place) and not os.path.islink(place):
+                shutil.rmtree(place)
+            else:
+                os.unlink(place)
+
+    # Going on ---------------------------------------------------------------------------------
+
+    def writer(self, number: int, kind: ColumnType) -> PartWriter:
+        """A writer of a part whose records have this type."""
+        return PartWriter(self.folder, number, columns_of(kind)[1])
+
+    def add(self, number: int, writer: PartWriter, kind: ColumnType, state: Json) -> None:
+        """Completes a part."""
+        done = SavedPart(writer.finish(), kind, state)
+        line = part_json(done.part)
+        self._append({**line, "type": type_json(done.kind), "state": done.state})
+        writer.publish()
+        self.parts[number] = done
+
+    def widen(self, number: int, kind: ColumnType) -> None:
+        """Writes a part again, with a wider type."""
+        old = self.parts[number]
+        with self.writer(number, kind) as writer:
+            place = os.path.join(self.folder, old.part.name)
+            writer.append_files(place, columns_of(old.kind)[1])
+            self.add(number, writer, kind, old.state)
+
+    def finish(self, description: Description) -> None:
+        """Makes the folder complete."""
+        for one in self.parts.values():
+            if not self._is_whole(one):
+                raise FileError(
+                    f"{os.path.join(self.folder, one.part.name)} was changed while it was being "
+                    "saved. Save again: what is whole is kept."
+                )
+        write_description(self.folder, description)
+        os.unlink(os.path.join(self.folder, JOURNAL))
+        sync_folder(self.folder)
+
+    def _append(self, line: Json) -> None:
+        self._journal.seek(0, os.SEEK_END)
+        self._journal.write(json.dumps(line).encode() + b"\n")
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
+
+
+def columns_of(kind: ColumnType) -> tuple[RecordKind, dict[str, ColumnType]]:
+    """How records of a type are kept: what they are, and their columns."""
+    if kind.kind == "struct":
+        return "dict", dict(kind.fields)
+    return ("tuple", dict(kind.fields)) if kind.kind == "tuple" else ("value", {VALUE: kind})
+
+
+def check_folder(folder: str) -> None:
+    """Refuses a folder in which there are files of others."""
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FileError(f"cannot save into {folder}: {error}.") from error
+    others = [name for name in names if not _OWN.fullmatch(name)]
+    if others or (names and not {MARK, JOURNAL} & set(names)):
+        raise FileError(
+            f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give "
+            "a folder that is new or empty."
+        )
+
+
+@contextlib.contextmanager
+def open_journal(folder: str) -> Iterator[BinaryIO]:
+    """The journal of a folder, which is made if need be; no other process can have it."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, JOURNAL), "a+b") as journal:
+        _lock(journal, folder)
+        journal.seek(0)
+        yield journal
+
+
+def _lock(journal: BinaryIO, folder: str) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise FileError(f"another process is saving into {folder}.") from None
+
+
+def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:
+    """The error for a folder that belongs to another description."""
+    old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
+    differ = [name for name in new if old.get(name) != new[name]]
+    return FileError(
+        f"{folder} {how} another dataset, which has other {' and other '.join(differ)}. Give "
+        "another folder, or remove this one."
+    )

@@ -1,0 +1,116 @@
+"""``loaderx convert``."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset, cli
+from loaderx.testing.comparing import check_all_equal
+
+
+def run(capsys, *arguments):
+    code = cli.main(["convert", *map(str, arguments)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"x": {n}, "text": "line {n}"}}\n' for n in range(20)))
+    return path
+
+
+def test_records_of_files(capsys, tmp_path, lines):
+    code, out, err = run(capsys, lines, tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert out.startswith("20 records, 0.0 MB in 1 part: ")
+    found = Dataset.open(tmp_path / "out")
+    assert [(int(one["x"]), one["text"]) for one in found] == [(n, f"line {n}") for n in range(20)]
+    assert run(capsys, lines, tmp_path / "out")[0] == 0  # it is there already
+
+
+def test_columns_and_splits(capsys, tmp_path, lines):
+    code, _, _ = run(capsys, lines, tmp_path / "out", "--columns", "text", "--split", "[:5]")
+    assert code == 0
+    found = Dataset.open(tmp_path / "out")
+    assert (len(found), list(found[0])) == (5, ["text"])
+
+
+def test_messages(capsys, tmp_path, lines):
+    code, _, err = run(capsys, tmp_path / "none", tmp_path / "out")
+    assert code == 2
+    assert err.startswith("loaderx convert: there is no file or folder")
+    code, _, err = run(capsys, lines, tmp_path)
+    assert code == 2
+    assert "it has other files, such as in.jsonl. Give a folder that is new or empty." in err
+    code, _, err = run(capsys, lines, tmp_path / "out", "--columns", "y")
+    assert code == 2
+    assert err.startswith("loaderx convert: `columns` names 'y', and ")
+
+
+def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        folder = tmp_path / "in" / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((3 + number, 4 + number, 3), number * 40, np.uint8)
+        image.fromarray(pixels).save(folder / f"{number}.png")
+    code, _, err = run(capsys, tmp_path / "in", tmp_path / "out")
+    assert (code, err) == (0, "")
+    found, expected = Dataset.open(tmp_path / "out"), Dataset.open(tmp_path / "in")
+    check_all_equal(list(found), list(expected), "record")
+    assert found.classes == expected.classes
+    raw = Dataset.open(tmp_path / "out", decode=False)[0]["image"]
+    assert image.open(io.BytesIO(raw)).format == "PNG"
+    code, _, err = run(capsys, tmp_path / "in", tmp_path / "pixels", "--decode")
+    assert code == 2
+    assert "images can be saved as the bytes of their files" in err
+
+
+def test_parquet_is_decoded_once(capsys, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table(
+        {"x": np.arange(100), "t": [f"row {n}" for n in range(100)], "l": [[1, 2]] * 100}
+    )
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=30)
+    code, _, err = run(capsys, tmp_path / "in.parquet", tmp_path / "out", "--cache", tmp_path / "c")
+    assert (code, err) == (0, "")
+    assert not (tmp_path / "c" / "files").exists()
+    expected = list(Dataset.open(tmp_path / "in.parquet"))
+    check_all_equal(list(Dataset.open(tmp_path / "out")), expected, "record")
+
+
+def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
+    script = (
+        "import os, signal, sys\n"
+        "from loaderx import cli\n"
+        "from loaderx.sources.ondisk import native_writer\n"
+        "append = native_writer.PartWriter.append\n"
+        "def stopped(self, records):\n"
+        "    append(self, records)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "native_writer.PartWriter.append = stopped\n"
+        "sys.exit(cli.main(['convert', *sys.argv[1:]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, lines, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "LOADERX_CACHE": str(tmp_path / "cache")},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == 130
+    assert done.stderr == "\nstopped: the same command goes on from here\n"
+    assert run(capsys, lines, tmp_path / "out")[0] == 0
+    assert len(Dataset.open(tmp_path / "out")) == 20

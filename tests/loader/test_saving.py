@@ -1,0 +1,362 @@
+"""`Dataset.save`: what is saved is read again, by any engine, and after any stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    Dataset,
+    FileError,
+    LoaderxWarning,
+    RecordError,
+    StackError,
+)
+from loaderx.sources.ondisk import native_writer, save_folder
+from saved_records import check_same, some_records
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch):
+    """Waiting for the disk is not what is tested here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def make(index):
+    number = int(index)
+    return {
+        "id": number,
+        "tokens": np.arange(number % 5, dtype=np.uint16),
+        "text": "é" * (number % 4),
+        "box": {"x": np.float64(number), "names": ["a"] * (number % 3)},
+    }
+
+
+def content(folder):
+    """All files of a folder, and what is in them."""
+    found = Path(folder).rglob("*")
+    return {str(one.relative_to(folder)): one.read_bytes() for one in found if one.is_file()}
+
+
+RECORDS = Dataset.range(100).map(make)
+SMALL = {"part_bytes": 800, "engine": "inline"}
+
+
+def test_records_come_back(tmp_path):
+    RECORDS.save(tmp_path / "out", **SMALL)
+    found = Dataset.open(tmp_path / "out")
+    assert len(found) == 100
+    for one, two in zip(found, RECORDS, strict=True):
+        check_same(one, two)
+    names = sorted(os.listdir(tmp_path / "out"))
+    assert names[0] == "loaderx.json"
+    assert len(names) > 5
+    assert np.load(tmp_path / "out" / "part-00000" / "box.x.npy").tolist()[:3] == [0, 1, 2]
+
+
+@given(some_records)
+@settings(max_examples=60)
+def test_any_records_come_back(records):
+    with tempfile.TemporaryDirectory() as folder:
+        place = os.path.join(folder, "out")
+        Dataset.from_source(records).save(place, part_bytes=64, engine="inline")
+        found = Dataset.open(place)
+        assert len(found) == len(records)
+        for one, two in zip(found, records, strict=True):
+            check_same(one, two)
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes", "auto"])
+def test_every_engine_writes_the_same_bytes(engine, tmp_path):
+    RECORDS.save(tmp_path / "inline", **SMALL)
+    RECORDS.save(tmp_path / "other", part_bytes=800, engine=engine, num_workers=2)
+    assert content(tmp_path / "inline") == content(tmp_path / "other")
+
+
+def test_arrays_are_gathered(tmp_path):
+    images = np.arange(600, dtype=np.uint8).reshape(50, 4, 3)
+    ds = Dataset.from_arrays(image=images, name=np.array([f"n{i}" for i in range(50)]))
+    ds = ds.shuffle(seed=3)
+    ds.save(tmp_path / "out")
+    found = Dataset.open(tmp_path / "out")
+    assert found.element_spec == ds.element_spec
+    assert [one["name"] for one in found] == [one["name"] for one in ds]
+    np.testing.assert_array_equal(found.batch(50)[0]["image"], ds.batch(50)[0]["image"])
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        RECORDS.filter(lambda r: r["id"] % 3 == 0),
+        RECORDS.flat_map(lambda r: [r] * (r["id"] % 3)),
+        Dataset.from_iterable(lambda: ({"x": i} for i in range(70))),
+        Dataset.range(40).filter(lambda i: i < 20).repeat(2),
+    ],
+    ids=["filter", "flat_map", "iterable", "repeat"],
+)
+def test_streams(stream, tmp_path):
+    stream.save(tmp_path / "out", **SMALL)
+    for one, two in zip(Dataset.open(tmp_path / "out"), stream, strict=True):
+        check_same(one, two)
+
+
+def test_random_stages_are_saved_with_the_draws_of_the_first_epoch(tmp_path):
+    ds = Dataset.range(20).shuffle(seed=1).random_map(lambda x, rng: {"x": x, "r": rng.random()})
+    ds.save(tmp_path / "out")
+    for one, two in zip(Dataset.open(tmp_path / "out"), ds, strict=True):
+        assert one["x"] == two["x"]
+        assert one["r"] == np.float32(two["r"])
+
+
+def test_classes_are_kept_while_they_are_numbers(tmp_path):
+    rows = {"label": np.arange(4) % 2, "other": np.arange(4) % 2}
+    Dataset.from_arrays(rows).save(tmp_path / "plain")
+    told = json.loads((tmp_path / "plain" / "loaderx.json").read_text())
+    told["classes"] = {"label": ["cat", "dog"], "other": ["a", "b"]}
+    (tmp_path / "plain" / "loaderx.json").write_text(json.dumps(told))
+    named = Dataset.open(tmp_path / "plain").map(lambda r: {**r, "other": str(r["other"])})
+    named.save(tmp_path / "out")
+    assert Dataset.open(tmp_path / "out").classes == {"label": ("cat", "dog")}
+
+
+# Types that are found later ---------------------------------------------------------------------
+
+
+def growing(index):
+    """Arrays of one length at first, then of others; lists that are empty for long."""
+    number = int(index)
+    length = 2 if number < 40 else number % 4
+    return {"x": np.arange(length), "words": ["w"] * (number // 60)}
+
+
+def test_parts_are_widened_when_a_later_record_needs_it(tmp_path):
+    ds = Dataset.range(100).map(growing)
+    ds.save(tmp_path / "out", part_bytes=300, engine="inline")
+    for one, two in zip(Dataset.open(tmp_path / "out"), ds, strict=True):
+        check_same(one, two)
+
+
+def test_a_type_that_does_not_fit_names_the_records(tmp_path):
+    def odd(i):
+        return {"x": {"y": np.int64(i) if i < 8190 or i == 9999 else "text"}}
+
+    ds = Dataset.range(10_000).map(odd)
+    with pytest.raises(StackError, match=r'cannot save: leaf "x\.y" of record \d+ is a str'):
+        ds.save(tmp_path / "out", engine="inline")
+
+    def later(i):
+        return {"x": np.int64(i) if i < 50 else np.int32(i)}
+
+    with pytest.raises(
+        StackError,
+        match=r'leaf "x" of records 50 to 59 has the type int32, and before them it was int64\. '
+        r"Make them alike in a \.map\(\)",
+    ):
+        Dataset.from_iterable(lambda: map(later, range(99))).save(tmp_path / "s", part_bytes=80)
+
+
+# Refusals ---------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_saved(tmp_path):
+    with pytest.raises(ChainError, match=r"this dataset has batches: put \.save\(\.\.\.\) before"):
+        Dataset.range(9).batch(2).save(tmp_path)
+    with pytest.raises(ChainError, match=r"an endless dataset: \.take\(n\) gives it an end"):
+        Dataset.range(9).repeat().save(tmp_path)
+    with pytest.raises(ChainError, match="the dataset has no records"):
+        Dataset.range(9).filter(lambda i: False).save(tmp_path)
+    with pytest.raises(StackError, match='leaf "x" of record 7 is an object, which cannot be'):
+        Dataset.range(9).map(lambda i: {"x": object() if i == 7 else 1}).save(tmp_path)
+    with pytest.raises(ArgumentTypeError, match="`folder` must be a path, got 3"):
+        Dataset.range(9).save(3)
+    with pytest.raises(ArgumentError, match="`part_bytes` must be at least 1, got 0"):
+        Dataset.range(9).save(tmp_path, part_bytes=0)
+    with pytest.raises(ArgumentError, match="`engine` must be one of"):
+        Dataset.range(9).save(tmp_path, engine="fast")
+    with pytest.raises(ArgumentError, match="`images` names 'y', and records have struct"):
+        Dataset.from_arrays(x=np.zeros(3)).save(tmp_path, images=["y"])
+    with pytest.raises(ArgumentError, match="`images` names 'x', which is float64: the bytes of"):
+        Dataset.from_arrays(x=np.zeros(3)).save(tmp_path, images=["x"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileError, match=r"it has other files, such as notes\.txt\. Give a folder"):
+        RECORDS.save(tmp_path)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_function_that_fails_names_its_record(tmp_path):
+    def fail(i):
+        return 1 // (int(i) - 50)
+
+    with pytest.raises(RecordError, match=r"map\(fail\) failed on record 50: ZeroDivisionError"):
+        Dataset.range(100).map(fail).save(tmp_path / "out", part_bytes=64, engine="inline")
+
+
+def test_records_that_fail_are_replaced_and_counted(tmp_path):
+    ds = Dataset.range(50).map(lambda i: 1 // (int(i) - 7)).on_error("replace")
+    with pytest.warns(LoaderxWarning, match="1 of 50 records have failed, and others were saved"):
+        ds.save(tmp_path / "out", engine="inline")
+    assert len(Dataset.open(tmp_path / "out")) == 50
+
+
+def test_a_complete_folder_is_left_alone_or_refused(tmp_path):
+    RECORDS.save(tmp_path / "out", **SMALL)
+    before = content(tmp_path / "out")
+    RECORDS.save(tmp_path / "out")
+    assert content(tmp_path / "out") == before
+    message = r"out has another dataset, which has other stages and other values\. Give another"
+    with pytest.raises(FileError, match=message):
+        RECORDS.take(50).save(tmp_path / "out")
+    with pytest.raises(FileError, match="has another dataset, which has other values"):
+        Dataset.range(100).map(lambda i: {**make(i), "id": -1}).save(tmp_path / "out")
+
+
+def test_two_processes_do_not_save_into_one_folder(tmp_path):
+    with (
+        save_folder.open_journal(str(tmp_path / "out")),
+        pytest.raises(FileError, match="another process is saving into"),
+    ):
+        RECORDS.save(tmp_path / "out")
+
+
+def test_a_full_disk_is_said(tmp_path, monkeypatch):
+    def full(self, records):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(native_writer.PartWriter, "append", full)
+        with pytest.raises(FileError, match=r"No space left on device\. What is complete is kept"):
+            RECORDS.save(tmp_path / "out", **SMALL)
+    RECORDS.save(tmp_path / "out", **SMALL)
+    assert len(Dataset.open(tmp_path / "out")) == 100
+
+
+# Stopped and gone on with -----------------------------------------------------------------------
+
+
+def stopped_at(event, save, folder):
+    """Runs ``save(folder)`` in a fork that is killed before the event of this number.
+
+    Events are calls that change what is on disk.  True if there was such an event.
+    """
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    try:
+        left = [event]
+
+        def counted(function):
+            def call(*args, **named):
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+                return function(*args, **named)
+
+            return call
+
+        for name in ("rename", "replace", "unlink", "fsync", "makedirs"):
+            setattr(os, name, counted(getattr(os, name)))
+        shutil.rmtree = counted(shutil.rmtree)
+        native_writer.PartWriter.append = counted(native_writer.PartWriter.append)
+        save(folder)
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize(
+    ("ds", "event"),
+    [
+        (Dataset.range(40).map(growing), 0),
+        (Dataset.range(40).map(growing).filter(lambda r: True), 1),
+        (Dataset.range(60).map(growing), 2),
+    ],
+    ids=["index", "stream", "widened"],
+)
+def test_stopped_at_any_moment(ds, event, tmp_path):
+    def save(folder):
+        ds.save(folder, part_bytes=500, engine="inline")
+
+    save(tmp_path / "whole")
+    expected = content(tmp_path / "whole")
+    while stopped_at(event, save, tmp_path / "out"):
+        stopped_at(event // 2, save, tmp_path / "out")  # while it goes on, too
+        save(tmp_path / "out")
+        assert content(tmp_path / "out") == expected, event
+        shutil.rmtree(tmp_path / "out")
+        event += 5  # others for each dataset, to save time
+    assert event > 20
+    assert content(tmp_path / "out") == expected
+
+
+def test_what_is_complete_is_not_made_again_when_stopped(tmp_path):
+    fragile = Fragile()
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    names = {"saving.jsonl", *[f"part-{number:05d}" for number in range(7)]}
+    assert set(os.listdir(tmp_path)) == names
+    fragile.breaks, fragile.made = False, []
+    Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    assert min(fragile.made[32:]) == 70  # after those from which it is known again
+    assert [int(one["x"]) for one in Dataset.open(tmp_path)] == list(range(100))
+
+
+class Fragile:
+    """A function in which Ctrl-C is pressed."""
+
+    def __init__(self, value=0):
+        self.value, self.breaks, self.made = value, True, []
+
+    def __call__(self, index):
+        if index == 77 and self.breaks:
+            raise KeyboardInterrupt
+        self.made.append(int(index))
+        return {"x": index + self.value}
+
+
+def test_stopped_and_begun_with_another_dataset(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.range(100).map(Fragile()).save(tmp_path, part_bytes=80, engine="inline")
+    with pytest.raises(FileError, match="was begun with another dataset, which has other values"):
+        Dataset.range(100).map(Fragile(1)).save(tmp_path, part_bytes=80, engine="inline")
+
+
+def test_damaged_parts_of_a_stopped_run_are_made_again(tmp_path):
+    fragile = Fragile()
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    fragile.breaks = False
+    with open(tmp_path / "part-00002" / "x.npy", "ab") as file:
+        file.write(b"more")
+    shutil.rmtree(tmp_path / "part-00004")
+    with open(tmp_path / "saving.jsonl", "ab") as file:
+        file.write(b'{"name": "part-0')
+    Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    assert [int(one["x"]) for one in Dataset.open(tmp_path)] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{}\n", b"[1]\n", b"no\n", b'{"name": "part-00001"}\n', b'{"type": 3}\n']
+)
+def test_a_damaged_journal_is_said_when_stopped(damage, tmp_path):
+    fragile = Fragile()
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")
+    fragile.breaks = False
+    with open(tmp_path / "saving.jsonl", "ab") as file:
+        file.write(damage)
+    with pytest.raises(FileError, match=r"saving\.jsonl is damaged .* Remove .*, and save again"):
+        Dataset.range(100).map(fragile).save(tmp_path, part_bytes=80, engine="inline")

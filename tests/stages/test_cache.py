@@ -1,0 +1,261 @@
+"""cache: records are made once, and the stream is the same as without it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from loaderx import ChainError, DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
+from loaderx.reading import row_memory
+from loaderx.testing.comparing import check_all_equal
+from workers import pids
+
+COUNT = 60
+
+
+class Made:
+    """A function that counts its calls in this process."""
+
+    def __init__(self, f):
+        self.f, self.calls = f, 0
+
+    def __call__(self, index):
+        self.calls += 1
+        return self.f(int(index))
+
+
+def fixed(number):
+    return {"x": np.full(3, number), "y": np.float32(number), "t": (np.arange(2),)}
+
+
+def various(number):
+    return {"x": np.arange(number % 4), "text": "t" * number, "number": number}
+
+
+def sometimes_long(number):
+    """Records of one shape, but for a few."""
+    return {"x": np.arange(9 if number % 7 == 3 else 4)}
+
+
+def above(ds):
+    """Stages that draw, over what is kept."""
+    return ds.shuffle(seed=2).random_map(lambda r, rng: {**r, "r": np.float64(rng.random())})
+
+
+FUNCTIONS = pytest.mark.parametrize("f", [fixed, various, sometimes_long])
+
+
+@FUNCTIONS
+def test_made_once_and_the_same(f):
+    function = Made(f)
+    kept = above(Dataset.range(COUNT).map(function).cache())
+    plain = above(Dataset.range(COUNT).map(lambda i: f(int(i))))
+    for _ in range(3):
+        check_all_equal(list(kept), list(plain), "record")
+    assert function.calls <= COUNT + 1  # one that was looked at is made again
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+@FUNCTIONS
+def test_every_engine_and_epoch(engine, f):
+    def chain(ds):
+        return above(ds).batch(7, collate_fn=list).repeat(3)
+
+    expected = list(chain(Dataset.range(COUNT).map(lambda i: f(int(i)))))
+    kept = chain(Dataset.range(COUNT).map(lambda i: f(int(i))).cache())
+    with DataLoader(kept, engine=engine, num_workers=2) as loader:
+        check_all_equal(list(loader), expected, "batch")
+
+
+def test_processes_find_what_others_have_made(tmp_path):
+    def make(index):
+        with open(tmp_path / "made", "ab", buffering=0) as file:
+            file.write(b".")
+        return {"x": np.full(3, index)}
+
+    ds = Dataset.range(200).map(make).cache().shuffle(seed=0).batch(20)
+    with DataLoader(ds, engine="processes", num_workers=2) as loader:
+        first = list(loader.epoch(0))
+        made = (tmp_path / "made").stat().st_size
+        for epoch in (1, 2):
+            list(loader.epoch(epoch))
+        assert (tmp_path / "made").stat().st_size == made
+    assert 200 <= made <= 200 + 16
+    check_all_equal(list(ds), first, "batch")
+    assert (tmp_path / "made").stat().st_size == made
+
+
+def test_seek_and_restore_in_the_middle():
+    function = Made(fixed)
+    kept = above(Dataset.range(COUNT).map(function).cache()).batch(7).repeat(2)
+    plain = above(Dataset.range(COUNT).map(Made(fixed))).batch(7).repeat(2)
+    expected = list(plain)
+    iterator = iter(DataLoader(kept, engine="inline"))
+    iterator.seek(5)
+    check_all_equal([next(iterator) for _ in range(3)], expected[5:8], "batch")
+    state = iterator.get_state()
+    for other in (kept, plain):  # with and without
+        again = iter(DataLoader(other, engine="inline"))
+        again.set_state(state)
+        check_all_equal(list(again), expected[8:], "batch")
+    assert iter(DataLoader(plain)).get_state() == iter(DataLoader(kept)).get_state()
+
+
+def test_a_record_that_fails_is_replaced_as_ever():
+    def fragile(index):
+        if index % 10 == 4:
+            raise ValueError("bad")
+        return {"x": np.full(2, index)}
+
+    kept = Dataset.range(COUNT).map(fragile).cache().on_error("replace").batch(6)
+    plain = Dataset.range(COUNT).map(fragile).on_error("replace").batch(6)
+    for _ in range(2):
+        check_all_equal(list(kept), list(plain), "batch")
+
+
+def test_joined_datasets_are_replaced_as_ever():
+    def fragile(index):
+        if index % 10 == 4:
+            raise ValueError("bad")
+        return {"x": np.full(2, index)}
+
+    def chain(*kept):
+        parts = [Dataset.range(30).map(fragile), Dataset.range(30, 60).map(fragile)]
+        ds = Dataset.concatenate(parts)
+        return (ds.cache() if kept else ds).on_error("replace").batch(6)
+
+    for _ in range(2):
+        check_all_equal(list(chain(True)), list(chain()), "batch")
+
+
+def test_a_stream_above_it():
+    function = Made(fixed)
+    kept = Dataset.range(COUNT).map(function).cache().filter(lambda r: r["y"] % 3 > 0)
+    plain = Dataset.range(COUNT).map(lambda i: fixed(int(i))).filter(lambda r: r["y"] % 3 > 0)
+    for _ in range(2):
+        check_all_equal(list(kept), list(plain), "record")
+    assert function.calls == COUNT
+
+
+def test_what_is_handed_out_may_be_changed():
+    ds = Dataset.range(20).map(lambda i: fixed(int(i))).cache().batch(20)
+    for _ in range(3):
+        (batch,) = list(ds)
+        assert batch["x"][3].tolist() == [3, 3, 3]
+        batch["x"][:] = -1
+
+
+def test_in_a_folder(tmp_path):
+    function = Made(various)
+    kept = above(Dataset.range(COUNT).map(function).cache(tmp_path / "kept")).batch(
+        7, collate_fn=list
+    )
+    calls = function.calls
+    plain = above(Dataset.range(COUNT).map(lambda i: various(int(i)))).batch(7, collate_fn=list)
+    check_all_equal(list(kept), list(plain), "batch")
+    again = Dataset.range(COUNT).map(function).cache(tmp_path / "kept")
+    assert len(list(again)) == COUNT
+    assert function.calls <= calls + 32  # by which it is known again
+    with pytest.raises(FileError, match="kept has another dataset"):
+        Dataset.range(COUNT).cache(tmp_path / "kept")
+
+
+def test_refusals():
+    records = Dataset.range(10)
+    for ds, message in [
+        (records.batch(2), r"cache after batch: it keeps records\. Put \.cache\(\) before \.batch"),
+        (records.filter(bool), r"cache of a stream: .* before the stage that makes the stream"),
+        (records.repeat(), r"cache after repeat: put \.repeat\(\) after \.cache\(\)"),
+        (records.repeat(2), "cache after repeat"),
+        (
+            records.random_map(lambda r, rng: r),
+            r"cache above random_map\(<lambda>\): caching would freeze the augmentation",
+        ),
+        (records.shuffle(seed=1), r"caching would freeze .* the order, of the first epoch"),
+    ]:
+        with pytest.raises(ChainError, match=message):
+            ds.cache()
+
+
+def test_more_than_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 1 << 20)
+    ds = Dataset.range(1000).map(lambda i: {"x": np.zeros(1000)}).cache().batch(50)
+    with pytest.raises(
+        LoaderxError,
+        match=r"cache\(\) needs 0\.0 GB for 1,000 records of 8,000 bytes, and 0\.0 GB of memory "
+        r"may be used\. Give a folder instead, \.cache\(path\)",
+    ):
+        list(ds)
+
+
+def test_a_full_heap_is_said_and_the_rest_is_made_again(monkeypatch):
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 10 * 4096)
+    function = Made(lambda n: "text" * 1000)
+    ds = Dataset.range(20).map(function).cache().batch(5)
+    with pytest.warns(LoaderxWarning, match=r"cache\(\) has used the .* are made again in every"):
+        first = list(ds)
+    calls = function.calls
+    check_all_equal(list(ds), first, "batch")
+    assert 0 < function.calls - calls < 20
+
+
+@FUNCTIONS
+def test_workers_find_what_this_process_has_made(f, tmp_path):
+    def make(index):
+        with open(tmp_path / "made", "ab", buffering=0) as file:
+            file.write(b".")
+        return f(int(index))
+
+    ds = Dataset.range(COUNT).map(make).cache().batch(6, collate_fn=list)
+    expected = list(ds)
+    assert (tmp_path / "made").stat().st_size == COUNT
+    with DataLoader(ds, engine="processes", num_workers=1) as loader:
+        check_all_equal(list(loader), expected, "batch")
+    assert (tmp_path / "made").stat().st_size == COUNT
+
+
+def test_records_that_cannot_be_pickled_are_made_again():
+    function = Made(lambda n: {"x": np.arange(3), "f": lambda: n})
+    ds = Dataset.range(20).map(function).cache().map(lambda r: r["f"]()).batch(5)
+    with pytest.warns(LoaderxWarning, match=r"cache\(\) cannot keep some of the records"):
+        first = list(ds)
+    check_all_equal(list(ds), first, "batch")
+    assert function.calls == 2 * 20 + 16
+
+
+def test_a_dataset_with_a_cache_can_be_pickled():
+    ds = Dataset.range(20).cache().batch(10)
+    expected = list(ds)
+    check_all_equal(list(pickle.loads(pickle.dumps(ds))), expected, "batch")
+    assert "cache()" in repr(ds)
+
+
+def shared_bytes(process):
+    """The memory of a process, each page divided by the number of those who share it."""
+    with open(f"/proc/{process}/smaps_rollup") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+
+
+@pytest.mark.large
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PSS is in /proc")
+def test_four_workers_hold_one_copy():
+    count, width = 2000, 50_000  # 100 MB
+
+    def total(ds):
+        with DataLoader(ds.batch(50), engine="processes", num_workers=4) as loader:
+            for epoch in range(2):
+                for _ in loader.epoch(epoch):
+                    pass
+            return sum(map(shared_bytes, [os.getpid(), *pids()]))
+
+    def make(index):
+        return {"x": np.full(width, int(index) % 251, np.uint8)}
+
+    made = Dataset.range(count).map(make)
+    without = total(made)
+    with_one_copy = total(made.cache())
+    assert 0.8 < (with_one_copy - without) / (count * width) < 1.5
