@@ -27,7 +27,8 @@ LAYERS = [
     {"plans"},
     {"stages"},
     {"reading"},
-    {"sources", "order"},
+    {"sources", "order", "image"},
+    {"normalization"},
     {"memory", "picture", "rng"},
     {"tree"},
     {"hints", "installed"},
@@ -133,5 +134,5 @@ def test_who_has_no_stream_does_not_import_how_they_run():
 
 
 def test_dir_shows_the_public_names_only():
-    assert set(dir(loaderx)) == {*loaderx.__all__, "compat", "jax"}
+    assert set(dir(loaderx)) == {*loaderx.__all__, "compat", "image", "jax"}
     assert all(hasattr(loaderx, name) for name in loaderx.__all__)

@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-_LATE = ("compat", "jax")  # importing jax takes longer than all the rest
+_LATE = ("compat", "image", "jax")  # importing jax takes longer than all the rest
 
 
 def __dir__() -> list[str]:

@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from inside import work_of
 from loaderx import ArgumentTypeError, ChainError, DataLoader, Dataset, RecordError
-from loaderx.engines import Processes
+from loaderx.engines import Auto, Processes
 from loaderx.jax import augment
+from loaderx.jax.image import normalize, random_cutout, random_pad_and_crop, random_resized_crop
 from processes import environment
 
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
@@ -27,6 +30,15 @@ def crop_and_flip(key, record):
     corner = jax.random.randint(where, (2,), 0, 3)
     x = jax.lax.dynamic_slice(jnp.pad(record["x"], 1), corner, record["x"].shape)
     return {**record, "x": jnp.where(jax.random.bernoulli(side), x[:, ::-1], x)}
+
+
+def floats(key, record):
+    """Functions of images, noise and a mean."""
+    for_box, for_hole, for_crop, for_noise = jax.random.split(key, 4)
+    x = random_resized_crop(for_box, record["x"], 7)
+    x = random_pad_and_crop(for_crop, random_cutout(for_hole, x, 2), 1)
+    x = normalize(x, 0.5, 0.25) + 0.1 * jax.random.normal(for_noise, x.shape)
+    return {**record, "x": 1.2 * (x - x.mean()) + x.mean()}
 
 
 def images(count=RECORDS):
@@ -57,6 +69,52 @@ def test_the_host_makes_what_a_step_makes(expected, size, engine):
     chain = images().batch(size).random_map(augment(crop_and_flip), seed=1)
     with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 2) as loader:
         assert_equal(rows(loader), expected)
+
+
+@pytest.mark.parametrize(("engine", "size"), [("inline", 1), ("inline", 26), ("threads", 4)])
+def test_floats_differ_in_their_last_bits_at_most(engine, size):
+    base = images().batch(size)
+    step = jax.jit(augment(floats))
+    in_step = rows(jax.tree.map(np.asarray, step(batch)) for batch in base.random_keys(seed=1))
+    chain = base.random_map(augment(floats), seed=1)
+    with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 2) as loader:
+        on_host = rows(loader)
+    assert on_host.keys() == in_step.keys()
+    for number, x in in_step.items():
+        assert np.allclose(on_host[number], x, rtol=1e-5, atol=1e-5), number
+
+
+def test_the_second_epoch_is_the_same_on_both_sides():
+    base = images().batch(4, drop_remainder=True).repeat(2)
+    step = jax.jit(augment(crop_and_flip))
+    on_host = list(base.random_map(augment(crop_and_flip), seed=1))
+    in_step = [step(batch) for batch in base.random_keys(seed=1)]
+    for one, other in zip(on_host, in_step, strict=True):
+        assert np.array_equal(one["x"], other["x"])
+    first, second = rows(on_host[: len(on_host) // 2]), rows(on_host[len(on_host) // 2 :])
+    assert any(not np.array_equal(first[y], second[y]) for y in first.keys() & second.keys())
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_steps_of_several_hosts(expected, hosts):
+    chain = images().batch(4, drop_remainder=True).random_keys(seed=1)
+    step, found = jax.jit(augment(crop_and_flip)), {}
+    for host in range(hosts):
+        loader = DataLoader(chain, engine="inline", shard=(host, hosts))
+        found |= rows(jax.tree.map(np.asarray, step(batch)) for batch in loader)
+    assert_equal(found, {number: expected[number] for number in found})
+    assert len(found) == RECORDS // 4 * 4
+
+
+def test_a_step_on_several_devices(expected):
+    spread = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
+    chain = images().batch(4, drop_remainder=True).random_keys(seed=1)
+    step = jax.jit(augment(crop_and_flip))
+    with DataLoader(chain, sharding=spread) as loader:
+        made = [step(batch) for batch in loader]
+    assert all(len(batch["x"].devices()) == 4 for batch in made)
+    found = rows(jax.tree.map(np.asarray, batch) for batch in made)
+    assert_equal(found, {number: expected[number] for number in found})
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
@@ -169,16 +227,31 @@ import jax, numpy as np
 from loaderx import DataLoader, Dataset
 from loaderx.jax import augment
 
-jax.config.update("jax_default_device", jax.devices()[3])
-data = Dataset.from_arrays(x=np.zeros((8, 3), np.float32)).batch(4)
-chain = data.random_map(augment(lambda key, r: {"x": r["x"] + jax.random.normal(key, (3,))}))
-batches = list(DataLoader(chain, engine="inline"))
-used = {device for array in jax.live_arrays() for device in array.devices()}
-print(len(batches), used == {jax.local_devices(backend="cpu")[0]})
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
+)
+devices = jax.devices()
+jax.config.update("jax_default_device", devices[3])
+data = Dataset.from_arrays(x=np.zeros((10, 3), np.float32)).batch(4, pad_remainder=True).repeat(3)
+chain = data.random_map(augment(lambda key, r: {**r, "x": r["x"] + jax.random.normal(key, (3,))}))
+batches, seen = [], []
+for options in ({"engine": "inline"}, {"engine": "threads", "num_workers": 2},
+                {"engine": "threads", "num_workers": 2, "sharding": devices[2]}):
+    before = len(compiled)
+    with DataLoader(chain, **options) as loader:
+        for batch in loader:
+            batches.append(batch)
+            for array in jax.live_arrays():
+                placed = any(array is leaf for batch in batches for leaf in batch.values())
+                if not placed:
+                    seen.append((devices.index(array.device), array.shape[0]))
+    print(len(compiled) - before, sorted({place for place, _ in seen}))
 """
 
 
-def test_other_devices_are_not_touched():
+def test_other_devices_are_not_touched_and_nothing_is_compiled_twice():
+    """Of the loader's own arrays, all are on the CPU that it computes on, and batches on theirs."""
     run = subprocess.run(
         [sys.executable, "-c", ON_FOUR_DEVICES],
         env=environment(devices=4),
@@ -186,4 +259,16 @@ def test_other_devices_are_not_touched():
         capture_output=True,
         check=True,
     )
-    assert run.stdout.split() == ["2", "True"]
+    first, *others = run.stdout.splitlines()
+    assert first.endswith("[0]"), run.stdout
+    assert others == ["0 [0]", "0 [0, 2]"], run.stdout  # on 2: batches placed ahead
+
+
+def test_auto_has_threads_for_it_and_says_why():
+    chain = images().batch(4).random_map(augment(crop_and_flip))
+    session = Auto().session(work_of(chain))
+    assert session.no_processes == (
+        "augment(crop_and_flip) is no work for processes: threads do it without the GIL, and each "
+        "process would import jax and compile it"
+    )
+    assert Auto().session(work_of(images().batch(4))).no_processes == ""

@@ -13,7 +13,8 @@ except ImportError as error:
         "Write: pip install jax"
     ) from error
 
+from loaderx.jax import image
 from loaderx.jax.augmentation import augment
 from loaderx.jax.shards import shard_of
 
-__all__ = ["augment", "shard_of"]
+__all__ = ["augment", "image", "shard_of"]

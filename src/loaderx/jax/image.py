@@ -1,0 +1,332 @@
+"""Random changes of images, in JAX: what dm-pix does not have.
+
+Functions of one image take ``(height, width)`` or ``(height, width, channels)``, of any dtype, and
+keep the dtype: integers are rounded and clipped.  So an image of bytes stays one until `normalize`,
+the last function of the chain, which XLA fuses with what comes before.  They work under ``jit`` and
+``vmap``, and in `loaderx.jax.augment`, because the shape of the result depends on no draw.
+
+`mixup` and `cutmix` mix the rows of a batch.  On several hosts a stage sees the rows of its own
+host alone, so these belong in the training step, which sees the global batch.
+
+RandAugment is not here: under ``vmap`` all of its operations, 14 or more, would be computed for
+every image, and all but two thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+
+__all__ = [
+    "cutmix",
+    "mixup",
+    "normalize",
+    "random_cutout",
+    "random_pad_and_crop",
+    "random_resized_crop",
+]
+
+Key: TypeAlias = jax.Array
+Range: TypeAlias = tuple[float, float]
+Lengths: TypeAlias = tuple[int, int]
+
+_TRIES = 10  # boxes drawn for a crop; the first that fits into the image is used
+
+
+def random_resized_crop(
+    key: Key,
+    image: jax.Array,
+    size: int | Lengths,
+    *,
+    scale: Range = (0.08, 1.0),
+    ratio: Range = (3 / 4, 4 / 3),
+    method: str = "linear",
+    antialias: bool = True,
+) -> jax.Array:
+    """A part of random area and shape, resized: the crop that ImageNet is trained with.
+
+    >>> import jax, jax.numpy as jnp
+    >>> photo = jnp.zeros((80, 120, 3), jnp.uint8)
+    >>> random_resized_crop(jax.random.key(0), photo, 64).shape
+    (64, 64, 3)
+
+    The box need not begin at whole pixels.  Near its edges the filter also sees pixels outside it.
+    Resizing multiplies by two dense matrices, as `jax.image.scale_and_translate` does: cheap for
+    small images and on an accelerator.
+
+    Args:
+        key: a key of `jax.random`.
+        image: one image.
+        size: height and width of the result; a number for a square.
+        scale: the least and largest area of the box, as shares of the image's area.
+        ratio: the least and largest width of the box, as multiples of its height.
+        method: a filter of `jax.image.resize`, such as ``"cubic"``.
+        antialias: whether to widen the filter where the image is made smaller.
+    """
+    rows, columns = _lengths(image)
+    height, width = _pair("size", size)
+    _check_range("scale", scale)
+    _check_range("ratio", ratio)
+    corner, box = _random_box(key, rows, columns, scale, ratio)
+    zoom = jnp.array([height, width], jnp.float32) / box
+    made = jax.image.scale_and_translate(
+        _as_float(image),
+        (height, width, *image.shape[2:]),
+        (0, 1),
+        zoom,
+        -corner * zoom,
+        method,
+        antialias,
+    )
+    return _with_dtype(made, image.dtype)
+
+
+def random_pad_and_crop(
+    key: Key,
+    image: jax.Array,
+    padding: int | Lengths,
+    *,
+    mode: str = "constant",
+) -> jax.Array:
+    """The image moved by up to ``padding`` pixels: padded on all sides, then cropped at random.
+
+    The augmentation of CIFAR, with ``padding=4``:
+
+    >>> import jax, jax.numpy as jnp
+    >>> small = jnp.ones((32, 32, 3), jnp.uint8)
+    >>> random_pad_and_crop(jax.random.key(0), small, 4).shape
+    (32, 32, 3)
+
+    Args:
+        key: a key of `jax.random`.
+        image: one image.
+        padding: rows above and below, and columns left and right; a number for both.
+        mode: what to pad with, as in `jax.numpy.pad`: ``"constant"`` (zeros), ``"reflect"``,
+            ``"edge"``, ...
+    """
+    lengths = _lengths(image)
+    pads = _pair("padding", padding, least=0)
+    corner = jax.random.randint(key, (2,), 0, 2 * np.array(pads) + 1)
+    others = image.ndim - 2
+    padded = jnp.pad(image, [(pad, pad) for pad in pads] + [(0, 0)] * others, mode=mode)
+    starts = (*corner, *[0] * others)
+    return jax.lax.dynamic_slice(padded, starts, (*lengths, *image.shape[2:]))
+
+
+def random_cutout(
+    key: Key, image: jax.Array, size: int | Lengths, *, value: npt.ArrayLike = 0
+) -> jax.Array:
+    """The image with a rectangle of one value, whose centre is any of the pixels.
+
+    At the border a part of the rectangle is outside the image.
+
+    >>> import jax, jax.numpy as jnp
+    >>> white = jnp.full((32, 32, 3), 255, jnp.uint8)
+    >>> holed = random_cutout(jax.random.key(0), white, 8)
+    >>> 4 * 4 <= int((holed[..., 0] == 0).sum()) <= 8 * 8
+    True
+
+    Args:
+        key: a key of `jax.random`.
+        image: one image.
+        size: height and width of the rectangle; a number for a square.
+        value: of its pixels; a number, or one for each channel.
+    """
+    lengths = _lengths(image)
+    extent = np.array(_pair("size", size))
+    centre = jax.random.randint(key, (2,), 0, np.array(lengths))
+    inside = _inside(centre - extent // 2, extent, lengths)
+    return jnp.where(_wide(inside, image), jnp.asarray(value).astype(image.dtype), image)
+
+
+def normalize(
+    image: jax.Array,
+    mean: npt.ArrayLike = 0.0,
+    std: npt.ArrayLike = 1.0,
+    *,
+    dtype: npt.DTypeLike = jnp.float32,
+) -> jax.Array:
+    """``(image - mean) / std`` for pixels from 0 to 1: integers are divided by 255 first.
+
+    (By the largest number of their dtype, as in `tf.image.convert_image_dtype`.)  Floats are taken
+    as they are.  `loaderx.image.normalize` does the same in NumPy.
+
+    >>> import jax.numpy as jnp
+    >>> normalize(jnp.array([[[0, 51, 255]]], jnp.uint8), mean=0.5, std=0.5).tolist()
+    [[[-1.0, -0.6000000238418579, 1.0]]]
+
+    Args:
+        image: an image, or a batch of them, with the channels last.
+        mean: a number, or one for each channel.
+        std: likewise.
+        dtype: of the result; ``jnp.bfloat16`` is half the size.
+    """
+    largest = float(jnp.iinfo(image.dtype).max) if _is_integer(image) else 1.0
+    _check_mean(mean, image)
+    mean, std = jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32)
+    return (_as_float(image) * (1 / (largest * std)) - mean / std).astype(dtype)
+
+
+def mixup(
+    key: Key, image: jax.Array, label: jax.Array, *, alpha: float = 0.2
+) -> tuple[jax.Array, jax.Array]:
+    """Every image and label of a batch mixed with those of the row before it.
+
+    Each row has a weight of its own, drawn from Beta(alpha, alpha).  Batches are shuffled, so the
+    row before is a random one, and on several devices only one row goes from each to the next.
+
+    >>> import jax, jax.numpy as jnp
+    >>> images = jnp.arange(4, dtype=jnp.float32).reshape(4, 1, 1, 1)
+    >>> mixed, target = mixup(jax.random.key(0), images, jax.nn.one_hot(jnp.arange(4), 4))
+    >>> bool(jnp.allclose(target.sum(-1), 1)), target.shape
+    (True, (4, 4))
+
+    Train with ``optax.softmax_cross_entropy(logits, target)``, and a new key in each step, such as
+    ``jax.random.fold_in(key, step)``.
+
+    Args:
+        key: a key of `jax.random`.
+        image: a batch, rows first.
+        label: a row of probabilities for each image, as `jax.nn.one_hot` makes them of integers.
+        alpha: small numbers mix little; at 1 all weights are equally likely.
+    """
+    _check_batch("mixup", image, label, alpha)
+    weight = jax.random.beta(key, alpha, alpha, (len(image),))
+    mixed = _mixed(weight, _as_float(image))
+    return _with_dtype(mixed, image.dtype), _mixed(weight, label)
+
+
+def cutmix(
+    key: Key, image: jax.Array, label: jax.Array, *, alpha: float = 1.0
+) -> tuple[jax.Array, jax.Array]:
+    """A rectangle of every image replaced by that of the row before it, and the labels mixed.
+
+    The rectangle has a share of the area drawn from Beta(alpha, alpha), and any pixel as its
+    centre.  A label's weight is the share of the image that is left of it.
+
+    >>> import jax, jax.numpy as jnp
+    >>> images = jnp.zeros((4, 8, 8, 3), jnp.uint8).at[::2].set(255)
+    >>> mixed, target = cutmix(jax.random.key(0), images, jax.nn.one_hot(jnp.arange(4) % 2, 2))
+    >>> mixed.dtype.name, bool(jnp.allclose(target[0, 0], (mixed[0, ..., 0] == 255).mean()))
+    ('uint8', True)
+
+    Args:
+        key: a key of `jax.random`.
+        image: a batch, rows first.
+        label: a row of probabilities for each image, as `jax.nn.one_hot` makes them of integers.
+        alpha: at 1 all shares are equally likely.
+    """
+    _check_batch("cutmix", image, label, alpha)
+    rows, lengths = len(image), image.shape[1:3]
+    for_share, for_centre = jax.random.split(key)
+    cut = jnp.sqrt(1 - jax.random.beta(for_share, alpha, alpha, (rows,)))
+    extent = jnp.round(cut[:, None] * np.array(lengths, np.float32)).astype(jnp.int32)
+    centre = jax.random.randint(for_centre, (rows, 2), 0, np.array(lengths))
+    inside = _inside(centre - extent // 2, extent, lengths)
+    kept = 1 - inside.mean((1, 2), dtype=jnp.float32)
+    mixed = jnp.where(_wide(inside, image), jnp.roll(image, 1, axis=0), image)
+    return mixed, _mixed(kept, label)
+
+
+def _random_box(
+    key: Key, rows: int, columns: int, scale: Range, ratio: Range
+) -> tuple[jax.Array, jax.Array]:
+    """The corner of a box, and its height and width, in pixels."""
+    for_area, for_ratio, for_corner = jax.random.split(key, 3)
+    share = jax.random.uniform(for_area, (_TRIES,), minval=scale[0], maxval=scale[1])
+    least, most = math.log(ratio[0]), math.log(ratio[1])
+    shape = jnp.exp(jax.random.uniform(for_ratio, (_TRIES,), minval=least, maxval=most))
+    area = rows * columns * share
+    boxes = jnp.stack([jnp.sqrt(area / shape), jnp.sqrt(area * shape)], -1)
+    whole = jnp.array([rows, columns], jnp.float32)
+    first = jnp.argmax((boxes <= whole).all(-1))  # 0 if none fits: that one is cut off
+    box = jnp.minimum(boxes[first], whole)
+    return jax.random.uniform(for_corner, (2,)) * (whole - box), box
+
+
+def _inside(corner: jax.Array, extent: npt.ArrayLike, lengths: Lengths) -> jax.Array:
+    """Which pixels are in a rectangle, or in each of several: (..., height, width)."""
+    ends = corner + extent
+    row, column = (
+        (at >= corner[..., axis, None]) & (at < ends[..., axis, None])
+        for axis, at in enumerate(jnp.arange(length) for length in lengths)
+    )
+    return row[..., :, None] & column[..., None, :]
+
+
+def _mixed(weight: jax.Array, values: jax.Array) -> jax.Array:
+    weight = weight.reshape(-1, *[1] * (values.ndim - 1))
+    return weight * values + (1 - weight) * jnp.roll(values, 1, axis=0)
+
+
+def _wide(mask: jax.Array, image: jax.Array) -> jax.Array:
+    return mask.reshape(*mask.shape, *[1] * (image.ndim - mask.ndim))
+
+
+def _is_integer(image: jax.Array) -> bool:
+    return bool(jnp.issubdtype(image.dtype, jnp.integer))
+
+
+def _as_float(image: jax.Array) -> jax.Array:
+    return image.astype(jnp.promote_types(image.dtype, jnp.float32))
+
+
+def _with_dtype(made: jax.Array, dtype: npt.DTypeLike) -> jax.Array:
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return made.astype(dtype)
+    limits = jnp.iinfo(dtype)
+    return jnp.clip(jnp.round(made), limits.min, limits.max).astype(dtype)
+
+
+def _lengths(image: jax.Array) -> Lengths:
+    """Height and width."""
+    if jnp.ndim(image) not in (2, 3):
+        raise ArgumentError(
+            "`image` must be one image, (height, width) or (height, width, channels), got shape "
+            f"{jnp.shape(image)}. For a batch, write jax.vmap, or `loaderx.jax.augment`."
+        )
+    return image.shape[:2]
+
+
+def _pair(name: str, value: int | Lengths, *, least: int = 1) -> Lengths:
+    one, two = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
+    return check_int(name, one, least=least), check_int(name, two, least=least)
+
+
+def _check_range(name: str, value: Range) -> None:
+    if not 0 < value[0] <= value[1]:
+        raise ArgumentError(
+            f"`{name}` must be the least and the largest of numbers above 0, got {value!r}."
+        )
+
+
+def _check_mean(mean: npt.ArrayLike, image: jax.Array) -> None:
+    if isinstance(mean, jax.core.Tracer) or not _is_integer(image):
+        return
+    if np.max(np.abs(mean)) > 1:
+        raise ArgumentError(
+            f"`normalize` divides {image.dtype} by its largest number first, so `mean` and `std` "
+            f"are those of pixels from 0 to 1, got mean={mean!r}. Divide both."
+        )
+
+
+def _check_batch(name: str, image: jax.Array, label: jax.Array, alpha: float) -> None:
+    if not jnp.issubdtype(label.dtype, jnp.floating):
+        raise ArgumentTypeError(
+            f"`{name}` mixes labels, so it takes a row of probabilities for each image, got "
+            f"{label.dtype}. Write jax.nn.one_hot(label, classes)."
+        )
+    if len(image) != len(label):
+        raise ArgumentError(
+            f"`{name}` takes a batch, with one label for each image, got {len(image)} images and "
+            f"{len(label)} labels."
+        )
+    if not alpha > 0:
+        raise ArgumentError(f"`alpha` must be above 0, got {alpha!r}.")

@@ -1,0 +1,63 @@
+"""Functions of dm-pix as stages for batches."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from loaderx import DataLoader, Dataset
+from loaderx.jax import augment
+from loaderx.jax.image import normalize
+
+pix = pytest.importorskip(
+    "dm_pix", reason="dm-pix is not installed: pip install 'loaderx-jax[pix]'"
+)
+pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
+
+COUNT, SIZE = 10, (8, 6, 3)
+
+
+def images():
+    x = np.random.default_rng(0).integers(0, 256, (COUNT, 10, 9, 3), np.uint8)
+    return Dataset.from_arrays(image=x)
+
+
+def crop_and_flip(key, record):
+    for_crop, for_side = jax.random.split(key)
+    image = pix.random_crop(for_crop, record["image"], SIZE)
+    return {"image": pix.random_flip_left_right(for_side, image)}
+
+
+def change_colours(key, record):
+    for_shape, for_light, for_contrast = jax.random.split(key, 3)
+    image = crop_and_flip(for_shape, record)["image"] / 255
+    image = pix.random_brightness(for_light, image, 0.2)
+    image = pix.random_contrast(for_contrast, image, 0.8, 1.2)
+    return {"image": normalize(image.clip(0, 1), 0.5, 0.25)}
+
+
+def one_by_one(f):
+    """What the function makes of each record by itself."""
+    batch = images().batch(COUNT).random_keys(seed=1)[0]
+    keys = jax.random.wrap_key_data(batch["key"])
+    return np.stack([f(key, {"image": x})["image"] for key, x in zip(keys, batch["image"])])
+
+
+@pytest.mark.parametrize(("engine", "size"), [("inline", 3), ("threads", 5)])
+@pytest.mark.parametrize(("f", "tolerance"), [(crop_and_flip, 0), (change_colours, 1e-5)])
+def test_on_the_host(f, tolerance, engine, size):
+    chain = images().batch(size).random_map(augment(f), seed=1)
+    with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 1) as loader:
+        found = np.concatenate([batch["image"] for batch in loader])
+    expected = one_by_one(f)
+    assert found.shape == (COUNT, *SIZE)
+    assert found.dtype == expected.dtype
+    assert np.allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("f", "tolerance"), [(crop_and_flip, 0), (change_colours, 1e-5)])
+def test_in_a_step(f, tolerance):
+    step = jax.jit(augment(f))
+    found = [step(batch)["image"] for batch in images().batch(5).random_keys(seed=1)]
+    assert np.allclose(np.concatenate(found), one_by_one(f), rtol=tolerance, atol=tolerance)
