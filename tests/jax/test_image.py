@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from scipy.special import betaincinv  # jax needs scipy
 
 import loaderx as lx
 from loaderx import ArgumentError, ArgumentTypeError
@@ -26,7 +27,8 @@ from loaderx.jax.image import (
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
 
 COUNT, ROWS, COLUMNS = 12, 20, 24
-DTYPES = pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+KEY = None  # arguments are checked before it is used
+IMAGE = np.zeros((8, 8, 3), np.uint8)
 
 
 def images(dtype, *shape):
@@ -38,54 +40,53 @@ def keys(seed=5):
     return jax.random.split(jax.random.key(seed), COUNT)
 
 
-def made(f, batch, **options):
-    """What the function makes of each image, compiled for the whole batch."""
-    return np.asarray(jax.jit(jax.vmap(functools.partial(f, **options)))(keys(), batch))
+def made(f, **options):
+    """Batches of bytes and of floats, with what the function makes of each image; compiled once."""
+    f = functools.partial(f, **options)
+    batches = images(np.uint8), images(np.float32)
+    both = jax.vmap(lambda key, *pair: [f(key, image) for image in pair])
+    for batch, found in zip(batches, jax.jit(both)(keys(), *batches), strict=True):
+        assert found.dtype == batch.dtype
+        yield batch, np.asarray(found)
 
 
-def rounded(values, dtype):
-    return np.rint(values).clip(0, 255) if dtype == np.uint8 else values
+def uniform(key, *shape):
+    return np.asarray(jax.random.uniform(key, shape))
+
+
+def integers(draws, *stops):
+    return [int(draw * np.float32(stop)) for draw, stop in zip(draws, stops, strict=True)]
 
 
 # Pad and crop.
 
 
-@DTYPES
 @pytest.mark.parametrize(("mode", "padding"), [("constant", 4), ("reflect", (1, 5))])
-def test_pad_and_crop(dtype, mode, padding):
-    batch = images(dtype)
-    found = made(random_pad_and_crop, batch, padding=padding, mode=mode)
-    assert found.dtype == dtype
+def test_pad_and_crop(mode, padding):
     one, two = padding if isinstance(padding, tuple) else (padding, padding)
-    corners = set()
-    for image, key, cropped in zip(batch, keys(), found, strict=True):
-        top, left = jax.random.randint(key, (2,), 0, np.array([2 * one + 1, 2 * two + 1])).tolist()
-        padded = np.pad(image, [(one, one), (two, two), (0, 0)], mode=mode)
-        assert np.array_equal(cropped, padded[top : top + ROWS, left : left + COLUMNS])
-        corners.add((top, left))
-    assert len(corners) > COUNT // 2
-
-
-def test_no_padding_changes_nothing():
-    assert np.array_equal(made(random_pad_and_crop, images(np.uint8), padding=0), images(np.uint8))
+    for batch, found in made(random_pad_and_crop, padding=padding, mode=mode):
+        corners = set()
+        for image, key, cropped in zip(batch, keys(), found, strict=True):
+            top, left = integers(uniform(key, 2), 2 * one + 1, 2 * two + 1)
+            padded = np.pad(image, [(one, one), (two, two), (0, 0)], mode=mode)
+            assert np.array_equal(cropped, padded[top : top + ROWS, left : left + COLUMNS])
+            corners.add((top, left))
+        assert len(corners) > COUNT // 2
 
 
 # Cutout.
 
 
-@DTYPES
 @pytest.mark.parametrize(("size", "value"), [(8, 0), ((3, 9), (7, 8, 9))])
-def test_cutout(dtype, size, value):
-    batch = images(dtype)
-    found = made(random_cutout, batch, size=size, value=value)
-    assert found.dtype == dtype
+def test_cutout(size, value):
     height, width = size if isinstance(size, tuple) else (size, size)
-    for image, key, holed in zip(batch, keys(), found, strict=True):
-        row, column = jax.random.randint(key, (2,), 0, np.array([ROWS, COLUMNS])).tolist()
-        top, left = row - height // 2, column - width // 2
-        expected = image.copy()
-        expected[max(top, 0) : top + height, max(left, 0) : left + width] = value
-        assert np.array_equal(holed, expected)
+    for batch, found in made(random_cutout, size=size, value=value):
+        for image, key, holed in zip(batch, keys(), found, strict=True):
+            row, column = integers(uniform(key, 2), ROWS, COLUMNS)
+            top, left = row - height // 2, column - width // 2
+            expected = image.copy()
+            expected[max(top, 0) : top + height, max(left, 0) : left + width] = value
+            assert np.array_equal(holed, expected)
 
 
 @settings(max_examples=20)
@@ -107,16 +108,15 @@ jitted_cutout = jax.jit(functools.partial(random_cutout, size=6))
 
 def box_of(key, scale, ratio):
     """The first of ten boxes that fits; the first one cut off, if none does."""
-    for_area, for_ratio, for_corner = jax.random.split(key, 3)
-    shares = np.asarray(jax.random.uniform(for_area, (10,), minval=scale[0], maxval=scale[1]))
-    logs = np.log(np.float32(ratio))
-    shapes = np.exp(jax.random.uniform(for_ratio, (10,), minval=logs[0], maxval=logs[1]))
-    areas = ROWS * COLUMNS * shares
+    draws = uniform(key, 22)
+    areas = ROWS * COLUMNS * (scale[0] + (scale[1] - scale[0]) * draws[:10])
+    logs = np.log(ratio)
+    shapes = np.exp(logs[0] + (logs[1] - logs[0]) * draws[10:20])
     boxes = [(np.sqrt(a / s), np.sqrt(a * s)) for a, s in zip(areas, shapes, strict=True)]
     fitting = [box for box in boxes if box[0] <= ROWS and box[1] <= COLUMNS]
     height, width = (fitting or boxes)[0]
     height, width = min(height, ROWS), min(width, COLUMNS)
-    top, left = np.asarray(jax.random.uniform(for_corner, (2,))) * (ROWS - height, COLUMNS - width)
+    top, left = draws[20:] * (ROWS - height, COLUMNS - width)
     return top, left, height, width
 
 
@@ -129,7 +129,6 @@ def weights_of(length, start, extent, count, antialias):
     return weights / weights.sum(1, keepdims=True)
 
 
-@DTYPES
 @pytest.mark.parametrize(
     ("size", "scale", "ratio", "antialias"),
     [
@@ -138,28 +137,25 @@ def weights_of(length, start, extent, count, antialias):
         (9, (0.9, 1.0), (3.0, 4.0), False),  # such boxes never fit
     ],
 )
-def test_resized_crop(dtype, size, scale, ratio, antialias):
-    batch = images(dtype)
-    options = {"size": size, "scale": scale, "ratio": ratio, "antialias": antialias}
-    found = made(random_resized_crop, batch, **options)
+def test_resized_crop(size, scale, ratio, antialias):
     height, width = size if isinstance(size, tuple) else (size, size)
-    assert found.dtype == dtype
-    assert found.shape == (COUNT, height, width, 3)
-    tolerance = 1 if dtype == np.uint8 else 1e-4  # a number that is rounded may be nearly a half
-    for image, key, resized in zip(batch, keys(), found, strict=True):
-        top, left, box_height, box_width = box_of(key, scale, ratio)
-        down = weights_of(ROWS, top, box_height, height, antialias)
-        across = weights_of(COLUMNS, left, box_width, width, antialias)
-        expected = rounded(np.einsum("ih,hwc,jw->ijc", down, image, across), dtype)
-        difference = np.abs(resized.astype(np.float64) - expected)
-        assert difference.max() <= tolerance
-        assert (difference > 1e-4).mean() < 0.01
+    options = {"size": size, "scale": scale, "ratio": ratio, "antialias": antialias}
+    for batch, found in made(random_resized_crop, **options):
+        assert found.shape == (COUNT, height, width, 3)
+        for image, key, resized in zip(batch, keys(), found, strict=True):
+            top, left, box_height, box_width = box_of(key, scale, ratio)
+            down = weights_of(ROWS, top, box_height, height, antialias)
+            across = weights_of(COLUMNS, left, box_width, width, antialias)
+            assert_near(resized, np.einsum("ih,hwc,jw->ijc", down, image, across), 1e-4)
 
 
-def test_the_whole_image_at_its_own_size_stays():
-    square = images(np.uint8, COUNT, 16, 16)
-    found = made(random_resized_crop, square, size=16, scale=(1.0, 1.0), ratio=(1.0, 1.0))
-    assert np.array_equal(found, square)
+def assert_near(found, expected, tolerance):
+    """Numbers are near; integers are the same, or one more or less where they were rounded."""
+    is_rounded = found.dtype == np.uint8
+    expected = np.rint(expected).clip(0, 255) if is_rounded else expected
+    difference = np.abs(found.astype(np.float64) - expected)
+    assert difference.max() <= (1 if is_rounded else tolerance)
+    assert (difference > tolerance).mean() < 0.01
 
 
 @settings(max_examples=20)
@@ -173,10 +169,12 @@ jitted_crop = jax.jit(functools.partial(random_resized_crop, size=11))
 
 
 def test_filters_that_overshoot_are_clipped():
-    sharp = np.zeros((COUNT, ROWS, COLUMNS, 1), np.uint8)
-    sharp[:, ::7] = 255
-    found = made(random_resized_crop, sharp, size=40, method="cubic").astype(np.int64)
-    floats = made(random_resized_crop, sharp.astype(np.float32), size=40, method="cubic")
+    sharp = np.zeros((8, 8), np.uint8)
+    sharp[::3] = 255
+    options = {"size": 16, "scale": (1.0, 1.0), "ratio": (1.0, 1.0), "method": "cubic"}
+    crop = functools.partial(random_resized_crop, **options)
+    found = jax.jit(crop)(jax.random.key(0), sharp)
+    floats = np.asarray(jax.image.resize(sharp.astype(np.float32), (16, 16), "cubic"))
     assert floats.min() < -1
     assert floats.max() > 256
     assert np.abs(found - floats.clip(0, 255)).max() < 0.51
@@ -212,54 +210,63 @@ def mix(weight, values):
     return weight * values + (1 - weight) * np.roll(values, 1, axis=0)
 
 
-@DTYPES
-def test_mixup(dtype):
-    batch = images(dtype)
+def beta(draws, alpha):
+    return betaincinv(alpha, alpha, draws.astype(np.float64))
+
+
+def test_weights_have_the_beta_distribution():
+    count, key, alphas = 500, jax.random.key(1), (0.05, 0.2, 1.0, 2.5, 20.0)
+    images, labels = np.zeros((count, 1)), np.eye(count, dtype=np.float32)
+    mixing = jax.jit(lambda *batch: [mixup(key, *batch, alpha=alpha)[1] for alpha in alphas])
+    for alpha, mixed in zip(alphas, mixing(images, labels), strict=True):
+        assert np.allclose(np.diagonal(mixed), beta(uniform(key, count), alpha), atol=1e-4)
+
+
+def mixed_both(f, key):
+    """Batches of bytes and of floats, with what they and their labels become."""
+    batches = images(np.uint8), images(np.float32)
+    both = jax.jit(lambda *batches: [f(key, batch, one_hot()) for batch in batches])
+    for batch, (found, labels) in zip(batches, both(*batches), strict=True):
+        assert found.dtype == batch.dtype
+        yield batch, np.asarray(found), labels
+
+
+def test_mixup():
     key = jax.random.key(3)
-    found, labels = jax.jit(functools.partial(mixup, alpha=0.4))(key, batch, one_hot())
-    weight = jax.random.beta(key, 0.4, 0.4, (COUNT,))
-    difference = np.abs(np.asarray(found, np.float64) - rounded(mix(weight, batch), dtype))
-    assert found.dtype == dtype
-    assert difference.max() <= (1 if dtype == np.uint8 else 1e-6)
-    assert (difference > 1e-6).mean() < 0.01
-    assert np.allclose(labels, mix(weight, one_hot()), atol=1e-6)
+    weight = beta(uniform(key, COUNT), 0.4)
+    for batch, found, labels in mixed_both(functools.partial(mixup, alpha=0.4), key):
+        assert_near(found, mix(weight, batch), 1e-5)
+        assert np.allclose(labels, mix(weight, one_hot()), atol=1e-5)
 
 
-@DTYPES
-def test_cutmix(dtype):
-    batch = images(dtype)
+def test_cutmix():
     key = jax.random.key(3)
-    found, labels = jax.jit(cutmix)(key, batch, one_hot())
-    for_share, for_centre = jax.random.split(key)
-    cuts = np.sqrt(1 - np.asarray(jax.random.beta(for_share, 1.0, 1.0, (COUNT,))))
-    centres = np.asarray(jax.random.randint(for_centre, (COUNT, 2), 0, np.array([ROWS, COLUMNS])))
-    expected, kept = batch.copy(), np.ones(COUNT)
-    for number, (cut, (row, column)) in enumerate(zip(cuts, centres, strict=True)):
-        height, width = int(np.rint(cut * ROWS)), int(np.rint(cut * COLUMNS))
-        top, left = row - height // 2, column - width // 2
-        box = np.s_[max(top, 0) : top + height, max(left, 0) : left + width]
-        expected[number][box] = batch[number - 1][box]
-        kept[number] = 1 - batch[number, ..., 0][box].size / (ROWS * COLUMNS)
-    assert found.dtype == dtype
-    assert np.array_equal(found, expected)
-    assert np.allclose(labels, mix(kept, one_hot()), atol=1e-6)
+    draws = uniform(key, COUNT, 3)
+    cuts = np.sqrt(1 - beta(draws[:, 0], 1.0))
+    centres = [integers(pair, ROWS, COLUMNS) for pair in draws[:, 1:]]
+    for batch, found, labels in mixed_both(cutmix, key):
+        expected, kept = batch.copy(), np.ones(COUNT)
+        for number, (cut, (row, column)) in enumerate(zip(cuts, centres, strict=True)):
+            height, width = int(np.rint(cut * ROWS)), int(np.rint(cut * COLUMNS))
+            top, left = row - height // 2, column - width // 2
+            box = np.s_[max(top, 0) : top + height, max(left, 0) : left + width]
+            expected[number][box] = batch[number - 1][box]
+            kept[number] = 1 - batch[number, ..., 0][box].size / (ROWS * COLUMNS)
+        assert np.array_equal(found, expected)
+        assert np.allclose(labels, mix(kept, one_hot()), atol=1e-6)
 
 
-@pytest.mark.parametrize("mixing", [mixup, cutmix])
-def test_mixing_is_the_same_on_several_devices(mixing):
+def test_mixing_is_the_same_on_several_devices():
     rows = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
     batch = (images(np.uint8), one_hot())
     key = jax.random.key(0)
-    alone = jax.jit(mixing)(key, *batch)
-    spread = jax.jit(mixing)(key, *jax.device_put(batch, rows))
+    alone = jax.jit(cutmix)(key, *batch)
+    spread = jax.jit(cutmix)(key, *jax.device_put(batch, rows))
     assert np.array_equal(alone[0], spread[0])
     assert np.allclose(alone[1], spread[1], atol=1e-6)
 
 
 # Arguments.
-
-KEY = jax.random.key(0)
-IMAGE = np.zeros((8, 8, 3), np.uint8)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ every image, and all but two thrown away.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -37,6 +38,7 @@ Key: TypeAlias = jax.Array
 Range: TypeAlias = tuple[float, float]
 Lengths: TypeAlias = tuple[int, int]
 
+_TABLE = 4097  # points of a distribution
 _TRIES = 10  # boxes drawn for a crop; the first that fits into the image is used
 
 
@@ -54,7 +56,7 @@ def random_resized_crop(
 
     >>> import jax, jax.numpy as jnp
     >>> photo = jnp.zeros((80, 120, 3), jnp.uint8)
-    >>> random_resized_crop(jax.random.key(0), photo, 64).shape
+    >>> jax.jit(lambda key: random_resized_crop(key, photo, 64))(jax.random.key(0)).shape
     (64, 64, 3)
 
     The box need not begin at whole pixels.  Near its edges the filter also sees pixels outside it.
@@ -70,7 +72,7 @@ def random_resized_crop(
         method: a filter of `jax.image.resize`, such as ``"cubic"``.
         antialias: whether to widen the filter where the image is made smaller.
     """
-    rows, columns = _lengths(image)
+    image, (rows, columns) = _checked(image)
     height, width = _pair("size", size)
     _check_range("scale", scale)
     _check_range("ratio", ratio)
@@ -111,9 +113,9 @@ def random_pad_and_crop(
         mode: what to pad with, as in `jax.numpy.pad`: ``"constant"`` (zeros), ``"reflect"``,
             ``"edge"``, ...
     """
-    lengths = _lengths(image)
+    image, lengths = _checked(image)
     pads = _pair("padding", padding, least=0)
-    corner = jax.random.randint(key, (2,), 0, 2 * np.array(pads) + 1)
+    corner = _integers(jax.random.uniform(key, (2,)), [2 * pad + 1 for pad in pads])
     others = image.ndim - 2
     padded = jnp.pad(image, [(pad, pad) for pad in pads] + [(0, 0)] * others, mode=mode)
     starts = (*corner, *[0] * others)
@@ -139,9 +141,9 @@ def random_cutout(
         size: height and width of the rectangle; a number for a square.
         value: of its pixels; a number, or one for each channel.
     """
-    lengths = _lengths(image)
+    image, lengths = _checked(image)
     extent = np.array(_pair("size", size))
-    centre = jax.random.randint(key, (2,), 0, np.array(lengths))
+    centre = _integers(jax.random.uniform(key, (2,)), lengths)
     inside = _inside(centre - extent // 2, extent, lengths)
     return jnp.where(_wide(inside, image), jnp.asarray(value).astype(image.dtype), image)
 
@@ -159,8 +161,8 @@ def normalize(
     as they are.  `loaderx.image.normalize` does the same in NumPy.
 
     >>> import jax.numpy as jnp
-    >>> normalize(jnp.array([[[0, 51, 255]]], jnp.uint8), mean=0.5, std=0.5).tolist()
-    [[[-1.0, -0.6000000238418579, 1.0]]]
+    >>> normalize(jnp.array([[[0], [255]]], jnp.uint8), mean=0.5, std=0.5).tolist()
+    [[[-1.0], [1.0]]]
 
     Args:
         image: an image, or a batch of them, with the channels last.
@@ -168,6 +170,7 @@ def normalize(
         std: likewise.
         dtype: of the result; ``jnp.bfloat16`` is half the size.
     """
+    image = jnp.asarray(image)
     largest = float(jnp.iinfo(image.dtype).max) if _is_integer(image) else 1.0
     _check_mean(mean, image)
     mean, std = jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32)
@@ -184,7 +187,8 @@ def mixup(
 
     >>> import jax, jax.numpy as jnp
     >>> images = jnp.arange(4, dtype=jnp.float32).reshape(4, 1, 1, 1)
-    >>> mixed, target = mixup(jax.random.key(0), images, jax.nn.one_hot(jnp.arange(4), 4))
+    >>> labels = jax.nn.one_hot(jnp.arange(4), 4)
+    >>> mixed, target = jax.jit(mixup)(jax.random.key(0), images, labels)
     >>> bool(jnp.allclose(target.sum(-1), 1)), target.shape
     (True, (4, 4))
 
@@ -197,8 +201,8 @@ def mixup(
         label: a row of probabilities for each image, as `jax.nn.one_hot` makes them of integers.
         alpha: small numbers mix little; at 1 all weights are equally likely.
     """
-    _check_batch("mixup", image, label, alpha)
-    weight = jax.random.beta(key, alpha, alpha, (len(image),))
+    image, label = _checked_batch("mixup", image, label, alpha)
+    weight = _symmetric_beta(jax.random.uniform(key, (len(image),)), alpha)
     mixed = _mixed(weight, _as_float(image))
     return _with_dtype(mixed, image.dtype), _mixed(weight, label)
 
@@ -213,7 +217,8 @@ def cutmix(
 
     >>> import jax, jax.numpy as jnp
     >>> images = jnp.zeros((4, 8, 8, 3), jnp.uint8).at[::2].set(255)
-    >>> mixed, target = cutmix(jax.random.key(0), images, jax.nn.one_hot(jnp.arange(4) % 2, 2))
+    >>> labels = jax.nn.one_hot(jnp.arange(4) % 2, 2)
+    >>> mixed, target = jax.jit(cutmix)(jax.random.key(0), images, labels)
     >>> mixed.dtype.name, bool(jnp.allclose(target[0, 0], (mixed[0, ..., 0] == 255).mean()))
     ('uint8', True)
 
@@ -223,12 +228,12 @@ def cutmix(
         label: a row of probabilities for each image, as `jax.nn.one_hot` makes them of integers.
         alpha: at 1 all shares are equally likely.
     """
-    _check_batch("cutmix", image, label, alpha)
-    rows, lengths = len(image), image.shape[1:3]
-    for_share, for_centre = jax.random.split(key)
-    cut = jnp.sqrt(1 - jax.random.beta(for_share, alpha, alpha, (rows,)))
+    image, label = _checked_batch("cutmix", image, label, alpha)
+    lengths = image.shape[1:3]
+    draws = jax.random.uniform(key, (len(image), 3))
+    cut = jnp.sqrt(1 - _symmetric_beta(draws[:, 0], alpha))
     extent = jnp.round(cut[:, None] * np.array(lengths, np.float32)).astype(jnp.int32)
-    centre = jax.random.randint(for_centre, (rows, 2), 0, np.array(lengths))
+    centre = _integers(draws[:, 1:], lengths)
     inside = _inside(centre - extent // 2, extent, lengths)
     kept = 1 - inside.mean((1, 2), dtype=jnp.float32)
     mixed = jnp.where(_wide(inside, image), jnp.roll(image, 1, axis=0), image)
@@ -239,16 +244,34 @@ def _random_box(
     key: Key, rows: int, columns: int, scale: Range, ratio: Range
 ) -> tuple[jax.Array, jax.Array]:
     """The corner of a box, and its height and width, in pixels."""
-    for_area, for_ratio, for_corner = jax.random.split(key, 3)
-    share = jax.random.uniform(for_area, (_TRIES,), minval=scale[0], maxval=scale[1])
+    draws = jax.random.uniform(key, (2 * _TRIES + 2,))  # one call: each takes long to compile
+    area = rows * columns * (scale[0] + (scale[1] - scale[0]) * draws[:_TRIES])
     least, most = math.log(ratio[0]), math.log(ratio[1])
-    shape = jnp.exp(jax.random.uniform(for_ratio, (_TRIES,), minval=least, maxval=most))
-    area = rows * columns * share
-    boxes = jnp.stack([jnp.sqrt(area / shape), jnp.sqrt(area * shape)], -1)
+    shape = jnp.exp(least + (most - least) * draws[_TRIES:-2])
+    boxes = jnp.sqrt(jnp.stack([area / shape, area * shape], -1))
     whole = jnp.array([rows, columns], jnp.float32)
     first = jnp.argmax((boxes <= whole).all(-1))  # 0 if none fits: that one is cut off
     box = jnp.minimum(boxes[first], whole)
-    return jax.random.uniform(for_corner, (2,)) * (whole - box), box
+    return draws[-2:] * (whole - box), box
+
+
+def _integers(draws: jax.Array, stops: Sequence[int]) -> jax.Array:
+    """Whole numbers from 0 up to the stops, from numbers in [0, 1)."""
+    return (draws * np.array(stops, np.float32)).astype(jnp.int32)
+
+
+def _symmetric_beta(draws: jax.Array, alpha: float) -> jax.Array:
+    """The quantiles of Beta(alpha, alpha) at numbers in [0, 1).
+
+    `jax.random.beta` takes seconds to compile.  In terms of s = x^alpha the density has no
+    singularity at 0, so a table of the distribution over s gives quantiles to six digits.
+    """
+    x = 0.5 * np.linspace(0, 1, _TABLE) ** max(1.0, 1 / alpha)
+    s, height = x**alpha, (1 - x) ** (alpha - 1)
+    shares = np.append(0, np.cumsum(np.diff(s) * (height[1:] + height[:-1])))
+    below_half = jnp.minimum(draws, 1 - draws)
+    less = jnp.interp(below_half, shares / (2 * shares[-1]), s) ** (1 / alpha)
+    return jnp.where(draws < 0.5, less, 1 - less)
 
 
 def _inside(corner: jax.Array, extent: npt.ArrayLike, lengths: Lengths) -> jax.Array:
@@ -285,14 +308,16 @@ def _with_dtype(made: jax.Array, dtype: npt.DTypeLike) -> jax.Array:
     return jnp.clip(jnp.round(made), limits.min, limits.max).astype(dtype)
 
 
-def _lengths(image: jax.Array) -> Lengths:
-    """Height and width."""
-    if jnp.ndim(image) not in (2, 3):
+def _checked(image: jax.Array) -> tuple[jax.Array, Lengths]:
+    """One image, and its height and width."""
+    image = jnp.asarray(image)
+    if image.ndim not in (2, 3):
         raise ArgumentError(
             "`image` must be one image, (height, width) or (height, width, channels), got shape "
-            f"{jnp.shape(image)}. For a batch, write jax.vmap, or `loaderx.jax.augment`."
+            f"{image.shape}. For a batch, write jax.vmap, or `loaderx.jax.augment`."
         )
-    return image.shape[:2]
+    rows, columns = image.shape[:2]
+    return image, (rows, columns)
 
 
 def _pair(name: str, value: int | Lengths, *, least: int = 1) -> Lengths:
@@ -317,7 +342,10 @@ def _check_mean(mean: npt.ArrayLike, image: jax.Array) -> None:
         )
 
 
-def _check_batch(name: str, image: jax.Array, label: jax.Array, alpha: float) -> None:
+def _checked_batch(
+    name: str, image: jax.Array, label: jax.Array, alpha: float
+) -> tuple[jax.Array, jax.Array]:
+    image, label = jnp.asarray(image), jnp.asarray(label)
     if not jnp.issubdtype(label.dtype, jnp.floating):
         raise ArgumentTypeError(
             f"`{name}` mixes labels, so it takes a row of probabilities for each image, got "
@@ -330,3 +358,4 @@ def _check_batch(name: str, image: jax.Array, label: jax.Array, alpha: float) ->
         )
     if not alpha > 0:
         raise ArgumentError(f"`alpha` must be above 0, got {alpha!r}.")
+    return image, label

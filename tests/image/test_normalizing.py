@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import loaderx as lx
-from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, RecordError
 from loaderx.image import normalize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -79,12 +79,25 @@ def test_into_an_array():
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
 def test_in_a_chain(engine):
     pixels = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), np.uint8)
-    normal = normalize(MEAN, STD)
-    chain = Dataset.from_arrays(image=pixels).batch(4).map(lambda b: {"image": normal(b["image"])})
+    chain = Dataset.from_arrays(image=pixels).batch(4).map(normalize(MEAN, STD))
+    assert "map(normalize)" in repr(chain)
     workers = None if engine == "inline" else 1
     with DataLoader(chain, engine=engine, num_workers=workers) as loader:
         found = np.concatenate([batch["image"] for batch in loader])
     assert np.allclose(found, plain(pixels, MEAN, STD), atol=1e-5)
+
+
+def test_other_leaves():
+    pixels = np.full((4, 2, 2), 255, np.uint8)
+    assert (Dataset.from_arrays(pixels).batch(4).map(normalize(key=None))[0] == 1).all()
+    chain = Dataset.from_arrays(x=pixels).batch(4)
+    assert (chain.map(normalize(key="x"))[0]["x"] == 1).all()
+    with pytest.raises(
+        RecordError, match=r"needs a leaf 'image', and got \['x'\]\. Choose another"
+    ):
+        chain.map(normalize())[0]
+    with pytest.raises(ArgumentTypeError, match="`key` must be a string, got 3"):
+        normalize(key=3)
 
 
 def test_its_repr_and_copies():

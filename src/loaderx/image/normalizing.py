@@ -12,42 +12,53 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
 from loaderx.memory import Array, empty
+from loaderx.tree import Leaf, Tree
 
-_BLOCK = 16_384  # numbers; with their factors and shifts they fit into the cache of a core
+_BLOCK = 32_768  # numbers; with their factors and shifts they fit into the cache of a core
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
-def normalize(mean: npt.ArrayLike = 0.0, std: npt.ArrayLike = 1.0) -> Normalize:
-    """A function that makes ``(pixels - mean) / std``, of float32, of an array of pixels.
+def normalize(
+    mean: npt.ArrayLike = 0.0, std: npt.ArrayLike = 1.0, *, key: str | None = "image"
+) -> Normalize:
+    """``(pixels - mean) / std`` of float32, in a `map` after `batch`.
 
-    For a `map` after `batch`.  Mean and standard deviation are those of pixels from 0 to 1:
-    integers are divided by 255 first (by the largest number of their dtype), floats are taken as
-    they are.  `loaderx.jax.image.normalize` does the same in JAX.
+    Mean and standard deviation are those of pixels from 0 to 1: integers are divided by 255 first
+    (by the largest number of their dtype), floats are taken as they are.
+    `loaderx.jax.image.normalize` does the same in JAX.
 
-    >>> import numpy as np
-    >>> from loaderx import Dataset
-    >>> normal = normalize(mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26))
-    >>> images = Dataset.from_arrays(image=np.zeros((8, 32, 32, 3), np.uint8)).batch(4)
-    >>> batches = images.map(lambda batch: {**batch, "image": normal(batch["image"])})
-    >>> batches[0]["image"].dtype, batches[0]["image"].shape
+    >>> import numpy as np, loaderx as lx
+    >>> images = lx.Dataset.from_arrays(image=np.zeros((8, 32, 32, 3), np.uint8)).batch(4)
+    >>> normal = lx.image.normalize(mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26))
+    >>> batch = images.map(normal)[0]
+    >>> batch["image"].dtype, batch["image"].shape
     (dtype('float32'), (4, 32, 32, 3))
+
+    Inside a function of your own, call it with an array:
+
+    >>> normal(np.zeros((32, 32, 3), np.uint8)).dtype
+    dtype('float32')
 
     Args:
         mean: a number, or one for each channel (the last axis).
         std: likewise.
+        key: the leaf that holds the pixels; None if a batch is one array.
     """
-    return Normalize(mean, std)
+    return Normalize(mean, std, key)
 
 
 class Normalize:
     """What `normalize` makes."""
 
-    def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike) -> None:
+    __name__ = "normalize"
+
+    def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike, key: str | None) -> None:
         self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
+        self.key = None if key is None else check_name("key", key)
         if not (self.std > 0).all():
             raise ArgumentError(f"`std` must be above 0, got {self.std.tolist()}.")
         channels = {self.mean.size, self.std.size} - {1}
@@ -58,14 +69,27 @@ class Normalize:
         self._channels = max(channels, default=1)
         self._cached: dict[float, tuple[Floats, Floats]] = {}
 
-    def __reduce__(self) -> tuple[type[Normalize], tuple[Numbers, Numbers]]:
-        return Normalize, (self.mean, self.std)
+    def __reduce__(self) -> tuple[type[Normalize], tuple[Numbers, Numbers, str | None]]:
+        return Normalize, (self.mean, self.std, self.key)
 
     def __repr__(self) -> str:
         return f"normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
-    def __call__(self, pixels: Array, out: Floats | None = None) -> Floats:
+    def map(self, batch: Tree) -> Tree:
+        """The batch with its pixels normalised."""
+        if self.key is None:
+            return self(batch)
+        if not isinstance(batch, dict) or self.key not in batch:
+            found = list(batch) if isinstance(batch, dict) else type(batch).__name__
+            raise ArgumentError(
+                f"{self!r} needs a leaf {self.key!r}, and got {found}. Choose another with key=, "
+                "or key=None for an array."
+            )
+        return {**batch, self.key: self(batch[self.key])}
+
+    def __call__(self, pixels: Leaf, out: Floats | None = None) -> Floats:
         """The pixels normalised: in ``out``, or in memory of `loaderx.empty`."""
+        pixels = np.asarray(pixels)
         self._check(pixels)
         made = empty(pixels.shape, np.float32) if out is None else _checked_out(out, pixels)
         source, target = pixels.reshape(-1), made.reshape(-1)
@@ -73,7 +97,8 @@ class Normalize:
         length = len(factor)
         for first in range(0, target.size, length):
             block = target[first : first + length]
-            np.multiply(source[first : first + length], factor[: block.size], out=block)
+            block[...] = source[first : first + length]  # `multiply` would convert more slowly
+            block *= factor[: block.size]
             block += shift[: block.size]
         return made
 
@@ -91,7 +116,7 @@ class Normalize:
             raise ArgumentTypeError(
                 f"`normalize` takes an array of integers or floats, got {pixels.dtype}."
             )
-        if self._channels > 1 and (not pixels.ndim or pixels.shape[-1] != self._channels):
+        if self._channels > 1 and pixels.shape[-1:] != (self._channels,):
             raise ArgumentError(
                 f"{self!r} is for {self._channels} channels on the last axis, and the pixels have "
                 f"shape {pixels.shape}."
