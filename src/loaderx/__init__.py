@@ -33,6 +33,7 @@ from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
 if _TYPE_CHECKING:
+    from loaderx import image as image
     from loaderx.picture import show
 
 __version__ = "0.1.0"
