@@ -83,7 +83,7 @@ def test_augment_on_device(tmp_path):
 
 
 def test_cifar_augment(tmp_path):
-    arguments = ["--on", "both", "--epochs", "2", "--images", "256"]
+    arguments = ["--on", "both", "--epochs", "2", "--images", "128"]
     text = run("cifar_augment.py", *arguments, folder=tmp_path)
     on_host, on_device = (
         re.findall(rf"augmented on {side}, (epoch .*)", text) for side in ("host", "device")
