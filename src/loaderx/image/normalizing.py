@@ -124,7 +124,7 @@ class Normalize:
         if pixels.dtype.kind != "f" and abs(self.mean).max() > 1:
             raise ArgumentError(
                 f"{self!r} got {pixels.dtype}, which is divided by {_largest(pixels):.0f} first; "
-                "so `mean` and `std` must be those of pixels from 0 to 1. Divide both."
+                "so `mean` and `std` must be those of pixels from 0 to 1. Divide both by it."
             )
 
 

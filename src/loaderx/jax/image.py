@@ -323,14 +323,17 @@ def _checked(image: jax.Array) -> tuple[jax.Array, Lengths]:
 
 
 def _pair(name: str, value: int | Lengths, *, least: int = 1) -> Lengths:
-    one, two = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
-    return check_int(name, one, least=least), check_int(name, two, least=least)
+    pair = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2:
+        raise ArgumentError(f"`{name}` must be a number, or one for each axis, got {value!r}.")
+    return check_int(name, pair[0], least=least), check_int(name, pair[1], least=least)
 
 
 def _check_range(name: str, value: Range) -> None:
-    if not 0 < value[0] <= value[1]:
+    pair = value if isinstance(value, (tuple, list)) else ()
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise ArgumentError(
-            f"`{name}` must be the least and the largest of numbers above 0, got {value!r}."
+            f"`{name}` must be two numbers above 0, the least and the largest, got {value!r}."
         )
 
 
@@ -339,8 +342,8 @@ def _check_mean(mean: npt.ArrayLike, image: jax.Array) -> None:
         return
     if np.max(np.abs(mean)) > 1:
         raise ArgumentError(
-            f"`normalize` divides {image.dtype} by its largest number first, so `mean` and `std` "
-            f"are those of pixels from 0 to 1, got mean={mean!r}. Divide both."
+            f"`normalize` divides {image.dtype} by {jnp.iinfo(image.dtype).max} first, so `mean` "
+            f"and `std` must be those of pixels from 0 to 1, got mean={mean!r}. Divide both by it."
         )
 
 
