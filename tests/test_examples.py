@@ -82,6 +82,17 @@ def test_augment_on_device(tmp_path):
     assert "augmented alike in batches of 32 and on two hosts: yes" in text
 
 
+def test_cifar_augment(tmp_path):
+    arguments = ["--on", "both", "--epochs", "2", "--images", "128"]
+    text = run("cifar_augment.py", *arguments, folder=tmp_path)
+    on_host, on_device = (
+        re.findall(rf"augmented on {side}, (epoch .*)", text) for side in ("host", "device")
+    )
+    assert len(on_host) == len(on_device) == 2, text
+    (loss,) = re.findall(r"differ by at most (\S+) in loss", text)
+    assert float(loss) < 1e-3, text
+
+
 def test_multi_host(tmp_path):
     arguments = ["--processes", "2", "1", "--steps", "6", "--folder", str(tmp_path / "run")]
     text = run("multi_host.py", *arguments, folder=tmp_path, timeout_s=240)

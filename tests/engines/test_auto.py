@@ -146,6 +146,18 @@ def test_cheap_workers_are_found_soon(holds_the_gil):
     assert session.now < 4
 
 
+def test_work_that_is_not_for_processes_says_so(timed):
+    """Threads win a little; processes could win more."""
+    session = timed(0.02, 0.015, 0.001, max_workers=8, no_processes="it is not for processes")
+    for _ in session.read(2_000):
+        pass
+    assert session.found[0] == "threads"
+    assert session.started == 0
+    assert session.reason == (
+        "a batch is handed out every 15 ms, inline every 20 ms; it is not for processes"
+    )
+
+
 @pytest.mark.parametrize("steps", [1 << 62, 40])
 def test_threads_that_win_early_do_not_keep_processes_out(timed, steps):
     """In one endless stream, and in the short epochs of a loader."""

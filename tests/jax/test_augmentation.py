@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from inside import work_of
 from loaderx import ArgumentTypeError, ChainError, DataLoader, Dataset, RecordError
-from loaderx.engines import Processes
+from loaderx.engines import Auto, Processes
 from loaderx.jax import augment
+from loaderx.jax.image import normalize, random_resized_crop
 from processes import environment
 
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
@@ -29,6 +32,18 @@ def crop_and_flip(key, record):
     return {**record, "x": jnp.where(jax.random.bernoulli(side), x[:, ::-1], x)}
 
 
+def floats(key, record):
+    """A crop, noise and a mean."""
+    for_box, for_noise = jax.random.split(key)
+    x = normalize(random_resized_crop(for_box, record["x"] / 255, 7), 0.5, 0.25)
+    x += 0.1 * jax.random.normal(for_noise, x.shape)
+    return {**record, "x": 1.2 * (x - x.mean()) + x.mean()}
+
+
+CHANGED = augment(crop_and_flip)  # one object, so that each shape is compiled once in this file
+STEP = jax.jit(CHANGED)
+
+
 def images(count=RECORDS):
     x = np.random.default_rng(0).integers(0, 256, (count, 6, 5), dtype=np.uint8)
     return Dataset.from_arrays(x=x, y=np.arange(count, dtype=np.int32)).shuffle(seed=3)
@@ -42,7 +57,7 @@ def rows(batches):
 def expected():
     """What the function makes of each record, in one batch, in a step."""
     batch = images().batch(RECORDS).random_keys(seed=1)[0]
-    return rows([jax.tree.map(np.asarray, jax.jit(augment(crop_and_flip))(batch))])
+    return rows([jax.tree.map(np.asarray, STEP(batch))])
 
 
 def assert_equal(found, expected):
@@ -54,14 +69,61 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("engine", ["inline", "threads"])
 @pytest.mark.parametrize("size", [1, 4, 13, RECORDS])
 def test_the_host_makes_what_a_step_makes(expected, size, engine):
-    chain = images().batch(size).random_map(augment(crop_and_flip), seed=1)
+    chain = images().batch(size).random_map(CHANGED, seed=1)
     with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 2) as loader:
         assert_equal(rows(loader), expected)
 
 
+@pytest.fixture(scope="module")
+def expected_floats():
+    batch = images().batch(RECORDS).random_keys(seed=1)[0]
+    return rows([jax.tree.map(np.asarray, jax.jit(augment(floats))(batch))])
+
+
+@pytest.mark.parametrize(("engine", "size"), [("inline", 1), ("threads", 4)])
+def test_floats_differ_in_their_last_bits_at_most(expected_floats, engine, size):
+    chain = images().batch(size).random_map(augment(floats), seed=1)
+    with DataLoader(chain, engine=engine, num_workers=None if engine == "inline" else 2) as loader:
+        found = rows(loader)
+    assert found.keys() == expected_floats.keys()
+    for number, x in expected_floats.items():
+        assert np.allclose(found[number], x, rtol=1e-5, atol=1e-5), number
+
+
+def test_the_second_epoch_is_the_same_on_both_sides():
+    base = images().batch(4, drop_remainder=True).repeat(2)
+    on_host = list(base.random_map(CHANGED, seed=1))
+    in_step = [STEP(batch) for batch in base.random_keys(seed=1)]
+    for one, other in zip(on_host, in_step, strict=True):
+        assert np.array_equal(one["x"], other["x"])
+    first, second = rows(on_host[: len(on_host) // 2]), rows(on_host[len(on_host) // 2 :])
+    assert any(not np.array_equal(first[y], second[y]) for y in first.keys() & second.keys())
+
+
+def test_steps_of_several_hosts(expected):
+    hosts = 2
+    chain = images().batch(4, drop_remainder=True).random_keys(seed=1)
+    found = {}
+    for host in range(hosts):
+        loader = DataLoader(chain, engine="inline", shard=(host, hosts))
+        found |= rows(jax.tree.map(np.asarray, STEP(batch)) for batch in loader)
+    assert_equal(found, {number: expected[number] for number in found})
+    assert len(found) == RECORDS // 4 * 4
+
+
+def test_a_step_on_several_devices(expected):
+    spread = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
+    chain = images().batch(4, drop_remainder=True).random_keys(seed=1)
+    with DataLoader(chain, sharding=spread) as loader:
+        made = [STEP(batch) for batch in loader]
+    assert all(len(batch["x"].devices()) == 4 for batch in made)
+    found = rows(jax.tree.map(np.asarray, batch) for batch in made)
+    assert_equal(found, {number: expected[number] for number in found})
+
+
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_hosts_make_the_same_together(expected, hosts):
-    chain = images().batch(4, drop_remainder=True).random_map(augment(crop_and_flip), seed=1)
+    chain = images().batch(4, drop_remainder=True).random_map(CHANGED, seed=1)
     found = {}
     for host in range(hosts):
         found |= rows(DataLoader(chain, engine="inline", shard=(host, hosts)))
@@ -70,20 +132,20 @@ def test_hosts_make_the_same_together(expected, hosts):
 
 
 def test_runs_of_records_before_batch(expected):
-    chain = images().random_map(augment(crop_and_flip), seed=1, batched=True)
+    chain = images().random_map(CHANGED, seed=1, batched=True)
     chain = chain.filter(lambda record: record["y"] % 2 == 0).batch(4)
     found = rows(DataLoader(chain, engine="inline"))
     assert_equal(found, {number: x for number, x in expected.items() if number % 2 == 0})
 
 
 def test_worker_processes(expected):
-    chain = images().batch(4).random_map(augment(crop_and_flip), seed=1)
+    chain = images().batch(4).random_map(CHANGED, seed=1)
     with DataLoader(chain, engine=Processes(1, timeout_s=None)) as loader:
         assert_equal(rows(loader), expected)
 
 
 def test_on_devices(expected):
-    chain = images().batch(4).random_map(augment(crop_and_flip), seed=1)
+    chain = images().batch(4).random_map(CHANGED, seed=1)
     with DataLoader(chain, sharding=jax.devices()[0]) as loader:
         assert_equal(rows(jax.tree.map(np.asarray, batch) for batch in loader), expected)
 
@@ -102,7 +164,7 @@ def test_it_is_compiled_once():
 
 
 def test_results_can_be_kept_and_written_to():
-    chain = images().batch(4).random_map(augment(crop_and_flip)).repeat(4)
+    chain = images().batch(4).random_map(CHANGED).repeat(4)
     kept = list(DataLoader(chain, engine="inline"))
     again = DataLoader(chain, engine="inline")
     for batch, other in zip(kept, again, strict=True):
@@ -112,7 +174,7 @@ def test_results_can_be_kept_and_written_to():
 
 
 def test_the_memory_of_dropped_results_is_used_again():
-    chain = images().batch(2).random_map(augment(crop_and_flip))
+    chain = images().batch(2).random_map(CHANGED)
     addresses = [batch["x"].ctypes.data for batch in DataLoader(chain, engine="inline")]
     assert len(addresses) == RECORDS // 2
     assert len(set(addresses)) <= 3
@@ -169,16 +231,31 @@ import jax, numpy as np
 from loaderx import DataLoader, Dataset
 from loaderx.jax import augment
 
-jax.config.update("jax_default_device", jax.devices()[3])
-data = Dataset.from_arrays(x=np.zeros((8, 3), np.float32)).batch(4)
-chain = data.random_map(augment(lambda key, r: {"x": r["x"] + jax.random.normal(key, (3,))}))
-batches = list(DataLoader(chain, engine="inline"))
-used = {device for array in jax.live_arrays() for device in array.devices()}
-print(len(batches), used == {jax.local_devices(backend="cpu")[0]})
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
+)
+devices = jax.devices()
+jax.config.update("jax_default_device", devices[3])
+data = Dataset.from_arrays(x=np.zeros((10, 3), np.float32)).batch(4, pad_remainder=True).repeat(3)
+chain = data.random_map(augment(lambda key, r: {**r, "x": r["x"] + jax.random.normal(key, (3,))}))
+batches, seen = [], []
+for options in ({"engine": "inline"}, {"engine": "threads", "num_workers": 2},
+                {"engine": "threads", "num_workers": 2, "sharding": devices[2]}):
+    before = len(compiled)
+    with DataLoader(chain, **options) as loader:
+        for batch in loader:
+            batches.append(batch)
+            for array in jax.live_arrays():
+                placed = any(array is leaf for batch in batches for leaf in batch.values())
+                if not placed:
+                    seen.append((devices.index(array.device), array.shape[0]))
+    print(len(compiled) - before, sorted({place for place, _ in seen}))
 """
 
 
-def test_other_devices_are_not_touched():
+def test_other_devices_are_not_touched_and_nothing_is_compiled_twice():
+    """Of the loader's own arrays, all are on the CPU that it computes on, and batches on theirs."""
     run = subprocess.run(
         [sys.executable, "-c", ON_FOUR_DEVICES],
         env=environment(devices=4),
@@ -186,4 +263,16 @@ def test_other_devices_are_not_touched():
         capture_output=True,
         check=True,
     )
-    assert run.stdout.split() == ["2", "True"]
+    first, *others = run.stdout.splitlines()
+    assert first.endswith("[0]"), run.stdout
+    assert others == ["0 [0]", "0 [0, 2]"], run.stdout  # on 2: batches placed ahead
+
+
+def test_auto_has_threads_for_it_and_says_why():
+    chain = images().batch(4).random_map(augment(crop_and_flip))
+    session = Auto().session(work_of(chain))
+    assert session.no_processes == (
+        "augment(crop_and_flip) is no work for processes: threads do it without the GIL, and each "
+        "process would import jax and compile it"
+    )
+    assert Auto().session(work_of(images().batch(4))).no_processes == ""

@@ -26,6 +26,7 @@ from loaderx.engines.processes import why_not
 from loaderx.engines.threads import PendingInThread, ThreadsSession
 from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
+from loaderx.given import reachable
 from loaderx.memory import Pool, PoolPerThread
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class AutoSession(Session):
         self.work = work
         self.max_workers = max_workers
         self.cores = cores()
-        self.no_processes = why_not()
-        if getattr(work, "makes_windows", False) and work.thread_safe:
-            self.no_processes = "threads share the chunks that its source decodes"
+        self.no_processes = why_not() or why_not_for(work)
         self.is_unsendable = False  # is it the work for which there are none?
         self._wants_warning = asked  # a user who asks for workers is told, once, why there are none
         self._prefetch = prefetch
@@ -301,3 +300,15 @@ def _elements(session: AutoSession, ordered: OrderedRun) -> Iterator[Any]:
             return
         yield element
         del element
+
+
+def why_not_for(work: Work) -> str:
+    """Why worker processes are not for this work, if it or one of the user's objects says so."""
+    if getattr(work, "makes_windows", False) and work.thread_safe:
+        return "threads share the chunks that its source decodes"
+    for _, part in work.parts():
+        for value in reachable(part):
+            why = getattr(type(value), "why_no_processes", None)
+            if isinstance(why, str):
+                return f"{value!r} is no work for processes: {why}"
+    return ""

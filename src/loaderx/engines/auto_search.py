@@ -297,6 +297,8 @@ class Trials:
                 self._put_off()
             if problem and problem == self._session.no_processes:  # workers would be worth it
                 self._session.warn_of_workers(is_unsafe=not self._work.thread_safe)
+        elif problem and problem == self._session.no_processes:
+            self.reason += f"; {problem}"
         return is_too_short
 
     def _try_processes_later(self) -> Course:

@@ -22,5 +22,6 @@ it is first used.
 
 from loaderx.image.crops import center_crop, random_resized_crop, resize
 from loaderx.image.decoding import decode
+from loaderx.image.normalizing import normalize
 
-__all__ = ["center_crop", "decode", "random_resized_crop", "resize"]
+__all__ = ["center_crop", "decode", "normalize", "random_resized_crop", "resize"]

@@ -13,8 +13,9 @@ except ImportError as error:
         "Write: pip install jax"
     ) from error
 
+from loaderx.jax import image
 from loaderx.jax.augmentation import augment
 from loaderx.jax.noise import normal
 from loaderx.jax.shards import shard_of
 
-__all__ = ["augment", "normal", "shard_of"]
+__all__ = ["augment", "image", "normal", "shard_of"]

@@ -64,6 +64,11 @@ def augment(f: Function, *, key: str = "key") -> Augment:
 class Augment:
     """What `augment` makes.  Compiled for the CPU when the first batch comes."""
 
+    # For engine="auto".
+    why_no_processes = (
+        "threads do it without the GIL, and each process would import jax and compile it"
+    )
+
     def __init__(self, f: Function, key: str) -> None:
         self._f, self._key = f, key
         self.__name__ = getattr(f, "__name__", type(f).__name__)

@@ -1,0 +1,151 @@
+"""Pixels of bytes as normalised floats, for batches, in memory that is used again.
+
+``(x.astype(np.float32) - mean) / std`` makes three arrays, each four times as large as the bytes,
+and each read back from main memory.  Here a block of pixels is converted, multiplied and shifted
+while it is in the cache, and the result lies in the memory of a batch that nobody holds any more.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
+from loaderx.memory import Array, empty
+from loaderx.tree import Leaf, Tree
+
+_BLOCK = 32_768  # numbers; with their factors and shifts they fit into the cache of a core
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Numbers: TypeAlias = npt.NDArray[np.float64]
+
+
+def normalize(
+    mean: npt.ArrayLike = 0.0, std: npt.ArrayLike = 1.0, *, key: str | None = "image"
+) -> Normalize:
+    """``(pixels - mean) / std`` of float32, in a `map` after `batch`.
+
+    Mean and standard deviation are those of pixels from 0 to 1: integers are divided by 255 first
+    (by the largest number of their dtype), floats are taken as they are.
+    `loaderx.jax.image.normalize` does the same in JAX.
+
+    >>> import numpy as np, loaderx as lx
+    >>> images = lx.Dataset.from_arrays(image=np.zeros((8, 32, 32, 3), np.uint8)).batch(4)
+    >>> normal = lx.image.normalize(mean=(0.49, 0.48, 0.45), std=(0.25, 0.24, 0.26))
+    >>> batch = images.map(normal)[0]
+    >>> batch["image"].dtype, batch["image"].shape
+    (dtype('float32'), (4, 32, 32, 3))
+
+    Inside a function of your own, call it with an array:
+
+    >>> normal(np.zeros((32, 32, 3), np.uint8)).dtype
+    dtype('float32')
+
+    Args:
+        mean: a number, or one for each channel (the last axis).
+        std: likewise.
+        key: the leaf that holds the pixels; None if a batch is one array.
+    """
+    return Normalize(mean, std, key)
+
+
+class Normalize:
+    """What `normalize` makes."""
+
+    __name__ = "normalize"
+
+    def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike, key: str | None) -> None:
+        self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
+        self.key = None if key is None else check_name("key", key)
+        if not (self.std > 0).all():
+            raise ArgumentError(f"`std` must be above 0, got {self.std.tolist()}.")
+        channels = {self.mean.size, self.std.size} - {1}
+        if len(channels) > 1:
+            raise ArgumentError(
+                f"`mean` is for {self.mean.size} channels and `std` for {self.std.size}."
+            )
+        self._channels = max(channels, default=1)
+        self._cached: dict[float, tuple[Floats, Floats]] = {}
+
+    def __reduce__(self) -> tuple[type[Normalize], tuple[Numbers, Numbers, str | None]]:
+        return Normalize, (self.mean, self.std, self.key)
+
+    def __repr__(self) -> str:
+        return f"normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
+
+    def map(self, batch: Tree) -> Tree:
+        """The batch with its pixels normalised."""
+        if self.key is None:
+            return self(batch)
+        if not isinstance(batch, dict) or self.key not in batch:
+            found = list(batch) if isinstance(batch, dict) else type(batch).__name__
+            raise ArgumentError(
+                f"{self!r} needs a leaf {self.key!r}, and got {found}. Choose another with key=, "
+                "or key=None for an array."
+            )
+        return {**batch, self.key: self(batch[self.key])}
+
+    def __call__(self, pixels: Leaf, out: Floats | None = None) -> Floats:
+        """The pixels normalised: in ``out``, or in memory of `loaderx.empty`."""
+        pixels = np.asarray(pixels)
+        self._check(pixels)
+        made = empty(pixels.shape, np.float32) if out is None else _checked_out(out, pixels)
+        source, target = pixels.reshape(-1), made.reshape(-1)
+        factor, shift = self._blocks(_largest(pixels))
+        length = len(factor)
+        for first in range(0, target.size, length):
+            block = target[first : first + length]
+            block[...] = source[first : first + length]  # `multiply` would convert more slowly
+            block *= factor[: block.size]
+            block += shift[: block.size]
+        return made
+
+    def _blocks(self, largest: float) -> tuple[Floats, Floats]:
+        """Factor and shift of each number in a block."""
+        if largest not in self._cached:
+            blocks = np.empty((2, _BLOCK // self._channels or 1, self._channels), np.float32)
+            blocks[0], blocks[1] = 1 / (largest * self.std), -self.mean / self.std
+            factor, shift = blocks.reshape(2, -1)
+            self._cached[largest] = factor, shift
+        return self._cached[largest]
+
+    def _check(self, pixels: Array) -> None:
+        if pixels.dtype.kind not in "uif":
+            raise ArgumentTypeError(
+                f"`normalize` takes an array of integers or floats, got {pixels.dtype}."
+            )
+        if self._channels > 1 and pixels.shape[-1:] != (self._channels,):
+            raise ArgumentError(
+                f"{self!r} is for {self._channels} channels on the last axis, and the pixels have "
+                f"shape {pixels.shape}."
+            )
+        if pixels.dtype.kind != "f" and abs(self.mean).max() > 1:
+            raise ArgumentError(
+                f"{self!r} got {pixels.dtype}, which is divided by {_largest(pixels):.0f} first; "
+                "so `mean` and `std` must be those of pixels from 0 to 1. Divide both by it."
+            )
+
+
+def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
+    try:
+        numbers = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if numbers.ndim > 1 or not numbers.size or not np.isfinite(numbers).all():
+        raise ArgumentError(f"`{name}` must be a number, or one for each channel, got {value!r}.")
+    return numbers
+
+
+def _largest(pixels: Array) -> float:
+    return 1.0 if pixels.dtype.kind == "f" else float(np.iinfo(pixels.dtype).max)
+
+
+def _checked_out(out: Floats, pixels: Array) -> Floats:
+    if out.shape != pixels.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise ArgumentError(
+            f"`out` must be a contiguous array of float32 of shape {pixels.shape}, got "
+            f"{out.dtype} of shape {out.shape}."
+        )
+    return out
