@@ -168,7 +168,7 @@ class BlockTexts(TextColumn):
         if len(indices) < FEW or is_run(indices):
             return super().values(indices)
         found = np.empty(len(indices), object)
-        for part, places, local in self._parts.split(indices):
+        for part, places, local in self.parts.split(indices):
             texts = self._blocks.get(part).texts(self._name)
             if texts is None:
                 return super().values(indices)
