@@ -626,7 +626,7 @@ def cache_in_memory():
 @chain
 def cache_in_a_folder(folder):
     kept = arrays(30).map(double).cache(folder / "kept")
-    return kept.shuffle(3).random_map(draw).batch(4).repeat(2)
+    return kept.shuffle(4).random_map(draw).batch(4).repeat(2)
 
 
 # Joins ----------------------------------------------------------------------------------------
