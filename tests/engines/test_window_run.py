@@ -15,6 +15,7 @@ from loaderx.engines.window_run import WindowRun
 from loaderx.loader.work import work_of
 from loaderx.memory import Pool
 from loaderx.plans import chunk_windows
+from loaderx.sources.kept_chunks import chunk_budget
 from oracle import assert_same
 from plain import jitter
 
@@ -216,6 +217,16 @@ def test_the_units_of_a_stream_are_windows(tmp_path):
 
 def is_kept(record):
     return record["x"] % 3 > 0
+
+
+def budget_of(record):
+    return {"budget": chunk_budget()}
+
+
+def test_workers_share_the_budget(monkeypatch):
+    monkeypatch.setenv("LOADERX_CHUNK_BYTES", "1000")
+    with DataLoader(Dataset.range(4).map(budget_of), engine="processes", num_workers=2) as loader:
+        assert {int(record["budget"]) for record in loader} == {500}
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads", "auto"])

@@ -28,6 +28,7 @@ from tests.pinned.inputs import (
     Sample,
     Several,
     Single,
+    Stored,
     Ticking,
     arrays,
     copies,
@@ -367,6 +368,18 @@ def shuffle_many_blocks():
 def shuffle_blocks_of_the_source():
     parts = Dataset.from_source(Chunked([9, 4, 0, 11, 9]))
     return parts.shuffle(4, block="source", window=10).batch(4).repeat()
+
+
+@chain
+def shuffle_chunks():
+    records = Dataset.from_source(Stored([9, 4, 11, 9, 7])).shuffle(4, block="source", window=12)
+    return records.random_keys().batch(4).repeat()
+
+
+@chain
+def shuffle_chunks_of_a_stream():
+    records = Dataset.from_source(Stored([9, 4, 11, 9, 7])).shuffle(4, block="source", window=12)
+    return records.filter(partial(in_part, 3)).repeat().batch(4, lanes=2)
 
 
 @chain

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loaderx import Dataset
-from loaderx.sources import Indices, Lend, Source
+from loaderx.sources import ChunkSource, Indices, Lend, Source
 from loaderx.stages import WindowStage
 
 # Data -----------------------------------------------------------------------------------------
@@ -114,6 +114,20 @@ class Chunked(Source):
 
     def gather(self, indices: Indices, lend: Lend) -> dict[str, Any]:
         return {"x": indices * 3}
+
+
+class Stored(ChunkSource):
+    """The same, of which only whole chunks can be read."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.starts = np.cumsum([0, *sizes])
+
+    def chunks(self) -> Indices:
+        return self.starts
+
+    def read_chunk(self, number: int) -> list[Any]:
+        numbers = np.arange(self.starts[number], self.starts[number + 1])
+        return [{"x": x * 3} for x in numbers]
 
 
 def write_files(folder: Path) -> None:

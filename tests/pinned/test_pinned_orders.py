@@ -48,8 +48,9 @@ ROWS = {row: (beginning, shard) for row, beginning, shard in places()}
 IN_PROCESSES = """
     source_dtypes source_list_of_trees source_object source_object_that_gathers
     source_tokens_with_targets source_file_keys source_path
-    shuffle_100_000 shuffle_window shuffle_blocks_and_windows split_first slice_of_endless
-    pick_again repeat_nested sample_by_weight cache_in_memory map_runs map_with_index_of_records
+    shuffle_100_000 shuffle_window shuffle_blocks_and_windows shuffle_chunks
+    split_first slice_of_endless pick_again repeat_nested
+    sample_by_weight cache_in_memory map_runs map_with_index_of_records
     random_map_runs random_map_batches
     random_map_with_global_generators random_keys_of_records apply_list several_seeds_deep
     zip_by_name concatenate_batches mix_weighted mix_nested mix_of_batches

@@ -70,7 +70,8 @@ class WindowRun:
         self._depth = 0  # windows to keep under way; 0: not known yet
         self._workers = workers
         self._parts: list[Element] = []  # of the step that goes on in the next window
-        self._left: list[Element] = []  # what is ready, the next one last
+        # What is ready, the next one last; and is it part of the memory of a window?
+        self._left: list[tuple[Element, bool]] = []
         self._lend = Pool().lend
         self.is_closing = False
         self.describe = session.describe
@@ -98,7 +99,8 @@ class WindowRun:
             if self.is_closing:  # `interrupt` has not seen the first of them
                 raise closed_error()
             self._take_first()
-        return self._left.pop()
+        element, is_part = self._left.pop()
+        return owned_element(element, self._lend) if is_part else element
 
     def _take_first(self) -> None:
         task, pending = self._pending[0]
@@ -113,14 +115,14 @@ class WindowRun:
             return
         self._pending.popleft()
         if len(task) == 1:
-            self._left = [made]
+            self._left = [(made, False)]
         else:
             self._collect(task, made)
 
     def _collect(self, task: Task, made: MadeWindow) -> None:
         first_step, _, last_step, _ = task
         self._set_depth(int(made["nbytes"][0]), self._session.window)
-        ready: list[Element] = []
+        ready: list[tuple[Element, bool]] = []
         failed = int(made["failed"][0])
         if made["first"] is not None:
             self._parts.append(made["first"])
@@ -132,8 +134,8 @@ class WindowRun:
                 if whole is None:
                     self._make_singly(first_step, first_step + 1)
                     return
-                ready.append(whole)
-        ready += [owned_element(element, self._lend) for element in made["elements"]]
+                ready.append((whole, False))
+        ready += [(element, True) for element in made["elements"]]
         if made["last"] is not None:
             self._parts = [copied(made["last"], self._lend)]
         if failed >= 0:

@@ -4,9 +4,9 @@ A chunk (a row group, a shard) must be fetched and decoded as a whole, and the r
 come from several.  So a chunk is kept for as long as newer ones leave room for it.  The first to go
 are those of which as many records have been read as they have: most orders read each once an epoch.
 ``LOADERX_CHUNK_BYTES`` says how many bytes of chunks may be kept; by default 1 GiB.  Threads share
-them, and decode different ones at the same time.  Worker processes cannot share them: each makes
-whole windows, of which no other needs a chunk, and there are as many windows under way as the
-budget has room for.
+them, and decode different ones at the same time.  Worker processes cannot: each may keep its share
+of the bytes.  Of windows of shuffled chunks each makes whole ones, of which no other needs a chunk,
+and there are as many under way as the budget has room for.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 from loaderx.errors import ArgumentError, warn_user
 from loaderx.sources.base import Indices
 
-VARIABLE = "LOADERX_CHUNK_BYTES"
+CHUNK_BYTES = "LOADERX_CHUNK_BYTES"
 DEFAULT_BYTES = 1 << 30
 
 
 def chunk_budget() -> int:
     """The bytes of decoded chunks that may be kept."""
-    given = os.environ.get(VARIABLE, "")
+    given = os.environ.get(CHUNK_BYTES, "")
     if not given:
         return DEFAULT_BYTES
     try:
@@ -36,8 +36,8 @@ def chunk_budget() -> int:
         found = 0
     if found < 1:
         raise ArgumentError(
-            f"{VARIABLE} is {given!r}, and must be a number of bytes, at least 1: {1 << 30} is 1 "
-            "GiB, the default."
+            f"{CHUNK_BYTES} is {given!r}, and must be a number of bytes, at least 1: "
+            f"{DEFAULT_BYTES} is 1 GiB, the default."
         )
     return found
 
@@ -151,7 +151,7 @@ class KeptChunks(Generic[C]):
         warn_user(
             f"records that are read together lie in {len(found)} chunks of {nbytes / 1e6:,.0f} MB, "
             f"and {self._budget / 1e6:,.0f} MB are kept decoded: chunks are decoded again and "
-            f"again. Use a smaller window, or set {VARIABLE} to {2 * nbytes} or more."
+            f"again. Use a smaller window, or set {CHUNK_BYTES} to {2 * nbytes} or more."
         )
 
     @contextmanager

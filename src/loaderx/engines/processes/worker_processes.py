@@ -21,6 +21,7 @@ from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.shared_slots import ElementLayout
 from loaderx.engines.processes.slot_pool import SlotPool
 from loaderx.engines.signals import SignalsDeferred
+from loaderx.sources.kept_chunks import CHUNK_BYTES, chunk_budget
 
 _MAIN = Path(__file__).with_name("worker_main.py")
 _THREAD_LIMITS = (
@@ -167,10 +168,11 @@ class WorkerProcesses:
         self.waiting.register(ours, select.POLLIN)
 
     def _environment(self) -> dict[str, str]:
-        """Each worker's libraries use its share of the cores, and no accelerator."""
+        """Each worker has its share of the cores and of decoded chunks, and no accelerator."""
         share = str(max(1, cores() // len(self.workers)))
         limits = {name: share for name in _THREAD_LIMITS if name not in os.environ}
-        return {**os.environ, **limits, "JAX_PLATFORMS": "cpu"}
+        chunks = {CHUNK_BYTES: str(max(1, chunk_budget() // len(self.workers)))}
+        return {**os.environ, **limits, **chunks, "JAX_PLATFORMS": "cpu"}
 
     def _disconnect(self, worker: WorkerProcess) -> None:
         if worker.lifeline is not None:
