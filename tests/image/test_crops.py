@@ -248,6 +248,15 @@ def test_wrong_arguments_fail_at_once(call, message):
         call()
 
 
+def test_other_libraries_names_say_what_to_write():
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'CenterCrop'. Write center_crop\(224, "
+    ):
+        lx.image.CenterCrop  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'loaderx.image' has no attribute 'blur'$"):
+        lx.image.blur  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("package", "module", "options", "extra"),
     [

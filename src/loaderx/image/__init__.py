@@ -20,8 +20,30 @@ torchvision and Pillow do it, and are not turned, whatever EXIF says.  This modu
 it is first used.
 """
 
+import sys as _sys
+
+from loaderx.hints import attribute_error as _attribute_error
 from loaderx.image.crops import center_crop, random_resized_crop, resize
 from loaderx.image.decoding import decode
 from loaderx.image.normalizing import normalize
 
 __all__ = ["center_crop", "decode", "normalize", "random_resized_crop", "resize"]
+
+_WORDS = {  # of torchvision, TensorFlow and OpenCV
+    "CenterCrop": "Write center_crop(224, shorter_side=256), which resizes, too.",
+    "RandomResizedCrop": "Write random_resized_crop(224).",
+    "Resize": "Write resize((height, width)), or center_crop(224, shorter_side=256).",
+    "crop_and_resize": "Write random_resized_crop(224), or center_crop(224, shorter_side=256).",
+    "decode_and_crop_jpeg": "Write random_resized_crop(224), which decodes what it needs.",
+    "decode_image": "Write decode(data).",
+    "decode_jpeg": "Write decode(data).",
+    "imdecode": "Write decode(data).",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> object:
+    raise _attribute_error("module 'loaderx.image'", _WORDS, name, _sys.modules[__name__])
