@@ -73,6 +73,7 @@ def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
     code, _, err = run(capsys, tmp_path / "in", tmp_path / "pixels", "--decode")
     assert code == 2
     assert "images can be saved as the bytes of their files" in err
+    assert err.endswith("Or leave the column out, with --columns a,b,c.\n")
 
 
 def test_parquet_is_decoded_once(capsys, tmp_path):
