@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import subprocess
 import sys
 
@@ -109,7 +108,6 @@ def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
         timeout=120,
         check=False,
         env={**os.environ, "LOADERX_CACHE": str(tmp_path / "cache")},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.returncode == 130
     assert done.stderr == "\nstopped: the same command goes on from here\n"
