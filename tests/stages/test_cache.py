@@ -218,6 +218,17 @@ def test_workers_find_what_this_process_has_made(f, tmp_path):
     assert (tmp_path / "made").stat().st_size == COUNT
 
 
+def test_workers_get_no_copy_that_does_not_fit(monkeypatch):
+    ds = Dataset.range(COUNT).map(lambda i: fixed(int(i))).cache().batch(6)
+    expected = list(ds)
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 1000)
+    with (
+        DataLoader(ds, engine="processes", num_workers=1) as loader,
+        pytest.warns(LoaderxWarning, match="there is no memory to share it with worker processes"),
+    ):
+        check_all_equal(list(loader), expected, "batch")
+
+
 def test_records_that_cannot_be_pickled_are_made_again():
     function = Made(lambda n: {"x": np.arange(3), "f": lambda: n})
     ds = Dataset.range(20).map(function).cache().map(lambda r: r["f"]()).batch(5)
