@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import subprocess
 import sys
 
@@ -73,6 +72,7 @@ def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
     code, _, err = run(capsys, tmp_path / "in", tmp_path / "pixels", "--decode")
     assert code == 2
     assert "images can be saved as the bytes of their files" in err
+    assert err.endswith("Or leave the column out, with --columns a,b,c.\n")
 
 
 def test_parquet_is_decoded_once(capsys, tmp_path):
@@ -108,7 +108,6 @@ def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
         timeout=120,
         check=False,
         env={**os.environ, "LOADERX_CACHE": str(tmp_path / "cache")},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.returncode == 130
     assert done.stderr == "\nstopped: the same command goes on from here\n"

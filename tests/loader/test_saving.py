@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import tempfile
+import traceback
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -253,10 +255,17 @@ def stopped_at(event, save, folder):
 
     Events are calls that change what is on disk.  True if there was such an event.
     """
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python and JAX warn of forks
+        child = os.fork()
     if child:
-        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL)
+        return status != 0
+    code = 1
     try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(50)
         left = [event]
 
         def counted(function):
@@ -273,8 +282,11 @@ def stopped_at(event, save, folder):
         shutil.rmtree = counted(shutil.rmtree)
         native_writer.PartWriter.append = counted(native_writer.PartWriter.append)
         save(folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from loaderx import ChainError, DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
 from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
-from workers import pids
+from workers import own_pss, pids
 
 COUNT = 60
 
@@ -218,6 +220,17 @@ def test_workers_find_what_this_process_has_made(f, tmp_path):
     assert (tmp_path / "made").stat().st_size == COUNT
 
 
+def test_workers_get_no_copy_that_does_not_fit(monkeypatch):
+    ds = Dataset.range(COUNT).map(lambda i: fixed(int(i))).cache().batch(6)
+    expected = list(ds)
+    monkeypatch.setattr(row_memory, "free_memory", lambda: 1000)
+    with (
+        DataLoader(ds, engine="processes", num_workers=1) as loader,
+        pytest.warns(LoaderxWarning, match="there is no memory to share it with worker processes"),
+    ):
+        check_all_equal(list(loader), expected, "batch")
+
+
 def test_records_that_cannot_be_pickled_are_made_again():
     function = Made(lambda n: {"x": np.arange(3), "f": lambda: n})
     ds = Dataset.range(20).map(function).cache().map(lambda r: r["f"]()).batch(5)
@@ -234,10 +247,13 @@ def test_a_dataset_with_a_cache_can_be_pickled():
     assert "cache()" in repr(ds)
 
 
-def shared_bytes(process):
-    """The memory of a process, each page divided by the number of those who share it."""
-    with open(f"/proc/{process}/smaps_rollup") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+def kept_bytes(process):
+    """The memory of the cache in a process, each page divided by the number who share it."""
+    maps = re.split(
+        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{process}/smaps").read_text(), flags=re.M
+    )
+    kept = [one for one in maps if "memfd:loaderx-cache" in one.partition("\n")[0]]
+    return 1024 * sum(int(kb) for one in kept for kb in re.findall(r"^Pss:\s+(\d+)", one, re.M))
 
 
 @pytest.mark.large
@@ -245,17 +261,17 @@ def shared_bytes(process):
 def test_four_workers_hold_one_copy():
     count, width = 2000, 50_000  # 100 MB
 
-    def total(ds):
-        with DataLoader(ds.batch(50), engine="processes", num_workers=4) as loader:
-            for epoch in range(2):
-                for _ in loader.epoch(epoch):
-                    pass
-            return sum(map(shared_bytes, [os.getpid(), *pids()]))
-
     def make(index):
         return {"x": np.full(width, int(index) % 251, np.uint8)}
 
-    made = Dataset.range(count).map(make)
-    without = total(made)
-    with_one_copy = total(made.cache())
-    assert 0.8 < (with_one_copy - without) / (count * width) < 1.5
+    ds = Dataset.range(count).map(make).cache().batch(50)
+    with DataLoader(ds, engine="processes", num_workers=4) as loader:
+        for epoch in range(3):
+            for _ in loader.epoch(epoch):
+                pass
+        workers = pids()
+        assert len(workers) == 4
+        total = sum(map(kept_bytes, [os.getpid(), *workers]))
+        own = [own_pss(worker) * 1024 for worker in workers]
+    assert 0.9 < total / (count * width) < 1.1
+    assert max(own) < count * width / 2

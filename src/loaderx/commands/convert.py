@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from loaderx import Dataset
-from loaderx.errors import FileError
+from loaderx.errors import FileError, StackError
 from loaderx.frozen import Frozen
 from loaderx.sources.images import decode_image
 from loaderx.sources.ondisk.cache import CacheFolder, cache_folder
@@ -54,7 +54,10 @@ def convert(
     images: list[str] = []
     if not decode:
         dataset, images = _with_encoded_images(opening, dataset)
-    dataset.save(target, images=images, num_workers=workers)
+    try:
+        dataset.save(target, images=images, num_workers=workers)
+    except StackError as error:
+        raise StackError(f"{error} Or leave the column out, with --columns a,b,c.") from error
     _report(target)
     return True
 

@@ -128,6 +128,12 @@ class RowMemory:
     def is_shared(self) -> bool:
         return self._descriptor is not None
 
+    def has_room_for_copy(self) -> bool:
+        """Is there memory for a second copy of what is kept?"""
+        free = free_memory()
+        kept = int(self.header[ROWS]) * self.layout.row_bytes + int(self.header[HEAP_USED])
+        return free is None or kept <= free * _FREE_SHARE
+
     def shared_copy(self) -> RowMemory:
         """The same rows in memory that worker processes can map.  The lock is held."""
         if not hasattr(os, "memfd_create"):  # not on Linux: workers make the rows themselves

@@ -179,9 +179,16 @@ class RowStore(ForWorkers):
     def for_workers(self) -> tuple[object, ...]:
         """Workers map the same memory."""
         with self._lock:
-            if self._memory is not None and not self._memory.is_shared:
-                self._memory = self._memory.shared_copy()
             memory = self._memory
+            if memory is not None and not memory.is_shared:
+                if memory.has_room_for_copy():
+                    self._memory = memory = memory.shared_copy()
+                else:
+                    warn_user(
+                        "cache() has kept so much that there is no memory to share it with worker "
+                        "processes: they make records themselves. Use engine='threads', or "
+                        ".cache(path)."
+                    )
         if memory is None or memory.path is None:
             return _attached, (self.count, None, None)
         return _attached, (self.count, memory.path, memory.layout)
