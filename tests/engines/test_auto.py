@@ -148,7 +148,7 @@ def test_cheap_workers_are_found_soon(holds_the_gil):
 
 def test_work_that_is_not_for_processes_says_so(timed):
     """Threads win a little; processes could win more."""
-    session = timed(0.02, 0.015, 0.001, max_workers=8, no_processes="it is not for processes")
+    session = timed(0.02, 0.015, 0.001, max_workers=8, not_for_processes="it is not for processes")
     for _ in session.read(2_000):
         pass
     assert session.found[0] == "threads"

@@ -237,20 +237,23 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 devices = jax.devices()
 jax.config.update("jax_default_device", devices[3])
-data = Dataset.from_arrays(x=np.zeros((10, 3), np.float32)).batch(4, pad_remainder=True).repeat(3)
+data = Dataset.from_arrays(x=np.zeros((10, 3), np.float32)).batch(4).repeat(3)
 chain = data.random_map(augment(lambda key, r: {**r, "x": r["x"] + jax.random.normal(key, (3,))}))
-batches, seen = [], []
-for options in ({"engine": "inline"}, {"engine": "threads", "num_workers": 2},
-                {"engine": "threads", "num_workers": 2, "sharding": devices[2]}):
-    before = len(compiled)
+batches = []
+
+def used():
+    placed = {id(leaf) for batch in batches for leaf in batch.values()}
+    return {devices.index(one.device) for one in jax.live_arrays() if id(one) not in placed}
+
+for options in ({"engine": "inline"}, {"engine": "inline", "sharding": devices[2]},
+                {"engine": "threads", "num_workers": 2}):
+    before, found = len(compiled), set()
     with DataLoader(chain, **options) as loader:
         for batch in loader:
             batches.append(batch)
-            for array in jax.live_arrays():
-                placed = any(array is leaf for batch in batches for leaf in batch.values())
-                if not placed:
-                    seen.append((devices.index(array.device), array.shape[0]))
-    print(len(compiled) - before, sorted({place for place, _ in seen}))
+            if options["engine"] == "inline":  # else arrays come and go meanwhile
+                found |= used()
+    print(len(compiled) - before, sorted(found | used()))
 """
 
 
@@ -265,14 +268,14 @@ def test_other_devices_are_not_touched_and_nothing_is_compiled_twice():
     )
     first, *others = run.stdout.splitlines()
     assert first.endswith("[0]"), run.stdout
-    assert others == ["0 [0]", "0 [0, 2]"], run.stdout  # on 2: batches placed ahead
+    assert others == ["0 [0, 2]", "0 [0]"], run.stdout  # on 2: batches placed ahead
 
 
 def test_auto_has_threads_for_it_and_says_why():
     chain = images().batch(4).random_map(augment(crop_and_flip))
     session = Auto().session(work_of(chain))
-    assert session.no_processes == (
+    assert session.not_for_processes == (
         "augment(crop_and_flip) is no work for processes: threads do it without the GIL, and each "
         "process would import jax and compile it"
     )
-    assert Auto().session(work_of(images().batch(4))).no_processes == ""
+    assert Auto().session(work_of(images().batch(4))).not_for_processes == ""

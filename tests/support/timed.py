@@ -12,7 +12,7 @@ from loaderx.engines.base import OrderedRun, Session, Task
 class TimedSession(Session):
     """Stands for `AutoSession`: inline takes ``made_s`` an element, workers hand one out sooner."""
 
-    no_processes = unsure = ""
+    no_processes = not_for_processes = unsure = ""
     max_workers, cores = 1, 2
     only_gathers = False
     thread_safe = True

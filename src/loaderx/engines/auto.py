@@ -68,7 +68,7 @@ class AutoSession(Session):
         self.work = work
         self.max_workers = max_workers
         self.cores = cores()
-        self.no_processes = why_not() or why_not_for(work)
+        self.no_processes = why_not()
         self.is_unsendable = False  # is it the work for which there are none?
         self._wants_warning = asked  # a user who asks for workers is told, once, why there are none
         self._prefetch = prefetch
@@ -85,6 +85,18 @@ class AutoSession(Session):
     def price(self) -> Price:
         """Of a worker process.  To estimate it takes some milliseconds."""
         return estimate(self.work)
+
+    @functools.cached_property
+    def not_for_processes(self) -> str:
+        """Why worker processes are not for this work, if it or one of the user's objects says so."""
+        if getattr(self.work, "makes_windows", False) and self.work.thread_safe:
+            return "threads share the chunks that its source decodes"
+        for _, part in self.work.parts():
+            for value in reachable(part):
+                why = getattr(type(value), "why_no_processes", None)
+                if isinstance(why, str):
+                    return f"{value!r} is no work for processes: {why}"
+        return ""
 
     @property
     def window(self) -> int:  # type: ignore[override]
@@ -300,15 +312,3 @@ def _elements(session: AutoSession, ordered: OrderedRun) -> Iterator[Any]:
             return
         yield element
         del element
-
-
-def why_not_for(work: Work) -> str:
-    """Why worker processes are not for this work, if it or one of the user's objects says so."""
-    if getattr(work, "makes_windows", False) and work.thread_safe:
-        return "threads share the chunks that its source decodes"
-    for _, part in work.parts():
-        for value in reachable(part):
-            why = getattr(type(value), "why_no_processes", None)
-            if isinstance(why, str):
-                return f"{value!r} is no work for processes: {why}"
-    return ""

@@ -344,9 +344,11 @@ class Trials:
     def _why_no_processes(self, start_s: float = 0.0) -> str | None:
         """None if worker processes are worth a trial; each takes ``start_s`` or more to start."""
         facts = self._facts()
-        problem = why_no_processes(facts)
+        session, problem = self._session, why_no_processes(facts)
+        if problem is None and session.not_for_processes:
+            problem = session.no_processes = session.not_for_processes
         if problem is None:  # they would be, if they cost nothing
-            price = self._session.price
+            price = session.price
             start_s = max(start_s, price.start_s)
             problem = why_no_processes(facts.replace(start_s=start_s, share_s=price.share_s))
         return problem

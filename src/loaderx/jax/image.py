@@ -267,8 +267,9 @@ def _symmetric_beta(draws: jax.Array, alpha: float) -> jax.Array:
     `jax.random.beta` takes seconds to compile.  In terms of s = x^alpha the density has no
     singularity at 0, so a table of the distribution over s gives quantiles to six digits.
     """
-    x = 0.5 * np.linspace(0, 1, _TABLE) ** max(1.0, 1 / alpha)
-    s, height = x**alpha, (1 - x) ** (alpha - 1)
+    steps, power = np.linspace(0, 1, _TABLE), max(1.0, 1 / alpha)
+    x, s = 0.5 * steps**power, 0.5**alpha * steps ** (alpha * power)
+    height = (1 - x) ** (alpha - 1)
     shares = np.append(0, np.cumsum(np.diff(s) * (height[1:] + height[:-1])))
     below_half = jnp.minimum(draws, 1 - draws)
     less = jnp.interp(below_half, shares / (2 * shares[-1]), s) ** (1 / alpha)
