@@ -88,7 +88,7 @@ class AutoSession(Session):
 
     @functools.cached_property
     def not_for_processes(self) -> str:
-        """Why worker processes are not for this work, if it or one of the user's objects says so."""
+        """Why worker processes are not for this work, if it or a user's object says so."""
         if getattr(self.work, "makes_windows", False) and self.work.thread_safe:
             return "threads share the chunks that its source decodes"
         for _, part in self.work.parts():
