@@ -3,9 +3,11 @@
 It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loaderx``.  In it are
 
 - ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
-- ``files/<key>/``: what was unpacked or converted, each a folder of its own.
+- ``files/<key>/``: what was unpacked or converted, each a folder of its own;
+- ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`).
 
-Each has an ``index.json``, written last; its time of the last write is that of the last use.
+Indexes and copies have an ``index.json``, written last; its time of the last write is that of the
+last use.
 A key is a hash of the kind, its version, and each file's absolute path, size and time of the last
 write; so what belongs to a file that has changed is never found.  An entry is made in a folder of
 another name, and renamed when it is complete: two processes may make one at once, and one that is
@@ -21,6 +23,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -29,11 +32,12 @@ import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError, LoaderxError, warn_user
 from loaderx.sources.files import open_npy
-from loaderx.sources.mapping import Identity
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import FileIdentity, FileSystems
 from loaderx.sources.ondisk.npy_writer import NpyWriter
 from loaderx.sources.ondisk.progress import Progress, progress
 from loaderx.sources.parts import Parts
+from loaderx.sources.remote.private_files import is_own
 from loaderx.tree import Array
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -68,6 +72,7 @@ class CacheFolder:
 
     def __init__(self, folder: str | None) -> None:
         self.folder = folder
+        self.files = FileSystems(folder)  # through which all files of a dataset are read
         self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
 
     @property
@@ -83,9 +88,10 @@ class CacheFolder:
         if place is not None:
             self.used["index"].append(place)
             with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
-                found = _read_index(place, len(files))
-                _mark_as_used(place)
-                return found
+                if is_own_folder(place):
+                    found = _read_index(place, len(files))
+                    _mark_as_used(place)
+                    return found
         what = f"indexing {len(files)} file{'s' if len(files) != 1 else ''} ({kind})"
         with progress(what, sum(files.sizes)) as shown:
             if place is not None:
@@ -154,10 +160,10 @@ class CacheFolder:
         make: Callable[[str], None],
         options: Json,
     ) -> str:
-        files = FileSet(paths)
+        files = FileSet(paths, files=self.files)
         place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
         assert place is not None
-        if os.path.isfile(os.path.join(place, DESCRIPTION)):
+        if is_own_folder(place) and os.path.isfile(os.path.join(place, DESCRIPTION)):
             _mark_as_used(place)
         else:
             with making(place, keep=DESCRIPTION) as temporary:
@@ -202,13 +208,13 @@ def key_of(
     kind: str,
     version: int,
     paths: Sequence[str],
-    identities: Sequence[Identity],
+    identities: Sequence[FileIdentity],
     options: Json = None,
 ) -> str:
     """The name under which what was made of files is found again."""
     told: list[Json] = [kind, version, options]
     told += [
-        [path, identity.size, identity.modified_ns]
+        [path, identity.size, identity.stamp]
         for path, identity in zip(paths, identities, strict=True)
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
@@ -222,17 +228,27 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
     be in use, and workers open its files by name.
     """
     temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    os.makedirs(temporary)
+    os.makedirs(temporary, 0o700)  # the data may be private
     try:
         yield temporary
         try:
             os.rename(temporary, place)
         except OSError:  # another process was faster, or what is there is damaged
-            if keep is None or not os.path.isfile(os.path.join(place, keep)):
+            has_kept = keep is not None and os.path.isfile(os.path.join(place, keep))
+            if not (has_kept and is_own_folder(place)):
                 shutil.rmtree(place, ignore_errors=True)
                 os.rename(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_own_folder(place: str) -> bool:
+    """Is it a folder of this user, or of root?  Links, and what others put there, are not read."""
+    try:
+        status = os.lstat(place)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and is_own(status)
 
 
 def _mark_as_used(place: str) -> None:
@@ -250,7 +266,7 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
     checksums: dict[str, int] = {}
     notes: list[Json] = []
     with contextlib.ExitStack() as opened:
-        for number, size in enumerate(files.sizes):
+        for number in files.fetched():
             found = indexer(number)
             for name, array in found.arrays.items():
                 if name not in writers:
@@ -263,7 +279,7 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
             for name in writers:
                 counts[name].append(len(found.arrays.get(name, ())))
             notes.append(found.note)
-            shown.add(size)
+            shown.add(files.identities[number].size)
     told = {
         "kind": kind,
         "files": files.paths,
@@ -295,9 +311,9 @@ def _read_index(folder: str, files: int) -> FileIndex:
 
 def _index_in_memory(files: FileSet, indexer: Indexer, shown: Progress) -> FileIndex:
     found = []
-    for number, size in enumerate(files.sizes):
+    for number in files.fetched():
         found.append(indexer(number))
-        shown.add(size)
+        shown.add(files.identities[number].size)
     names = dict.fromkeys(name for one in found for name in one.arrays)
     arrays = {
         name: np.concatenate([one.arrays[name] for one in found if name in one.arrays])
