@@ -29,6 +29,7 @@ class FileServer:
         self.headers: list[dict[str, str]] = []
         self.has_ranges = self.has_etags = True
         self.fault = lambda number, path: None
+        self.kinds: dict[str, str] = {}  # what is told of the content, by path
         self.password = None  # "user:password" in base64, or a bearer token
         self.lock = threading.Lock()
         self.at: dict[str, str] = {}
@@ -121,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(path, data, fault, is_head)
 
     def _send(self, path, data, fault, is_head):
-        owner, headers = self.owner, {}
+        owner = self.owner
+        headers = {"Content-Type": owner.kinds.get(path, "application/octet-stream")}
         if owner.has_etags:
             headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
             headers["Last-Modified"] = "Tue, 17 Nov 2026 08:00:00 GMT"

@@ -1,8 +1,8 @@
 """What a user writes for files, as a list of files or one folder.
 
 A path may be a file, a folder, a pattern (``*``, ``?``, ``[...]``), have braces (``{000..099}``,
-``{train,test}``), be the URL of one of these, or a list.  What a pattern finds is sorted with numbers in their
-natural order, ``part-2`` before ``part-10``; a list keeps its order.
+``{train,test}``), be the URL of one of these, or a list of them.  What a pattern finds is sorted
+with numbers in their natural order, ``part-2`` before ``part-10``; a list keeps its order.
 """
 
 from __future__ import annotations

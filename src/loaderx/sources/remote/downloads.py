@@ -29,7 +29,7 @@ from loaderx.sources.remote.private_files import (
 )
 from loaderx.sources.remote.room import DOWNLOADS, NOTE, PART, RANGES, make_room
 from loaderx.sources.remote.store import RemoteFile, Store
-from loaderx.sources.remote.transfer import RANGE_BYTES, Transfer
+from loaderx.sources.remote.transfer import Transfer, needs_ranges
 from loaderx.sources.remote.urls import file_name
 
 _ODD = re.compile(r"[^\w.+=@-]")
@@ -104,7 +104,7 @@ class Downloads:
             os.close(part)
 
     def _transfer(self, file: RemoteFile, store: Store, part: int, at: int) -> None:
-        if file.size <= RANGE_BYTES:
+        if not needs_ranges(file.size):
             Transfer(file, store, part, None).run()
             return
         done = open_own(RANGES, WRITE, at)

@@ -120,6 +120,8 @@ class RemoteFiles:
             yield pattern
             return
         found = list(self._glob(root, below.split("/")))
+        if not found:
+            raise FileError(f"no file matches {pattern}.")
         yield from [one for one in found if not one.endswith("/")] or found
 
     def glob(self, folder: str, pattern: str) -> list[str]:

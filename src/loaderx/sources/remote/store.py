@@ -49,7 +49,7 @@ class Store(Protocol):
     can_list: bool
 
     def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
-        """A file and its first bytes (none, if they would cost a request); None: it is not there."""
+        """A file and its first bytes (if they cost no request); None: it is not there."""
         ...
 
     def names(self, address: str) -> list[Listed]:

@@ -22,6 +22,11 @@ _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _requests = threading.BoundedSemaphore(_MOST_REQUESTS)
 
 
+def needs_ranges(size: int) -> bool:
+    """Is a file of this size fetched in several ranges?"""
+    return size > RANGE_BYTES
+
+
 class Transfer:
     """One file on its way."""
 

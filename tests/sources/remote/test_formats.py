@@ -1,0 +1,146 @@
+"""Streams from URLs are those from local files: for all formats, engines and states."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from file_families import WRITERS
+from loaderx import DataLoader, Dataset
+from loaderx.sources import TFRecord, WebDataset
+from oracle import assert_same
+
+COUNT, BATCH = 24, 8
+SUFFIXES = {
+    "arrow": ".arrow", "csv": ".csv", "hdf5": ".h5", "jsonl": ".jsonl", "npz": ".npz",
+    "parquet": ".parquet", "safetensors": ".safetensors", "tar": ".tar", "text": ".txt",
+    "tfrecord": ".tfrecord",
+}  # fmt: skip
+
+
+def write(family, folder):
+    """Records 0 to 23 in three shards; the native layout has its parts in one folder."""
+    folder.mkdir()
+    if family == "native":
+        WRITERS[family](folder / "part", list(range(COUNT)))
+        return folder / "part"
+    for number, (start, stop) in enumerate([(0, 7), (7, 15), (15, COUNT)]):
+        WRITERS[family](folder / f"part-{number}", list(range(start, stop)))
+    return folder
+
+
+def stream(dataset):
+    return dataset.shuffle(5).batch(BATCH, drop_remainder=True).repeat(2)
+
+
+@pytest.fixture
+def hub(server, monkeypatch):
+    """The server as the hub, whose folders can be listed."""
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN_PATH", "/none")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    return server
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_a_folder(family, hub, tmp_path, cache):
+    folder = write(family, tmp_path / "data")
+    hub.add(folder, "me/data")
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    url = "hf://datasets/me/data"
+    cold = stream(Dataset.open(url, cache=cache))
+    assert_same(DataLoader(cold, engine="inline"), expected)
+    assert hub.fetched_twice() == {}
+    before = len(hub.requests)
+    warm = stream(Dataset.open(url, cache=cache))
+    assert_same(DataLoader(warm, engine="inline"), expected)
+    sent = [one for one in hub.requests[before:] if "/resolve/" in one]
+    heads = sum(family not in ("images", "native") for _ in range(3))
+    assert len(sent) <= heads
+
+
+@pytest.mark.parametrize("family", SUFFIXES)
+def test_files_of_a_web_server(family, server, tmp_path, cache):
+    folder = write(family, tmp_path / "data")
+    server.add(folder)
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    url = server.url + "/part-{0..2}" + SUFFIXES[family]
+    made = stream(Dataset.open(url, cache=cache))
+    assert_same(DataLoader(made, engine="inline"), expected)
+    assert server.fetched_twice() == {}
+
+
+@pytest.mark.parametrize("family", ["images", "native", "parquet", "hdf5"])
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_engines(family, engine, hub, tmp_path, cache):
+    folder = write(family, tmp_path / "data")
+    hub.add(folder, "me/data")
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    made = stream(Dataset.open("hf://datasets/me/data", cache=cache))
+    with DataLoader(made, engine=engine, num_workers=2) as loader:
+        assert_same(loader, expected)
+    assert hub.fetched_twice() == {}
+
+
+@pytest.mark.parametrize("family", ["images", "tar"])
+def test_restored_at_every_step_with_a_warm_or_a_cold_cache(family, hub, tmp_path, cache):
+    hub.add(write(family, tmp_path / "data"), "me/data")
+
+    def loader():
+        made = stream(Dataset.open("hf://datasets/me/data", cache=cache))
+        return DataLoader(made, engine="inline")
+
+    expected = list(loader())
+    for step in range(len(expected)):
+        iterator = iter(loader())
+        for _ in range(step):
+            next(iterator)
+        state = iterator.get_state()
+        if step % 2:
+            shutil.rmtree(cache)
+        restored = iter(loader())
+        restored.set_state(state)
+        assert_same(list(restored), expected[step:])
+
+
+@pytest.mark.parametrize("family", ["npz", "jsonl"])
+def test_a_server_that_fails_now_and_then(family, server, tmp_path, cache, small_ranges, pauses):
+    folder = write(family, tmp_path / "data")
+    server.add(folder)
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    server.fault = lambda number, path: [503, ("cut", 100), None, None, None][number % 5]
+    url = server.url + "/part-{0..2}" + SUFFIXES[family]
+    made = stream(Dataset.open(url, cache=cache))
+    assert_same(DataLoader(made, engine="inline"), expected)
+    assert pauses
+    assert server.fetched_twice() == {}
+
+
+def test_single_files(server, tmp_path, cache):
+    np.save(tmp_path / "a.npy", np.arange(5))
+    np.savez_compressed(tmp_path / "b.npz", x=np.arange(4))
+    server.add(tmp_path)
+    assert [one["a"] for one in Dataset.open(f"{server.url}/a.npy", cache=cache)] == [*range(5)]
+    packed = Dataset.open(f"{server.url}/b.npz", cache=cache)
+    assert [one["x"] for one in packed] == [*range(4)]
+    with DataLoader(packed.batch(2), engine="processes", num_workers=1) as loader:
+        assert [batch["x"].tolist() for batch in loader] == [[0, 1], [2, 3]]
+
+
+def test_packed_files(server, tmp_path, cache):
+    import gzip
+
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n{"x": 2}\n'))
+    server.add(tmp_path)
+    assert [one["x"] for one in Dataset.open(f"{server.url}/a.jsonl.gz", cache=cache)] == [1, 2]
+
+
+def test_classes_with_options(server, tmp_path, cache):
+    folder = write("tar", tmp_path / "data")
+    WRITERS["tfrecord"](folder / "t", [1, 2])
+    server.add(folder)
+    tars = [f"{server.url}/part-{n}.tar" for n in range(3)]
+    assert len(Dataset.from_source(WebDataset(tars, cache=cache))) == COUNT
+    assert len(Dataset.from_source(TFRecord(f"{server.url}/t.tfrecord", cache=cache))) == 2
