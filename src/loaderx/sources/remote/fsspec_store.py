@@ -48,7 +48,7 @@ class BroughtPath(Protocol):
 class FsspecStore:
     """The files of one file system of fsspec."""
 
-    can_list = True
+    lists = True
 
     def __init__(self, files: FsspecFileSystem) -> None:
         self._files = files

@@ -53,7 +53,7 @@ class Answer(Protocol):
 class HttpStore:
     """Files of any web server."""
 
-    can_list = False
+    lists = False
 
     def __init__(self, headers: Mapping[str, str] | None = None, *, tells_version: bool = True):
         """``headers`` go to the server that was asked, not to those that it sends us to."""

@@ -39,7 +39,7 @@ class _Entry(NamedTuple):
 class HubStore:
     """The files of datasets on the hub."""
 
-    can_list = True
+    lists = False  # it knows all files of a repository
 
     def __init__(self) -> None:
         self._endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")

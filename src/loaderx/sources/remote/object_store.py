@@ -47,7 +47,7 @@ _RETRIES = {
 class ObjectStore:
     """The files of a bucket."""
 
-    can_list = True
+    lists = True
 
     def __init__(self, address: str) -> None:
         self._root = _bucket(address)

@@ -57,7 +57,7 @@ class RemoteFiles:
         if address in self._files:  # it is public already
             return address
         url = public_url(address)
-        self._look(url, address)
+        self._find(url, address)
         return url
 
     def look_at(self, addresses: Sequence[str]) -> None:
@@ -72,11 +72,11 @@ class RemoteFiles:
                 pool.shutdown(cancel_futures=True)
 
     def is_file(self, path: str) -> bool:
-        return self._look(path, path) is not None
+        return self._look(path) is not None
 
     def is_folder(self, path: str) -> bool:
         if path.endswith("/") or not is_http(path):
-            return not self.is_file(path) and bool(self._listed(path))
+            return self._find(path, path) is None and bool(self._listed(path))
         return False
 
     def names(self, folder: str) -> list[str]:
@@ -86,7 +86,7 @@ class RemoteFiles:
         return sorted(found)
 
     def identity(self, path: str) -> RemoteFile:
-        found = self._look(path, path)
+        found = self._look(path)
         if found is None:
             raise self._missing(path)
         return found
@@ -109,13 +109,13 @@ class RemoteFiles:
             if "*" in pattern or pattern.endswith("/"):
                 self._store(pattern).names(pattern)  # says that there is no listing
             url = self.add(pattern)
-            self.identity(url)
+            self.identity(url)  # says that it is not there
             yield url
             return
         pattern = pattern.rstrip("/")
         root, _, below = _split_root(pattern)
-        if not _MAGIC.search(below) or self.is_file(pattern):
-            if not (self.is_file(pattern) or self.is_folder(pattern)):
+        if not _MAGIC.search(below) or self._find(pattern, pattern):
+            if not (self._find(pattern, pattern) or self.is_folder(pattern)):
                 raise self._missing(pattern)
             yield pattern
             return
@@ -145,19 +145,22 @@ class RemoteFiles:
         if first == "**":
             yield from self._glob(folder, rest or ["*"])
 
-    def _look(self, url: str, address: str) -> RemoteFile | None:
+    def _look(self, url: str) -> RemoteFile | None:
+        """A file, if it is there; in stores that list, its folder is listed, once for all."""
+        folder, _, name = url.rpartition("/")
+        if url not in self._files and self._store(url).lists and name:
+            one = self._listed(folder).get(name)
+            self._files[url] = one and RemoteFile(url, one.size, one.version, url)
+        return self._find(url, url)
+
+    def _find(self, url: str, address: str) -> RemoteFile | None:
+        """A file, if it is there, found by itself."""
         if url not in self._files:
-            folder, _, name = url.rpartition("/")
-            listed = self._folders.get(folder)
             store = self._store(url)
-            if listed is not None and store.can_list and name and not isinstance(store, HubStore):
-                one = listed.get(name)
-                self._files[url] = one and RemoteFile(url, one.size, one.version, url)
-            else:
-                found = retrying(lambda: store.find(url, address), url, FIRST_ATTEMPTS)
-                self._files[url] = found and found[0]
-                if found and found[1]:
-                    self._heads[url] = found[1]
+            found = retrying(lambda: store.find(url, address), url, FIRST_ATTEMPTS)
+            self._files[url] = found and found[0]
+            if found and found[1]:
+                self._heads[url] = found[1]
         return self._files[url]
 
     def _listed(self, folder: str) -> dict[str, Listed]:

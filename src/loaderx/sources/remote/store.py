@@ -46,7 +46,7 @@ class Listed(NamedTuple):
 class Store(Protocol):
     """Where files lie.  Addresses are URLs; errors are `FileError` or `TransientError`."""
 
-    can_list: bool
+    lists: bool  # is one listing of a folder better than a look at each of its files?
 
     def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
         """A file and its first bytes (if they cost no request); None: it is not there."""
