@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+HEAD = 512  # bytes by which a format is known
 COMMIT = "c0ffee" * 6
 
 
@@ -46,14 +47,14 @@ class FileServer:
         return self.at["url"]
 
     def ranges(self, path):
-        """The ranges of a file that were sent, without the looks at its first bytes."""
-        return sorted(one[1:] for one in self.asked if one[0] == path and one[1:] != (0, 512))
+        """The ranges of a file that were sent."""
+        return sorted(one[1:] for one in self.asked if one[0] == path)
 
     def fetched_twice(self):
-        """Bytes that were sent more than once, by path."""
+        """Bytes that were sent more than once, by path; at the first ones there was a look."""
         found = {}
         for path in {one[0] for one in self.asked}:
-            ranges = self.ranges(path)
+            ranges = [(max(one, HEAD), other) for one, other in self.ranges(path) if other > HEAD]
             twice = sum(max(0, a[1] - b[0]) for a, b in itertools.pairwise(ranges))
             if twice:
                 found[path] = twice
@@ -136,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
             status, body = 206, data[start:stop]
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
-        if not is_head:
+        if not is_head and self.headers.get("Range") != f"bytes=0-{HEAD - 1}":
             sent = len(body) if fault is None else min(len(body), fault[1])
             with owner.lock:
                 owner.asked.append((path, start, start + sent))

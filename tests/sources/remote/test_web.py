@@ -34,7 +34,7 @@ def test_a_file_costs_two_requests(server, url, cache):
         ("/*.npy", r"/\*.npy is a folder, or a pattern, of a web server"),
         ("/{1..2}.npy", r"there is no file .*/1.npy"),
         ("/page", r"/page has a format that loaderx does not know"),
-        ("/empty.npy", r"/empty.npy is empty"),
+        ("/empty.npy", r"/empty.npy is not a NumPy array file: it begins with b''"),
     ],
 )
 def test_what_cannot_be_opened(server, cache, path, message):

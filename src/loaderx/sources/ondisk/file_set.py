@@ -43,7 +43,8 @@ class FileSet(ForWorkers):
         self._maps: dict[int, Array] = {}
         self._most = _most_maps()
         self._lock = threading.Lock()
-        if any(map(is_url, self.paths)):
+        self.is_remote = any(map(is_url, self.paths))
+        if self.is_remote:
             # Late: `file_system` says why.
             from loaderx.sources.remote.room import HOLDERS
 
@@ -51,6 +52,11 @@ class FileSet(ForWorkers):
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def keeps_maps(self) -> bool:
+        """Does it never forget a map?  Those of downloads must go where these go over their limit."""
+        return len(self) <= FEWEST_MAPS and not self.is_remote
 
     @property
     def sizes(self) -> list[int]:
@@ -89,7 +95,7 @@ class FileSet(ForWorkers):
         The next ones are fetched meanwhile, so that those who look at one file after another need
         not wait for each.
         """
-        if not any(map(is_url, self.paths)):
+        if not self.is_remote:
             yield from range(len(self))
             return
         with ThreadPoolExecutor(_AHEAD, "loaderx-download") as pool:

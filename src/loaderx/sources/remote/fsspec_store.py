@@ -6,6 +6,7 @@ A user brings one as an fsspec ``OpenFile`` or a ``UPath``: an object with ``fs`
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from loaderx.errors import FileError, MissingPackageError
@@ -141,4 +142,6 @@ def _size(told: Mapping[str, object], url: str) -> int:
 
 
 def _version(told: Mapping[str, object]) -> str:
-    return digest(*(str(told[key]) for key in _VERSIONS if told.get(key) is not None))
+    found = next((told[key] for key in _VERSIONS if told.get(key) is not None), None)
+    # A time may be given as such, and in a listing as a number.
+    return digest(str(found.timestamp() if isinstance(found, datetime) else found))

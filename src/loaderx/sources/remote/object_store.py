@@ -6,6 +6,7 @@ them.  obstore's stores are made anew in each process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import NoReturn, TypeVar
@@ -32,6 +33,10 @@ _HINTS = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for public data",
 }
 _AZURE_HINT = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+_ENDPOINTS = (
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_ENDPOINT",
+    "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL",
+)  # fmt: skip
 _MOST_SHOWN = 200
 _RETRIES = {
     "max_retries": 5,
@@ -61,10 +66,18 @@ class ObjectStore:
                 "pip install 'loaderx-jax[remote]'."
             ) from error
         self._obstore = obstore
-        options = {"timeout": timedelta(seconds=10 * TIMEOUT_S), "connect_timeout": "10s"}
-        self._store = self._call(
-            address, lambda: from_url(self._root, client_options=options, retry_config=_RETRIES)
-        )
+        options = {
+            "timeout": timedelta(seconds=10 * TIMEOUT_S),
+            "connect_timeout": "10s",
+            # Options that are given replace those of the environment.
+            "allow_http": any(os.environ.get(name, "").startswith("http:") for name in _ENDPOINTS),
+        }
+        try:
+            self._store = from_url(self._root, client_options=options, retry_config=_RETRIES)
+        except Exception as error:
+            raise FileError(
+                f"{address} cannot be opened: {_text(error)}. Check {self._hint}."
+            ) from None
 
     def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
         key = self._key(address)
@@ -85,7 +98,8 @@ class ObjectStore:
             )
         except FileNotFoundError as error:
             raise FileError(
-                f"{address}: there is no bucket or container {self._root}. Check its name."
+                f"{address}: there is no bucket or container {self._root}. Check its name and "
+                f"{self._hint}."
             ) from error
         start = len(prefix or "")
         folders = [Listed(one[start:].rstrip("/") + "/") for one in told["common_prefixes"]]
@@ -125,16 +139,25 @@ class ObjectStore:
             self._refuse(url, error)
 
     def _refuse(self, url: str, error: Exception) -> NoReturn:
-        text = " ".join(without_secrets(str(error)).split())[:_MOST_SHOWN]
-        kind = type(error).__name__
+        text, kind = _text(error), type(error).__name__
+        if "NoSuchBucket" in text or "ContainerNotFound" in text:
+            raise FileError(
+                f"{url}: there is no bucket or container {self._root}. Check its name and "
+                f"{self._hint}."
+            ) from None
         if kind in ("PermissionDeniedError", "UnauthenticatedError"):
             raise FileError(
                 f"{url}: the store refused access. Credentials are found by obstore: "
                 f"{self._hint}. It said: {text}"
             ) from None
         if kind == "GenericError":
-            raise TransientError(f"the store cannot be read ({text}); check {self._hint}") from None
+            raise TransientError(f"{text}; check {self._hint}") from None
         raise FileError(f"{url} cannot be read: {text}") from None
+
+
+def _text(error: Exception) -> str:
+    plain, _, _ = without_secrets(str(error)).partition("Debug source:")
+    return " ".join(plain.split())[:_MOST_SHOWN].rstrip(".")
 
 
 def _bucket(address: str) -> str:

@@ -62,6 +62,7 @@ class RemoteFiles:
 
     def look_at(self, addresses: Sequence[str]) -> None:
         """Looks at many files at once: one after the other, each would cost a round trip."""
+        downloads_in(self._cache, public_url(addresses[0]))  # refuses cache=False
         plain = [one for one in addresses if is_http(one) or not _MAGIC.search(one)]
         for one in plain:
             self._store(one)
@@ -119,7 +120,9 @@ class RemoteFiles:
                 raise self._missing(pattern)
             yield pattern
             return
-        found = list(self._glob(root, below.split("/")))
+        parts = below.split("/")
+        plain = next(n for n, one in enumerate(parts) if _MAGIC.search(one))
+        found = list(self._glob("/".join([root, *parts[:plain]]), parts[plain:]))
         if not found:
             raise FileError(f"no file matches {pattern}.")
         yield from [one for one in found if not one.endswith("/")] or found

@@ -99,10 +99,11 @@ def retrying(work: Callable[[], T], url: str, attempts: int = ATTEMPTS) -> T:
             return work()
         except TransientError as error:
             if attempt == attempts:
+                kept = " What has arrived is kept." if attempts == ATTEMPTS else ""
                 raise FileError(
                     f"{url} cannot be read: {error} ({attempts} attempts). Check the address, the "
-                    "network and the server. What has arrived is kept; the next run goes on there."
-                ) from error
+                    f"network and the server.{kept}"
+                ) from None
             # Random, so that hosts that failed together do not come back together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)))
             longest = min(longest * _GROWTH, _LONGEST_PAUSE_S)
