@@ -253,16 +253,15 @@ def test_all_in_use_goes_over_the_limit(many, cache, monkeypatch):
     assert len(names(cache)) == 5
 
 
-def test_files_that_were_removed_are_fetched_again(many, server, cache, monkeypatch, tmp_path):
-    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "25kB")
-    for n in range(5):
+def test_data_that_is_larger_than_the_limit(server, cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "75kB")
+    for n in range(12):
         np.savez(tmp_path / f"{n}.npz", x=np.full(10_000, n, np.uint8))
-        server.files[f"/{n}.npz"] = (tmp_path / f"{n}.npz").read_bytes()
-    dataset = Dataset.open(server.url + "/{0..4}.npz", cache=cache)
+    server.add(tmp_path)
+    dataset = Dataset.open(server.url + "/{0..11}.npz", cache=cache)
     for _ in range(2):
-        found = [int(one["x"]) for one in dataset[::10_000]]
-        assert found == [0, 1, 2, 3, 4]
-    assert len([one for one in files_in(cache) if one.endswith(".npz")]) == 2
+        assert [int(one["x"]) for one in dataset[::10_000]] == [*range(12)]
+        assert len([one for one in files_in(cache) if one.endswith(".npz")]) == 7
 
 
 @pytest.mark.parametrize(

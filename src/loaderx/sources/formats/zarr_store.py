@@ -17,7 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from loaderx.sources.ondisk.file_system import FileSystems
 
 
-class UrlStore(Store):
+class UrlStore(Store):  # type: ignore[misc]  # zarr is not there for mypy
     """A folder behind a URL, read only."""
 
     supports_writes = supports_deletes = supports_partial_writes = False

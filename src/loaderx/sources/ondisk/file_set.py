@@ -55,7 +55,7 @@ class FileSet(ForWorkers):
 
     @property
     def keeps_maps(self) -> bool:
-        """Does it never forget a map?  Those of downloads must go where these go over their limit."""
+        """Does it never forget a map?  Those of downloads must go to make room for others."""
         return len(self) <= FEWEST_MAPS and not self.is_remote
 
     @property

@@ -107,10 +107,10 @@ def _matching(pattern: str, files: FileSystems) -> Iterator[str]:
             yield one
         elif glob.has_magic(one):
             matches = sorted(glob.glob(one, recursive=True), key=natural_order)
-            files = [match for match in matches if not os.path.isdir(match)] or matches
-            if not files:
+            chosen = [match for match in matches if not os.path.isdir(match)] or matches
+            if not chosen:
                 raise FileError(f"no file matches {one}.")
-            yield from files
+            yield from chosen
         else:
             raise FileError(f"there is no file or folder {one}.")
 

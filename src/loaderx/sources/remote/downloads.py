@@ -94,7 +94,7 @@ class Downloads:
             lock(part, shared=False)
             if is_linked(part, PART, at):
                 _write_note(file, at)
-                make_room(self.folder, file.size - _held(part), file.url)
+                self._make_room(file, part)
                 self._transfer(file, store, part, at)
                 os.rename(PART, local_name(file), src_dir_fd=at, dst_dir_fd=at)
                 os.fsync(at)
@@ -102,6 +102,16 @@ class Downloads:
                     os.unlink(RANGES, dir_fd=at)
         finally:
             os.close(part)
+
+    def _make_room(self, file: RemoteFile, part: int) -> None:
+        if os.fstat(part).st_size != file.size:
+            os.truncate(part, 0)
+            os.truncate(part, file.size)
+        try:
+            make_room(self.folder, file.size, file.url)
+        except BaseException:
+            os.truncate(part, 0)  # it takes no room
+            raise
 
     def _transfer(self, file: RemoteFile, store: Store, part: int, at: int) -> None:
         if not needs_ranges(file.size):
@@ -148,9 +158,3 @@ def _write_note(file: RemoteFile, at: int) -> None:
     assert opened is not None  # `.part` keeps the folder
     with open(opened, "w", encoding="utf-8") as note:
         json.dump({"kind": "downloaded", "files": [file.url]}, note)
-
-
-def _held(part: int) -> int:
-    """The bytes that an unfinished download has on disk already."""
-    status = os.fstat(part)
-    return min(status.st_size, status.st_blocks * 512)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.mapping import map_array
+from loaderx.sources.mapping import Identity, map_array
 from loaderx.sources.remote.downloads import downloads_in
 from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
 from loaderx.sources.remote.http_store import HttpStore
@@ -202,12 +202,12 @@ class RemoteFiles:
     # Data -------------------------------------------------------------------------------------
 
     def open(
-        self, path: str, identity: RemoteFile | None = None
+        self, path: str, identity: Identity | RemoteFile | None = None
     ) -> AbstractContextManager[BinaryIO]:
-        file = identity or self.identity(path)
+        file = identity if isinstance(identity, RemoteFile) else self.identity(path)
         return downloads_in(self._cache, path).open(file, self._store(file.url))
 
-    def map(self, path: str, identity: RemoteFile) -> Array:
+    def map(self, path: str, identity: Identity | RemoteFile) -> Array:
         with self.open(path, identity) as file:
             if not identity.size:
                 return np.empty(0, np.uint8)

@@ -37,7 +37,8 @@ class Download(NamedTuple):
     """The folder of one version of a file."""
 
     name: str
-    nbytes: int
+    nbytes: int  # on disk
+    room: int  # that it takes, or will take when it is finished
     used_s: float
     is_finished: bool
 
@@ -65,15 +66,17 @@ def downloads_of(folder: str) -> list[Download]:
 
 
 def _download(path: str, name: str) -> Download:
-    nbytes, used, is_finished = 0, os.stat(path, follow_symlinks=False).st_mtime, False
+    nbytes, room, is_finished = 0, 0, False
+    used = os.stat(path, follow_symlinks=False).st_mtime
     with os.scandir(path) as files:
         for file in files:
             status = file.stat(follow_symlinks=False)
             nbytes += min(status.st_size, status.st_blocks * 512)
+            room += status.st_size
             is_finished = is_finished or not file.name.startswith(".")
             if file.name == NOTE:
                 used = status.st_mtime
-    return Download(name, nbytes, used, is_finished)
+    return Download(name, nbytes, room, used, is_finished)
 
 
 def remove_download(folder: str, name: str) -> bool:
@@ -113,33 +116,36 @@ _complained: set[str] = set()
 
 
 def make_room(folder: str, nbytes: int, url: str) -> None:
-    """Removes what was not used for longest, until so many bytes fit under the limit."""
+    """Removes what was not used for longest, so that a file that is begun fits under the limit.
+
+    It has its full size already, though not its bytes: so all processes count it.
+    """
     with _lock:
         left = _room.get(folder, 0) - nbytes
         if left >= 0:
             _room[folder] = left
             return
         downloads = downloads_of(folder)
-        held = sum(one.nbytes for one in downloads)
-        limit = limit_bytes(folder, held)
+        held = sum(one.room for one in downloads)
+        limit = limit_bytes(folder, sum(one.nbytes for one in downloads))
         if nbytes > limit:
             raise FileError(
                 f"{url} has {nbytes / 1e6:,.1f} MB, and downloads may take {limit / 1e6:,.1f} MB "
                 f"in {folder}. Raise LOADERX_CACHE_LIMIT, or give another folder with `cache=` or "
                 "LOADERX_CACHE."
             )
-        held = _remove(folder, downloads, held, limit - nbytes)
-        if held > limit - nbytes:
+        held = _remove(folder, downloads, held, limit)
+        if held > limit:
             for holder in list(HOLDERS):  # maps of files that are not being read now
                 holder.forget()
-            held = _remove(folder, downloads_of(folder), held, limit - nbytes)
-        if held > limit - nbytes and folder not in _complained:
+            held = _remove(folder, downloads_of(folder), held, limit)
+        if held > limit and folder not in _complained:
             _complained.add(folder)
             warn_user(
                 f"the downloads in {folder} go over their limit of {limit / 1e6:,.1f} MB: all of "
                 "them are in use. Raise LOADERX_CACHE_LIMIT, or use fewer files at a time."
             )
-        _room[folder] = max(0, limit - held - nbytes) // _PROCESSES
+        _room[folder] = max(0, limit - held) // _PROCESSES
 
 
 def _remove(folder: str, downloads: list[Download], held: int, most: int) -> int:
@@ -147,6 +153,6 @@ def _remove(folder: str, downloads: list[Download], held: int, most: int) -> int
     for one in downloads:
         if held <= most:
             break
-        if one.nbytes and remove_download(folder, one.name):
-            held -= one.nbytes
+        if one.room and remove_download(folder, one.name):
+            held -= one.room
     return held

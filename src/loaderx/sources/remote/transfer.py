@@ -31,7 +31,7 @@ class Transfer:
     """One file on its way."""
 
     def __init__(self, file: RemoteFile, store: Store, part: int, done: int | None) -> None:
-        """``part`` and ``done`` are descriptors; without a map of ranges there is one range."""
+        """``part`` has its full size already; without a map of ranges, ``done``, there is one."""
         self._file, self._store = file, store
         self._part, self._done = part, done
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -50,12 +50,9 @@ class Transfer:
     def _missing(self) -> list[int]:
         count = -(-self._file.size // RANGE_BYTES)
         if self._done is None:
-            os.truncate(self._part, self._file.size)
             return list(range(count))
-        is_begun = os.fstat(self._part).st_size == self._file.size
-        if not is_begun or os.fstat(self._done).st_size != count:
+        if os.fstat(self._done).st_size != count:
             os.truncate(self._done, 0)
-            os.truncate(self._part, self._file.size)
             os.truncate(self._done, count)
         marks = os.pread(self._done, count, 0)
         return [number for number in range(count) if marks[number] != 1]
