@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from file_families import WRITERS
@@ -11,7 +13,12 @@ from oracle import assert_same
 
 pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 
-COUNT = 24
+COUNT, BUCKET = 24, "bucket-{}"
+
+
+class Bucket(NamedTuple):
+    client: object
+    name: str
 
 
 @pytest.fixture
@@ -31,16 +38,16 @@ def bucket(monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     client = boto3.client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket="bucket")
-    yield client
+    client.create_bucket(Bucket=BUCKET.format(port))  # moto has one memory for all servers
+    yield Bucket(client, BUCKET.format(port))
     server.stop()
 
 
-def upload(client, folder):
+def upload(bucket, folder):
     for file in sorted(folder.rglob("*")):
         if file.is_file():
-            name = file.relative_to(folder).as_posix()
-            client.put_object(Bucket="bucket", Key=f"data/{name}", Body=file.read_bytes())
+            key = f"data/{file.relative_to(folder).as_posix()}"
+            bucket.client.put_object(Bucket=bucket.name, Key=key, Body=file.read_bytes())
 
 
 def stream(dataset):
@@ -57,7 +64,7 @@ def test_every_family(bucket, tmp_path, family):
     upload(bucket, folder)
     below = "/part-0" if family == "native" else ""
     expected = list(DataLoader(stream(Dataset.open(f"{folder}{below}")), engine="inline"))
-    made = stream(Dataset.open(f"s3://bucket/data{below}", cache=tmp_path / "cache"))
+    made = stream(Dataset.open(f"s3://{bucket.name}/data{below}", cache=tmp_path / "cache"))
     assert_same(DataLoader(made, engine="inline"), expected)
     with DataLoader(made, engine="processes", num_workers=2) as loader:
         assert_same(loader, expected)
@@ -69,12 +76,12 @@ def test_many_files(bucket, tmp_path):
     for n in range(1100):  # more than a page of the listing
         (folder / f"{n}.txt").write_text(f"{n}\n")
     upload(bucket, folder)
-    dataset = Dataset.open("s3://bucket/data", cache=tmp_path / "cache")
+    dataset = Dataset.open(f"s3://{bucket.name}/data", cache=tmp_path / "cache")
     assert [one["text"] for one in dataset] == [str(n) for n in range(1100)]
 
 
 def test_what_is_not_there(bucket, tmp_path):
     with pytest.raises(FileError, match="there is no bucket or container s3://nobucket"):
         Dataset.open("s3://nobucket/x", cache=tmp_path / "cache")
-    with pytest.raises(FileError, match="there is no file or folder s3://bucket/none"):
-        Dataset.open("s3://bucket/none", cache=tmp_path / "cache")
+    with pytest.raises(FileError, match="there is no file or folder s3://bucket-.*/none"):
+        Dataset.open(f"s3://{bucket.name}/none", cache=tmp_path / "cache")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -98,6 +97,8 @@ class FileSet(ForWorkers):
         if not self.is_remote:
             yield from range(len(self))
             return
+        from concurrent.futures import Future, ThreadPoolExecutor  # late: it imports logging
+
         with ThreadPoolExecutor(_AHEAD, "loaderx-download") as pool:
             waiting: deque[Future[None]] = deque()
             try:

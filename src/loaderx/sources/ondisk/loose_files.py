@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +100,8 @@ class UrlFiles:
         """The content of these files."""
         if len(indices) == 1:
             return map(self._read, indices.tolist())
+        from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
         with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
             return iter(list(pool.map(self._read, indices.tolist())))
 

@@ -140,7 +140,7 @@ class ObjectStore:
 
     def _refuse(self, url: str, error: Exception) -> NoReturn:
         text, kind = _text(error), type(error).__name__
-        if "NoSuchBucket" in text or "ContainerNotFound" in text:
+        if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
             raise FileError(
                 f"{url}: there is no bucket or container {self._root}. Check its name and "
                 f"{self._hint}."
