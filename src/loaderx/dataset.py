@@ -830,8 +830,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
     from loaderx.sources.files import open_arrays  # late: zipfile and pathlib are slow to import
+    from loaderx.sources.ondisk.cache import cache_folder
 
-    return open_arrays(path, keys)
+    return open_arrays(path, keys, cache_folder(None).files)
 
 
 def _several(datasets: object, more: tuple[object, ...]) -> object:

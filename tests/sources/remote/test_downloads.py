@@ -100,6 +100,23 @@ def test_ctrl_c_leaves_what_it_has_fetched(server, url, cache, small_ranges):
     assert server.fetched_twice() == {}
 
 
+def test_ctrl_c_stops_what_is_fetched_ahead(server, cache, small_ranges, tmp_path):
+    for n in range(6):
+        np.savez(tmp_path / f"{n}.npz", x=np.zeros(20_000, np.uint8))
+    server.add(tmp_path)
+
+    def interrupt(number, path):
+        if number == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    server.fault = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        Dataset.open(server.url + "/{0..5}.npz", cache=cache)
+    assert not [one for one in threading.enumerate() if one.name.startswith("loaderx-download")]
+    server.fault = lambda number, path: None
+    assert len(Dataset.open(server.url + "/{0..5}.npz", cache=cache)) == 120_000
+
+
 def test_bodies_that_end_early_are_continued(server, url, cache, pauses):
     cuts = iter([("cut", 600), ("cut", 3000), ("cut", 1), None])
     server.fault = lambda number, path: next(cuts) if number else None

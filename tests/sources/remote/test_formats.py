@@ -118,6 +118,20 @@ def test_a_server_that_fails_now_and_then(family, server, tmp_path, cache, small
     assert server.fetched_twice() == {}
 
 
+def test_folders_of_a_web_server_that_name_their_files(server, tmp_path, cache):
+    folder = write("native", tmp_path / "data")
+    datasets = pytest.importorskip("datasets", reason="needs datasets")
+    whole = datasets.Dataset.from_dict({"x": [1, 2, 3]})
+    datasets.DatasetDict(train=whole, test=whole).save_to_disk(tmp_path / "data" / "saved")
+    server.add(folder, "native")
+    server.add(tmp_path / "data" / "saved", "saved")
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    made = stream(Dataset.open(f"{server.url}/native/", cache=cache))
+    assert_same(DataLoader(made, engine="inline"), expected)
+    saved = Dataset.open(f"{server.url}/saved/", split="test", cache=cache)
+    assert [int(one["x"]) for one in saved] == [1, 2, 3]
+
+
 def test_single_files(server, tmp_path, cache):
     np.save(tmp_path / "a.npy", np.arange(5))
     np.savez_compressed(tmp_path / "b.npz", x=np.arange(4))

@@ -30,8 +30,11 @@ def test_a_file_costs_two_requests(server, url, cache):
     ("path", "message"),
     [
         ("/none.npy", r"there is no file .*/none.npy \(404\). Plain HTTP has no listing"),
-        ("/folder/", r"/folder/ is a folder, or a pattern, of a web server, and plain HTTP has no"),
-        ("/*.npy", r"/\*.npy is a folder, or a pattern, of a web server"),
+        (
+            "/folder/",
+            r"/folder is a folder or a pattern of a web server, and plain HTTP has no listing",
+        ),
+        ("/*.npy", r"/\*.npy is a folder or a pattern of a web server"),
         ("/{1..2}.npy", r"there is no file .*/1.npy"),
         ("/page", r"/page has a format that loaderx does not know"),
         ("/empty.npy", r"/empty.npy is not a NumPy array file: it begins with b''"),

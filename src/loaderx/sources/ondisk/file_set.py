@@ -34,6 +34,8 @@ class FileSet(ForWorkers):
     ) -> None:
         self.paths, self.files = list(paths), files
         if identities is None:
+            if urls := [path for path in self.paths if is_url(path)]:
+                files.remote().prepare(urls)
             identities = [files.of(path).identity(path) for path in self.paths]
         self.identities = list(identities)
         self._begin()
@@ -97,9 +99,13 @@ class FileSet(ForWorkers):
         if not self.is_remote:
             yield from range(len(self))
             return
-        from concurrent.futures import Future, ThreadPoolExecutor  # late: it imports logging
+        # Late: `file_system` says why; futures import logging.
+        from concurrent.futures import Future, ThreadPoolExecutor
 
-        with ThreadPoolExecutor(_AHEAD, "loaderx-download") as pool:
+        from loaderx.sources.remote.transfer import stop_with
+
+        stop = threading.Event()
+        with ThreadPoolExecutor(_AHEAD, "loaderx-download", stop_with, (stop,)) as pool:
             waiting: deque[Future[None]] = deque()
             try:
                 for number in range(len(self) + _AHEAD):
@@ -109,6 +115,7 @@ class FileSet(ForWorkers):
                         waiting.popleft().result()
                         yield number - _AHEAD
             finally:
+                stop.set()
                 pool.shutdown(cancel_futures=True)
 
     def _fetch(self, number: int) -> None:

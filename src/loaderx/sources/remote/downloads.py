@@ -26,6 +26,7 @@ from loaderx.sources.remote.private_files import (
     lock,
     open_own,
     own_folder,
+    try_lock,
 )
 from loaderx.sources.remote.room import DOWNLOADS, NOTE, PART, RANGES, make_room
 from loaderx.sources.remote.store import RemoteFile, Store
@@ -91,7 +92,9 @@ class Downloads:
         if part is None:  # the folder was just removed
             return
         try:
-            lock(part, shared=False)
+            if not try_lock(part):
+                _log(f"waiting for another process, which downloads {file.url}")
+                lock(part, shared=False)
             if is_linked(part, PART, at):
                 _write_note(file, at)
                 self._make_room(file, part)
@@ -151,6 +154,12 @@ def local_name(file: RemoteFile) -> str:
     """The file's own name, which may tell its format, made harmless."""
     name = _ODD.sub("_", file_name(file.url)).lstrip(".")[-100:]
     return name or "file"
+
+
+def _log(text: str) -> None:
+    import logging  # late: it is slow to import
+
+    logging.getLogger("loaderx").info(text)
 
 
 def _write_note(file: RemoteFile, at: int) -> None:

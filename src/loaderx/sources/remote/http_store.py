@@ -79,9 +79,11 @@ class HttpStore:
 
     def names(self, address: str) -> list[Listed]:
         raise FileError(
-            f"{public_url(address)} is a folder, or a pattern, of a web server, and plain HTTP has "
+            f"{public_url(address)} is a folder or a pattern of a web server, and plain HTTP has "
             "no listing. Give the URLs of files, a list of them, or braces, "
-            "https://host/part-{000..099}.npz."
+            "https://host/part-{000..099}.npz. Folders that are opened by their URL with a slash "
+            "at its end are those of `Dataset.save` (loaderx.json) and of Hugging Face's "
+            "save_to_disk (state.json)."
         )
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
@@ -98,6 +100,8 @@ class HttpStore:
                 raise file_changed(file.url, "its ETag or time of the last write is another one")
             if not is_whole and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
                 raise NoRangesError
+            if _start(answer) != start:
+                raise TransientError(f"the server sent other bytes than {start} to {stop - 1}")
             left = stop - start
             while left:
                 piece = _read(answer, min(left, PIECE_BYTES))
@@ -156,6 +160,11 @@ def _size(answer: Answer, url: str) -> int:
             "the copy."
         )
     return int(told)
+
+
+def _start(answer: Answer) -> int:
+    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    return int(match[1] or 0) if match else 0
 
 
 def _version(answer: Answer) -> str:

@@ -119,6 +119,8 @@ class ObjectStore:
             raise file_changed(file.url, f"it has {told['size']} bytes, and had {file.size}")
         if _version(told) != file.version:
             raise file_changed(file.url, "its ETag is another one")
+        if tuple(answer.range) != (start, stop):
+            raise TransientError(f"the store sent other bytes than {start} to {stop - 1}")
         left, pieces = stop - start, iter(answer.stream(min_chunk_size=PIECE_BYTES))
         while left:
             piece = self._call(file.url, lambda: next(pieces, None))

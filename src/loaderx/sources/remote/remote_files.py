@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
 _CONCURRENCY = 16  # requests for what is there
+_MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -63,7 +65,11 @@ class RemoteFiles:
     def look_at(self, addresses: Sequence[str]) -> None:
         """Looks at many files at once: one after the other, each would cost a round trip."""
         downloads_in(self._cache, public_url(addresses[0]))  # refuses cache=False
-        plain = [one for one in addresses if is_http(one) or not _MAGIC.search(one)]
+        plain = [
+            one
+            for one in addresses
+            if one not in self._files and (is_http(one) or not _MAGIC.search(one))
+        ]
         for one in plain:
             self._store(one)
         with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
@@ -72,13 +78,19 @@ class RemoteFiles:
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Looks at files of which much will be asked, where no listing of a folder tells it."""
+        unknown = [path for path in paths if not self._store(path).lists]
+        if len(unknown) > 1:
+            self.look_at(unknown)
+
     def is_file(self, path: str) -> bool:
         return self._look(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        if path.endswith("/") or not is_http(path):
-            return self._find(path, path) is None and bool(self._listed(path))
-        return False
+        if is_http(path):
+            return path.endswith("/") and bool(self._listed(path))
+        return self._find(path, path) is None and bool(self._listed(path))
 
     def names(self, folder: str) -> list[str]:
         found = self._listed(folder)
@@ -107,7 +119,10 @@ class RemoteFiles:
         """The files of a pattern, or the one file or folder, as public URLs."""
         downloads_in(self._cache, public_url(pattern))  # refuses cache=False
         if is_http(pattern):
-            if "*" in pattern or pattern.endswith("/"):
+            if pattern.endswith("/") and self._listed(pattern):
+                yield pattern
+                return
+            if "*" in pattern:
                 self._store(pattern).names(pattern)  # says that there is no listing
             url = self.add(pattern)
             self.identity(url)  # says that it is not there
@@ -170,9 +185,21 @@ class RemoteFiles:
         folder = folder.rstrip("/")
         if folder not in self._folders:
             store = self._store(folder)
-            found = retrying(lambda: store.names(folder), folder, FIRST_ATTEMPTS)
+            found = self._marks(folder) if is_http(folder) else []
+            found = found or retrying(lambda: store.names(folder), folder, FIRST_ATTEMPTS)
             self._folders[folder] = {one.name: one for one in found}
         return self._folders[folder]
+
+    def _marks(self, folder: str) -> list[Listed]:
+        """What a web server, which has no listing, has of the files that name all others."""
+        found = []
+        for name in _MARKS:
+            with contextlib.suppress(FileError):  # some servers refuse what is not there
+                if self._find(f"{folder}/{name}", f"{folder}/{name}"):
+                    found.append(Listed(name))
+                    if name == _MARKS[0]:
+                        break
+        return found if {one.name for one in found} - {_MARKS[-1]} else []
 
     def _missing(self, path: str) -> FileError:
         if is_http(path):

@@ -22,6 +22,20 @@ _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _requests = threading.BoundedSemaphore(_MOST_REQUESTS)
 
 
+class _Thread(threading.local):
+    """What stops the downloads that this thread begins."""
+
+    stop: threading.Event | None = None
+
+
+_thread = _Thread()
+
+
+def stop_with(event: threading.Event) -> None:
+    """Has the downloads that this thread begins from now on end when the event is set."""
+    _thread.stop = event
+
+
 def needs_ranges(size: int) -> bool:
     """Is a file of this size fetched in several ranges?"""
     return size > RANGE_BYTES
@@ -35,6 +49,7 @@ class Transfer:
         self._file, self._store = file, store
         self._part, self._done = part, done
         self._lock, self._stop = threading.Lock(), threading.Event()
+        self._stop_all = _thread.stop or self._stop
 
     def run(self) -> None:
         """Fetches what is missing."""
@@ -64,7 +79,7 @@ class Transfer:
         queue, errors = deque(missing), list[BaseException]()
 
         def work() -> None:
-            while queue and not self._stop.is_set():
+            while queue and not self._is_stopped():
                 try:
                     number = queue.popleft()
                 except IndexError:
@@ -84,14 +99,17 @@ class Transfer:
             for thread in threads:
                 thread.start()
             work()
-            for thread in threads:
-                thread.join()
+            _join(threads)
         finally:  # also after Ctrl-C: each ends with the piece that it is reading
             self._stop.set()
-            for thread in threads:
-                thread.join()
+            _join(threads)
         if errors:
             raise errors[0]
+        if self._stop_all.is_set() and self._stop_all is not self._stop:
+            raise FileError(f"the download of {self._file.url} was stopped.")
+
+    def _is_stopped(self) -> bool:
+        return self._stop.is_set() or self._stop_all.is_set()
 
     def _fetch(self, number: int, shown: Progress) -> None:
         """One range; after a failure the rest of it is asked for."""
@@ -107,7 +125,7 @@ class Transfer:
                         self._write(piece, at)
                         at += len(piece)
                         self._count(len(piece), shown)
-                        if self._stop.is_set():
+                        if self._is_stopped():
                             return
                 finally:
                     pieces.close()
@@ -147,3 +165,19 @@ class Transfer:
                 f"cache folder: {error.strerror}. Give another folder with `cache=` or "
                 "LOADERX_CACHE; `loaderx cache` shows what this one holds."
             ) from error
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    """Waits for threads, whatever comes: they write to a file that will be closed."""
+    interrupt: KeyboardInterrupt | None = None
+    for thread in threads:
+        while True:
+            try:
+                thread.join()
+                break
+            except RuntimeError:  # it was never begun
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error
+    if interrupt is not None:
+        raise interrupt
