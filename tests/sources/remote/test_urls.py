@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from loaderx import Dataset
+from loaderx.errors import ArgumentError
 from loaderx.sources.remote.store import RemoteFile
 from loaderx.sources.remote.urls import file_name, is_url, public_url, without_secrets
 
@@ -29,6 +31,13 @@ def test_files_that_differ_in_their_query_stay_apart():
     assert one != other
     assert "word" not in one
     assert file_name(one) == "get"
+
+
+@pytest.mark.parametrize("url", ["s3://me:word@bucket/x", "ftp://me:word@host/x"])
+def test_passwords_of_stores_are_refused(url):
+    with pytest.raises(ArgumentError, match=r"has a password in it. Set the variables") as caught:
+        Dataset.open([url, url])
+    assert "word@" not in str(caught.value)
 
 
 def test_messages_of_others_lose_their_secrets():

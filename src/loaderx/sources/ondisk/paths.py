@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard, cast
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
-from loaderx.sources.remote.urls import is_url
+from loaderx.sources.remote.urls import check_url, is_url
 
 if TYPE_CHECKING:
     from loaderx.sources.remote.fsspec_store import BroughtPath
@@ -62,6 +62,8 @@ def find(path: PathLike | Sequence[PathLike], files: FileSystems = LOCAL_FILES) 
             "in memory write Dataset.from_source(...) or Dataset.from_arrays(...)."
         )
     urls = [one for pattern in patterns if is_url(pattern) for one in expand_braces(pattern)]
+    for url in urls:
+        check_url(url)
     if len(urls) > 1:
         files.remote().look_at(urls)
     found = [one for pattern in patterns for one in _matching(pattern, files)]

@@ -65,14 +65,17 @@ class FsspecStore:
                 f"{url}: loaderx reads s3, gs, az, http, https and hf; {scheme!r} needs the "
                 "package fsspec: pip install fsspec."
             ) from error
-        try:
-            return FsspecStore(fsspec.filesystem(scheme))
-        except ImportError as error:
-            raise MissingPackageError(f"{url}: {error}.") from error
-        except ValueError as error:
+        if scheme not in fsspec.available_protocols():
             raise FileError(
                 f"{url}: neither loaderx (s3, gs, az, http, https, hf) nor fsspec knows {scheme!r}."
-            ) from error
+            )
+        try:
+            files, _ = fsspec.url_to_fs(url)
+        except ImportError as error:
+            raise MissingPackageError(f"{url}: {error}.") from error
+        except Exception as error:  # each file system has errors of its own
+            raise FileError(f"{url} cannot be opened by fsspec: {_text(error)}.") from None
+        return FsspecStore(files)
 
     def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
         told = self._info(url)

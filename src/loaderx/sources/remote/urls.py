@@ -11,6 +11,8 @@ import hashlib
 import re
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from loaderx.errors import ArgumentError
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # one letter is a drive of Windows
 _IN_TEXT = re.compile(r"(https?://)(?:[^\s/@\"'<>]+@)?([^\s?\"'<>]+)(\?[^\s\"'<>)]+)?")
 _SIGNS = (
@@ -58,6 +60,15 @@ def public_url(url: str) -> str:
     told = [one for one in parse_qsl(parts.query, True) if not _SIGNS.fullmatch(one[0])]
     query = hashlib.sha256(urlencode(told).encode()).hexdigest()[:8] if told else ""
     return urlunsplit((parts.scheme, host, parts.path, query, ""))
+
+
+def check_url(url: str) -> None:
+    """Refuses passwords in URLs of other schemes: they would go into messages."""
+    if not is_http(url) and ":" in urlsplit(url).netloc.rpartition("@")[0]:
+        raise ArgumentError(
+            f"a URL of {scheme_of(url)} has a password in it. Set the variables that the store's "
+            "library reads (docs/remote.md), or bring a file system, fsspec.open(url)."
+        )
 
 
 def without_secrets(text: str) -> str:
