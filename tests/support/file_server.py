@@ -30,6 +30,7 @@ class FileServer:
         self.headers: list[dict[str, str]] = []
         self.has_ranges = self.has_etags = True
         self.fault = lambda number, path: None
+        self.cdn = ""  # where the files of the hub are, if not here
         self.kinds: dict[str, str] = {}  # what is told of the content, by path
         self.password = None  # "user:password" in base64, or a bearer token
         self.lock = threading.Lock()
@@ -117,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._hub(path, query)
         if path not in owner.files:
             path = re.sub(r"^/datasets/([^/]+/[^/]+)/resolve/[^/]+", r"/\1", path)
+            if owner.cdn and path in owner.files and path != unquote(parts.path):
+                return self._answer(302, b"", {"Location": f"{owner.cdn}{path}"})
         data = owner.files.get(path)
         if data is None:
             return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>", is_head=is_head)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from file_families import WRITERS
-from file_server import COMMIT
+from file_server import COMMIT, serving
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError
 
@@ -75,6 +75,24 @@ def test_files_folders_and_patterns(hub, cache, path, expected):
 def test_what_is_not_there(hub, cache, url, error, message):
     with pytest.raises(error, match=message):
         Dataset.open(url, cache=cache)
+
+
+def test_the_hub_sends_us_elsewhere(hub, cache, monkeypatch, small_ranges):
+    monkeypatch.setattr("loaderx.sources.remote.transfer.CONCURRENCY", 1)
+    monkeypatch.setenv("HF_TOKEN", "hf_word")
+    data = b"".join(b'{"x": %d}\n' % n for n in range(1000))
+    hub.files["/me/data/data/part-0.jsonl"] = data
+    with serving() as cdn:
+        cdn.files.update(hub.files)
+        hub.cdn = cdn.url
+        expired = iter([True])
+        cdn.fault = lambda number, path: 403 if number == 5 and next(expired, False) else None
+        dataset = Dataset.open("hf://datasets/me/data/data/part-0.jsonl", cache=cache)
+        assert xs(dataset) == [*range(1000)]
+        assert cdn.fetched_twice() == {}
+        assert not [one for one in cdn.headers if "Authorization" in one]
+    asked = [one for one in hub.requests if "/resolve/" in one]
+    assert len(asked) == 2  # at first, and when the address had expired
 
 
 @pytest.mark.parametrize("by", ["variable", "file"])

@@ -60,6 +60,7 @@ class HttpStore:
         self._headers = dict(headers or {})
         self._tells_version = tells_version
         self._opener: OpenerDirector | None = None
+        self.moved: dict[str, str] = {}  # where the server has sent us for an address
 
     def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
         """The file with its first bytes: one request, which signed URLs grant, too."""
@@ -119,7 +120,10 @@ class HttpStore:
         if self._opener is None:
             self._opener = build_opener()
         try:
-            return cast(Answer, self._opener.open(request, timeout=TIMEOUT_S))
+            answer = cast(Answer, self._opener.open(request, timeout=TIMEOUT_S))
+            if answer.geturl() != url:
+                self.moved[address] = answer.geturl()
+            return answer
         except HTTPError as error:
             if error.code in expected:
                 return cast(Answer, error)

@@ -46,6 +46,7 @@ class HubStore:
         token = _token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = HttpStore(headers, tells_version=False)
+        self._elsewhere = HttpStore(tells_version=False)  # without the token
         self._commits: dict[tuple[str, str], str] = {}
         self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
 
@@ -69,7 +70,15 @@ class HubStore:
         return list(found.values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
-        return self._http.read(file, start, stop)
+        """The hub sends us elsewhere, for an hour or so: it is not asked for every range."""
+        moved = self._http.moved.get(file.address)
+        if moved is not None:
+            try:
+                yield from self._elsewhere.read(file._replace(address=moved), start, stop)
+                return
+            except FileError:  # the hour is over
+                self._http.moved.pop(file.address, None)
+        yield from self._http.read(file, start, stop)
 
     def _commit(self, place: _Place, url: str) -> str:
         key = place.repository, place.revision
