@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from file_families import WRITERS
 from loaderx import DataLoader, Dataset
@@ -13,6 +16,7 @@ from loaderx.sources import TFRecord, WebDataset
 from oracle import assert_same
 
 COUNT, BATCH = 24, 8
+X = np.arange(20).reshape(10, 2)
 SUFFIXES = {
     "arrow": ".arrow", "csv": ".csv", "hdf5": ".h5", "jsonl": ".jsonl", "npz": ".npz",
     "parquet": ".parquet", "safetensors": ".safetensors", "tar": ".tar", "text": ".txt",
@@ -116,6 +120,60 @@ def test_a_server_that_fails_now_and_then(family, server, tmp_path, cache, small
     assert_same(DataLoader(made, engine="inline"), expected)
     assert pauses
     assert server.fetched_twice() == {}
+
+
+FILES = Path(__file__).parents[2] / "files"
+
+
+def write_zarr(folder):
+    group = zarr.open_group(folder, mode="w")
+    group.create_array("x", shape=(10, 2), dtype="int64", chunks=(3, 2))[:] = X
+    group.create_array("y", shape=(10,), dtype="int64", chunks=(4,))[:] = X[:, 0]
+
+
+def write_idx(folder):
+    for name, kind, shape in (("images-idx3", 3, (4, 2, 2)), ("labels-idx1", 1, (4,))):
+        head = bytes([0, 0, 8, kind]) + np.array(shape, ">u4").tobytes()
+        data = np.arange(np.prod(shape), dtype=np.uint8).tobytes()
+        for split in ("train", "t10k"):
+            (folder / f"{split}-{name}-ubyte").write_bytes(head + data)
+
+
+def write_megatron(folder):
+    tokens = np.arange(20, dtype="<u2")
+    (folder / "a.bin").write_bytes(tokens.tobytes())
+    head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 4, 1)
+    lengths, starts = np.full(4, 5, "<i4"), np.arange(4, dtype="<i8") * 10
+    index = head + lengths.tobytes() + starts.tobytes() + np.array([0], "<i8").tobytes()
+    (folder / "a.idx").write_bytes(index)
+
+
+@pytest.mark.foreign  # zarr keeps threads of its own
+@pytest.mark.parametrize(
+    ("make", "split"),
+    [
+        (write_zarr, None),
+        (write_idx, "train"),
+        (write_megatron, None),
+        (FILES / "mds" / "fixed", None),
+        (FILES / "mds" / "splits", "train"),
+        (FILES / "mds" / "zstd", None),
+        (FILES / "tfds" / "tfrecord", "train"),
+        (FILES / "tfds" / "array_record", "train"),
+        (FILES / "webdataset", None),
+    ],
+    ids=lambda one: getattr(one, "name", getattr(one, "__name__", one)),
+)
+def test_folders_with_marks(make, split, hub, tmp_path, cache):
+    folder = make if isinstance(make, Path) else tmp_path / "data"
+    if not isinstance(make, Path):
+        folder.mkdir()
+        make(folder)
+    hub.add(folder, "me/data")
+    expected = list(Dataset.open(folder, split=split, decode=False))
+    made = Dataset.open("hf://datasets/me/data", split=split, decode=False, cache=cache)
+    assert_same(list(made), expected)
+    assert made.classes == Dataset.open(folder, split=split, decode=False).classes
 
 
 def test_folders_of_a_web_server_that_name_their_files(server, tmp_path, cache):

@@ -110,7 +110,7 @@ class FileSet(ForWorkers):
             try:
                 for number in range(len(self) + _AHEAD):
                     if number < len(self):
-                        waiting.append(pool.submit(self._fetch, number))
+                        waiting.append(pool.submit(self.fetch, number))
                     if number >= _AHEAD:
                         waiting.popleft().result()
                         yield number - _AHEAD
@@ -118,7 +118,8 @@ class FileSet(ForWorkers):
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _fetch(self, number: int) -> None:
+    def fetch(self, number: int) -> None:
+        """Has a file on disk, which may lie behind a URL; for those who look ahead."""
         if is_url(self.paths[number]):
             with self.open(number):
                 pass

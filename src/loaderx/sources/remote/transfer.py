@@ -118,6 +118,8 @@ class Transfer:
 
         def attempt() -> None:
             nonlocal at
+            if self._is_stopped():
+                return
             with _requests:
                 pieces = self._store.read(self._file, at, stop)
                 try:
