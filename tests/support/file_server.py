@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(403, b"no", is_head=is_head)
         if "list-type" in query:
             return self._list(path, query)
-        if path.startswith("/api/datasets/"):
+        if path.startswith("/api/datasets/") and path not in owner.files:
             return self._hub(path, query)
         if path not in owner.files:
             path = re.sub(r"^/datasets/([^/]+/[^/]+)/resolve/[^/]+", r"/\1", path)

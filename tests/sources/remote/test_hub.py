@@ -77,6 +77,13 @@ def test_what_is_not_there(hub, cache, url, error, message):
         Dataset.open(url, cache=cache)
 
 
+@pytest.mark.parametrize("answer", [b"{}", b"[1]", b'[{"type": "file"}]', b'{"a', b""])
+def test_answers_that_are_not_understood(hub, cache, answer):
+    hub.files[f"/api/datasets/me/data/tree/{COMMIT}"] = answer
+    with pytest.raises(FileError, match=r"list of files is not understood|is no JSON \(3 attempts"):
+        Dataset.open("hf://datasets/me/data", cache=cache)
+
+
 def test_the_hub_sends_us_elsewhere(hub, cache, monkeypatch, small_ranges):
     monkeypatch.setattr("loaderx.sources.remote.transfer.CONCURRENCY", 1)
     monkeypatch.setenv("HF_TOKEN", "hf_word")

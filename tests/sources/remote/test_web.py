@@ -70,6 +70,12 @@ def test_no_server(cache):
         Dataset.open(f"http://127.0.0.1:{port}/x.npy", cache=cache)
 
 
+def test_a_look_that_is_cut_off(server, url, cache, pauses):
+    server.fault = lambda number, path: ("cut", 3) if number < 2 else None
+    assert len(Dataset.open(url, cache=cache)) == 4
+    assert len(pauses) == 2
+
+
 def test_what_the_server_asks_for_is_waited_for(server, url, cache, pauses, monkeypatch):
     server.fault = lambda number, path: 429 if number == 0 else None
     Dataset.open(url, cache=cache)

@@ -75,7 +75,9 @@ class HttpStore:
                     "folders: give the URLs of files, a list of them, or braces, "
                     "https://host/part-{000..099}.npz."
                 )
-            head = b"" if answer.status == 416 else _read(answer, _HEAD_BYTES)
+            head = b"" if answer.status == 416 else read_piece(answer, _HEAD_BYTES)
+            if len(head) < min(size, _HEAD_BYTES):
+                raise TransientError("an answer ended early")
         return RemoteFile(url, size, version, address), head
 
     def names(self, address: str) -> list[Listed]:
@@ -105,7 +107,7 @@ class HttpStore:
                 raise TransientError(f"the server sent other bytes than {start} to {stop - 1}")
             left = stop - start
             while left:
-                piece = _read(answer, min(left, PIECE_BYTES))
+                piece = read_piece(answer, min(left, PIECE_BYTES))
                 if not piece:
                     raise TransientError(f"an answer ended {left} bytes early")
                 left -= len(piece)
@@ -145,7 +147,8 @@ def _request_url(address: str) -> tuple[str, dict[str, str]]:
     return url, {"Authorization": f"Basic {token}"}
 
 
-def _read(answer: Answer, most: int) -> bytes:
+def read_piece(answer: Answer, most: int) -> bytes:
+    """Some of the body; nothing, where it ends."""
     try:
         return answer.read(most)
     except (OSError, http.client.HTTPException) as error:

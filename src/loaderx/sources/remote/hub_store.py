@@ -11,12 +11,19 @@ import json
 import os
 import re
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from loaderx.errors import ArgumentError, FileError
-from loaderx.sources.remote.http_store import HttpStore
-from loaderx.sources.remote.store import FIRST_ATTEMPTS, Listed, RemoteFile, digest, retrying
+from loaderx.sources.remote.http_store import Answer, HttpStore, read_piece
+from loaderx.sources.remote.store import (
+    FIRST_ATTEMPTS,
+    Listed,
+    RemoteFile,
+    TransientError,
+    digest,
+    retrying,
+)
 
 _URL = re.compile(
     r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@(refs/(?:convert|pr)/[\w.-]+|[^/]+))?(?:/(.*))?"
@@ -99,10 +106,7 @@ class HubStore:
             at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
             while at is not None:
                 told, at = self._api(at, url)
-                for one in told if isinstance(told, list) else []:
-                    if one["type"] == "file":
-                        oid = (one.get("lfs") or one)["oid"]
-                        found[one["path"]] = _Entry(int(one["size"]), digest(oid))
+                found.update(_entries(told, url))
             self._trees[key] = found
         return self._trees[key]
 
@@ -118,13 +122,38 @@ class HubStore:
                         "`hf auth login`."
                     )
                 more = _NEXT.search(answer.headers.get("Link", ""))
-                return json.loads(answer.read(_MOST_BYTES)), more[1] if more else None
+                return _json(answer), more[1] if more else None
 
         told, more = retrying(ask, url, FIRST_ATTEMPTS)
         if more is None:
             return told, None
         following = urlsplit(urljoin(self._endpoint + path, more))  # the token stays with the hub
         return told, f"{following.path}?{following.query}"
+
+
+def _json(answer: Answer) -> object:
+    text = b""
+    while piece := read_piece(answer, _MOST_BYTES):
+        text += piece
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise TransientError("an answer of the hub is no JSON") from None
+
+
+def _entries(told: object, url: str) -> dict[str, _Entry]:
+    """The files of a page of a tree."""
+    found = {}
+    try:
+        if not isinstance(told, list):
+            raise TypeError(told)
+        for one in cast("list[dict[str, dict[str, str]]]", told):
+            if str(one["type"]) == "file":
+                oid = (one.get("lfs") or one)["oid"]
+                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid))
+    except (TypeError, LookupError, ValueError, AttributeError) as error:
+        raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
+    return found
 
 
 def _place(url: str) -> _Place:

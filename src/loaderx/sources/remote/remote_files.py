@@ -207,7 +207,7 @@ class RemoteFiles:
                 f"there is no file {path} (404). Plain HTTP has no listing of folders: give the "
                 "URLs of files, a list of them, or braces, https://host/part-{000..099}.npz."
             )
-        return FileError(f"there is no file or folder {path}. Check the bucket and the path.")
+        return FileError(f"there is no file or folder {path}. Check its spelling.")
 
     # Stores -----------------------------------------------------------------------------------
 
