@@ -2,10 +2,10 @@
 
 ``downloads/<hash of the URL>-<hash of version and size>/`` holds the file in its own name, and
 ``.download.json``, whose time of the last write is that of the last use.  While it is fetched it is
-``.part``, with ``.ranges`` beside it.  Locks (`flock`) are on the file itself: who fetches has
-``.part`` alone, and others wait for it; who reads shares the finished file, for as long as it is
-open or mapped.  What is removed to make room must be locked alone, so nothing in use is taken.
-A finished file is never written to again.
+``.part``, with ``.ranges`` beside it.  There are two locks (`flock`): who fetches has ``.lock``,
+and others wait for it; who reads shares that of the finished file, for as long as it is open or
+mapped.  What is removed to make room must be locked alone, so nothing in use is taken.  A finished
+file is never written to again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loaderx.sources.remote.private_files import (
     own_folder,
     try_lock,
 )
-from loaderx.sources.remote.room import DOWNLOADS, NOTE, PART, RANGES, make_room
+from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, make_room
 from loaderx.sources.remote.store import RemoteFile, Store
 from loaderx.sources.remote.transfer import Transfer, needs_ranges
 from loaderx.sources.remote.urls import file_name
@@ -88,23 +88,33 @@ class Downloads:
 
     def _fetch(self, file: RemoteFile, store: Store, at: int) -> None:
         """Fetches the file, or waits for the process that does."""
-        part = open_own(PART, WRITE, at)
-        if part is None:  # the folder was just removed
+        held = open_own(LOCK, WRITE, at)
+        if held is None:  # the folder was just removed
             return
         try:
-            if not try_lock(part):
+            if not try_lock(held):
                 _log(f"waiting for another process, which downloads {file.url}")
-                lock(part, shared=False)
-            if is_linked(part, PART, at):
-                _write_note(file, at)
-                self._make_room(file, part)
-                self._transfer(file, store, part, at)
-                os.rename(PART, local_name(file), src_dir_fd=at, dst_dir_fd=at)
-                os.fsync(at)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(RANGES, dir_fd=at)
+                lock(held, shared=False)
+            # Whoever had it has removed it, with the file in place.
+            if is_linked(held, LOCK, at) and not _is_there(local_name(file), at):
+                self._fetch_alone(file, store, at)
+        finally:
+            os.close(held)
+
+    def _fetch_alone(self, file: RemoteFile, store: Store, at: int) -> None:
+        part = open_own(PART, WRITE, at)
+        assert part is not None  # `.lock` keeps the folder
+        try:
+            _write_note(file, at)
+            self._make_room(file, part)
+            self._transfer(file, store, part, at)
         finally:
             os.close(part)
+        os.rename(PART, local_name(file), src_dir_fd=at, dst_dir_fd=at)
+        os.fsync(at)
+        for name in (RANGES, LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=at)
 
     def _make_room(self, file: RemoteFile, part: int) -> None:
         if os.fstat(part).st_size != file.size:
@@ -156,6 +166,14 @@ def local_name(file: RemoteFile) -> str:
     return name or "file"
 
 
+def _is_there(name: str, at: int) -> bool:
+    try:
+        os.stat(name, dir_fd=at, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _log(text: str) -> None:
     import logging  # late: it is slow to import
 
@@ -164,6 +182,6 @@ def _log(text: str) -> None:
 
 def _write_note(file: RemoteFile, at: int) -> None:
     opened = open_own(NOTE, WRITE | os.O_TRUNC, at)
-    assert opened is not None  # `.part` keeps the folder
+    assert opened is not None  # `.lock` keeps the folder
     with open(opened, "w", encoding="utf-8") as note:
         json.dump({"kind": "downloaded", "files": [file.url]}, note)

@@ -14,10 +14,17 @@ import weakref
 from typing import NamedTuple, Protocol
 
 from loaderx.errors import ArgumentError, FileError, warn_user
-from loaderx.sources.remote.private_files import READ, open_own, own_folder, try_lock
+from loaderx.sources.remote.private_files import (
+    READ,
+    WRITE,
+    is_linked,
+    open_own,
+    own_folder,
+    try_lock,
+)
 
 DOWNLOADS = "downloads"  # within the cache folder
-NOTE, PART, RANGES = ".download.json", ".part", ".ranges"
+LOCK, NOTE, PART, RANGES = ".lock", ".download.json", ".part", ".ranges"
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SHARE = 0.8
@@ -93,18 +100,34 @@ def remove_download(folder: str, name: str) -> bool:
 
 
 def _empty(at: int) -> bool:
-    for name in sorted(os.listdir(at), key=lambda name: name in (NOTE, RANGES)):
-        if name in (NOTE, RANGES):
-            os.unlink(name, dir_fd=at)
-            continue
-        opened = open_own(name, READ, at)
-        if opened is not None:
-            try:
-                if not try_lock(opened):
-                    return False
+    """Removes all files of a download, if both of its locks can be had."""
+    fetching = open_own(LOCK, WRITE, at)
+    if fetching is None:
+        return True
+    try:
+        if not (try_lock(fetching) and is_linked(fetching, LOCK, at)):
+            return False
+        for name in os.listdir(at):
+            if not name.startswith(".") and not _remove_file(name, at):
+                return False
+        for name in (PART, RANGES, NOTE, LOCK):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=at)
-            finally:
-                os.close(opened)
+    finally:
+        os.close(fetching)
+    return True
+
+
+def _remove_file(name: str, at: int) -> bool:
+    opened = open_own(name, READ, at)
+    if opened is None:
+        return True
+    try:
+        if not try_lock(opened):
+            return False
+        os.unlink(name, dir_fd=at)
+    finally:
+        os.close(opened)
     return True
 
 
