@@ -126,21 +126,22 @@ class Dataset(Generic[T], metaclass=DatasetType):
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
-        """The records of files: a file, a folder, a pattern, or a list of files.
+        """The records of files: a file, a folder, a pattern, a list of files, or URLs of these.
 
         The format is found from the marks of a folder, the first bytes of a file, or its suffix.
         Records are dicts in the names of the files.  ``docs/formats.md`` has a row for each format.
 
         Args:
             path: patterns may have ``*`` and ``{000..099}``; what they find is sorted with numbers
-                in their natural order.
+                in their natural order.  URLs begin with ``s3://``, ``gs://``, ``az://``,
+                ``https://`` or ``hf://`` (``docs/remote.md``).
             split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
             columns: the leaves to read; others are not touched.
             format: its name, where the files do not tell.
             decode: False gives the bytes of images and of other encoded values.
             fill: values to put in place of missing ones, by column.
-            cache: the folder for indexes and copies; by default ``$LOADERX_CACHE`` or
-                ``~/.cache/loaderx``. With False nothing is kept on disk.
+            cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
+                ``~/.cache/loaderx``. With False nothing is kept on disk, and URLs are refused.
         """
         from loaderx.sources.opening import open_path  # a dozen formats: slow to import
 
@@ -942,8 +943,9 @@ def save_with(run: RunSave) -> None:
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
     from loaderx.sources.files import open_arrays  # late: zipfile and pathlib are slow to import
+    from loaderx.sources.ondisk.cache import cache_folder
 
-    return open_arrays(path, keys)
+    return open_arrays(path, keys, cache_folder(None).files)
 
 
 def _several(datasets: object, more: tuple[object, ...]) -> object:

@@ -21,10 +21,12 @@ def cache(folder: str | None = None, older_than: float = 0.0, *, clear: bool = F
     if clear:
         # One that is being made is left alone for a day, after which its process must have died.
         chosen = [one for one in chosen if one.is_finished or now - one.used_s >= _DAY_S]
-    for entry in chosen:
-        if clear:
-            remove_entry(entry)
-        else:
+    if clear:
+        found, chosen = chosen, [one for one in chosen if remove_entry(one)]
+        if len(found) > len(chosen):
+            _say(f"kept {len(found) - len(chosen):,} downloads that are in use")
+    else:
+        for entry in chosen:
             _say(_row(entry, (now - entry.used_s) / _DAY_S))
     total = sum(entry.nbytes for entry in chosen)
     told = f"{len(chosen):,} {'entry' if len(chosen) == 1 else 'entries'}, {total / 1e6:,.1f} MB"

@@ -25,13 +25,14 @@ from loaderx.sources.mapping import (
     Identity,
     changed,
     map_array,
-    open_regular,
     read_exactly,
     reading,
 )
 from loaderx.sources.npy import MAGIC, Header, read_header
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.ondisk.placed_arrays import PlacedArray
+from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.unpacking import Unpacked
 from loaderx.tree import Array, DType, Leaf
 
@@ -44,32 +45,37 @@ MapArray: TypeAlias = "Callable[[BinaryIO, Header, int], Array | PlacedArray]"
 
 
 def open_arrays(
-    path: str | os.PathLike[str], keys: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    keys: Sequence[str] | None = None,
+    systems: FileSystems = LOCAL_FILES,
 ) -> dict[str, Opened]:
     """The named arrays of a file or folder (all of them by default), mapped into memory."""
-    place = Path(path)
-    if place.is_dir():
-        members = {file.stem: file for file in sorted(place.glob("*.npy"))}
+    given = os.fspath(path)
+    place = given if is_url(given) else str(Path(given))
+    system, (stem, suffix) = systems.of(place), os.path.splitext(file_name(place))
+    if system.is_folder(place):
+        names = [name for name in system.names(place) if name.endswith(".npy")]
+        members = {name.removesuffix(".npy"): os.path.join(place, name) for name in names}
         if not members:
             raise FileError(f"{place} has no .npy files.")
-        return {key: open_npy(members[key]) for key in _chosen(place, list(members), keys)}
-    if not place.exists():
+        return {key: open_npy(members[key], systems) for key in _chosen(place, list(members), keys)}
+    if not (is_url(place) or os.path.exists(place)):
         raise FileError(f"there is no file or folder {place}.")
-    with open_regular(place) as file:
+    with system.open(place) as file:
         # By its first bytes: the data of an .npy may look like the end of a zip archive.
         is_npy = file.read(len(MAGIC)) == MAGIC
         if not is_npy and zipfile.is_zipfile(file):
-            return _open_npz(place, file, keys, _map)
-        if place.suffix == ".npz":
+            return _open_npz(place, file, keys, _map, systems)
+        if suffix == ".npz":
             raise FileError(
                 f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
             )
-        if not is_npy and place.suffix != ".npy":
+        if not is_npy and suffix != ".npy":
             raise FileError(
                 f"{place} is not a NumPy array file (.npy, .npz). Other formats are opened by "
                 "Dataset.open(path)."
             )
-        return dict.fromkeys(_chosen(place, [place.stem], keys), _map_npy(place, file))
+        return dict.fromkeys(_chosen(place, [stem], keys), _map_npy(place, file))
 
 
 def open_shard(files: FileSet, number: int, keys: Sequence[str] | None) -> dict[str, Opened]:
@@ -79,16 +85,16 @@ def open_shard(files: FileSet, number: int, keys: Sequence[str] | None) -> dict[
         shape, fortran, dtype, inside = header
         return PlacedArray(files, number, start + inside, dtype, shape, fortran)
 
-    place = Path(files.paths[number])
-    with open_regular(place) as file:
+    place = files.paths[number]
+    with files.open(number) as file:
         if not zipfile.is_zipfile(file):
             raise FileError(
                 f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
             )
-        return _open_npz(place, file, keys, placed)
+        return _open_npz(place, file, keys, placed, files.files)
 
 
-def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[str]:
+def _chosen(place: str, have: list[str], keys: Sequence[str] | None) -> list[str]:
     if keys is None:
         return have
     wanted = [key.removesuffix(".npy") for key in keys]
@@ -98,13 +104,13 @@ def _chosen(place: Path, have: list[str], keys: Sequence[str] | None) -> list[st
     return wanted
 
 
-def open_npy(place: str | os.PathLike[str]) -> Array:
+def open_npy(place: str, systems: FileSystems = LOCAL_FILES) -> Array:
     """The array of an ``.npy`` file, mapped into memory."""
-    with open_regular(place) as file:
+    with systems.open(place) as file:
         return _map_npy(place, file)
 
 
-def _map_npy(place: str | os.PathLike[str], file: BinaryIO) -> Array:
+def _map_npy(place: str, file: BinaryIO) -> Array:
     file.seek(0)
     header = read_header(file, os.fstat(file.fileno()).st_size, f"{place}")
     with reading(f"{place}"):
@@ -118,7 +124,7 @@ def _map(file: BinaryIO, header: Header, start: int) -> Array:
 
 
 def _open_npz(
-    place: Path, file: BinaryIO, keys: Sequence[str] | None, mapper: MapArray
+    place: str, file: BinaryIO, keys: Sequence[str] | None, mapper: MapArray, systems: FileSystems
 ) -> dict[str, Opened]:
     with reading(f"{place}"), zipfile.ZipFile(file) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -133,12 +139,18 @@ def _open_npz(
         opened: dict[str, Opened] = {}
         for key in _chosen(place, list(members), keys):
             where = f"{place}, array {key!r}"
-            opened[key] = _open_member(place, file, archive, members[key], ends, where, mapper)
+            found = _open_member(file, archive, members[key], ends, where, mapper)
+            if not isinstance(found, Header):
+                opened[key] = found
+                continue
+            identity = None if is_url(place) else Identity.of(file)
+            size = os.fstat(file.fileno()).st_size
+            opened[key] = CompressedArray(place, f"{key}.npy", found, size, identity, systems)
     _warn_if_large(place, opened)
     return opened
 
 
-def _warn_if_large(place: Path, opened: dict[str, Opened]) -> None:
+def _warn_if_large(place: str, opened: dict[str, Opened]) -> None:
     nbytes = sum(one.nbytes for one in opened.values() if isinstance(one, CompressedArray))
     if nbytes >= LARGE_UNPACKED:
         warn_user(
@@ -155,14 +167,14 @@ def _ends(archive: zipfile.ZipFile) -> dict[int, int]:
 
 
 def _open_member(
-    place: Path,
     file: BinaryIO,
     archive: zipfile.ZipFile,
     info: zipfile.ZipInfo,
     ends: dict[int, int],
     where: str,
     mapper: MapArray,
-) -> Opened:
+) -> Array | PlacedArray | Header:
+    """The array; of a compressed one the header."""
     with reading(where):
         start = _data_offset(file, info.header_offset, where)
         _check_room(info, ends[info.header_offset] - start, where)
@@ -170,7 +182,7 @@ def _open_member(
             header = read_header(member, info.file_size, where)
         if info.compress_type == zipfile.ZIP_STORED:
             return mapper(file, header, start)
-    return CompressedArray(place, info.filename, header, Identity.of(file))
+    return header
 
 
 @contextmanager
@@ -211,11 +223,20 @@ def _check_room(info: zipfile.ZipInfo, room: int, where: str) -> None:
 class CompressedArray(ForWorkers):
     """A compressed array of an ``.npz``: its header is read at once, its data at the first use."""
 
-    def __init__(self, place: Path, member: str, header: Header, identity: Identity) -> None:
-        self._place, self._member = place.resolve(), member
-        self._header = header
-        self._identity: Identity | None = identity
-        self._size = identity.size
+    def __init__(
+        self,
+        place: str,
+        member: str,
+        header: Header,
+        size: int,
+        identity: Identity | None,
+        systems: FileSystems,
+    ) -> None:
+        """``size`` and ``identity`` are those of the archive."""
+        self._place = place if is_url(place) else os.path.realpath(place)
+        self._member, self._header = member, header
+        self._size, self._identity = size, identity
+        self._systems = systems
         self._array: Array | None = None
         self._lock = threading.Lock()
 
@@ -243,7 +264,7 @@ class CompressedArray(ForWorkers):
 
     def _read(self) -> Array:
         where = f"{self._place}, array {self._member.removesuffix('.npy')!r}"
-        with open_regular(self._place) as file, reading(where):
+        with self._systems.open(self._place) as file, reading(where):
             now = Identity.of(file)
             known = self._identity or now._replace(size=self._size)
             if change := known.change(now):

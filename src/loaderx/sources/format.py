@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
-from loaderx.sources.ondisk.file_system import file_system_of
+from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
 
 HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
 
@@ -93,13 +94,13 @@ def check_fill(fill: Iterable[str], have: Sequence[str], where: str) -> None:
 class Folder:
     """A folder, listed once for all formats that look at it."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, file_systems: FileSystems = LOCAL_FILES) -> None:
+        self.path, self.file_systems = path, file_systems
 
     @cached_property
     def names(self) -> list[str]:
         """What lies in it; the names of folders end with a slash."""
-        return file_system_of(self.path).names(self.path)
+        return self.file_systems.of(self.path).names(self.path)
 
     @cached_property
     def files(self) -> list[str]:
@@ -121,7 +122,11 @@ class Folder:
         return os.path.join(self.path, name)
 
     def folder(self, name: str) -> Folder:
-        return Folder(self.join(name))
+        return Folder(self.join(name), self.file_systems)
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file in it, opened for reading."""
+        return self.file_systems.open(self.join(name))
 
 
 OpenFiles: TypeAlias = Callable[[list[str], OpenOptions], Source]

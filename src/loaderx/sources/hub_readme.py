@@ -16,14 +16,13 @@ read, or what no file matches, is left out; names of files then tell the splits.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from loaderx.sources.format import Folder
-from loaderx.sources.mapping import open_regular, read_whole
+from loaderx.sources.mapping import read_whole
 from loaderx.sources.ondisk.paths import is_data, natural_order
 from loaderx.sources.ondisk.unpack import plain_name
 
@@ -44,7 +43,7 @@ def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[s
     """
     if not folder.has(_NAME):
         return {}
-    configs = list(_configs(folder.join(_NAME)))
+    configs = list(_configs(folder))
     defaults = [one for one in configs if one.get("default") == "true" or len(configs) == 1]
     defaults = defaults or [one for one in configs if one.get("config_name") == _DEFAULT]
     found: dict[str, list[str]] = {}
@@ -52,14 +51,14 @@ def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[s
         name = config.get("config_name")
         prefix = "" if config in defaults[:1] or not isinstance(name, str) else f"{name}."
         for split, patterns in _data_files(config.get("data_files")):
-            files = _matching(folder.path, patterns, suffixes)
+            files = _matching(folder, patterns, suffixes)
             if files and _SPLIT.fullmatch(prefix + split):
                 found.setdefault(prefix + split, []).extend(files)
     return found
 
 
-def _configs(path: str) -> Iterator[dict[str, Yaml]]:
-    with open_regular(path) as file:
+def _configs(folder: Folder) -> Iterator[dict[str, Yaml]]:
+    with folder.open(_NAME) as file:
         text = read_whole(file, _MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
     header = _HEADER.match(text)
     try:
@@ -90,16 +89,15 @@ def _texts(told: Yaml) -> list[str]:
     return [one for one in several if isinstance(one, str)]
 
 
-def _matching(folder: str, patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
+def _matching(folder: Folder, patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
     found = set()
     for pattern in patterns:
         if "://" in pattern or os.path.isabs(pattern) or ".." in pattern.split("/"):
             continue  # files that are elsewhere
-        base = glob.escape(folder)
-        for file in glob.glob(os.path.join(base, pattern), recursive=True):
+        for file in folder.file_systems.of(folder.path).glob(folder.path, pattern):
             name = os.path.basename(file)
             if is_data(name) and plain_name(name).lower().endswith(suffixes):
-                found.add(os.path.abspath(file))
+                found.add(file)
     return sorted(found, key=natural_order)
 
 

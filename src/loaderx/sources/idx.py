@@ -20,10 +20,11 @@ from loaderx.sources.mapping import (
     ByteReader,
     check_shape,
     map_array,
-    open_regular,
     read_exactly,
     reading,
 )
+from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, DType
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -45,13 +46,19 @@ def open_idx(path: str | os.PathLike[str]) -> Array:
     ...     open_idx(path).tolist()
     [7, 2, 1]
     """
-    place = Path(path)
-    packed = place.with_name(place.name + ".gz")
-    if not place.exists() and packed.exists():
-        place = packed
-    if not place.exists():
-        raise FileError(f"there is no file {place}, nor {packed.name} beside it.")
-    with open_regular(place) as file:
+    return read_idx(os.fspath(path), LOCAL_FILES)
+
+
+def read_idx(place: str, systems: FileSystems) -> Array:
+    """As `open_idx`, of a file that may lie behind a URL."""
+    if not is_url(place):
+        place = str(Path(place))
+        if not os.path.exists(place) and os.path.exists(f"{place}.gz"):
+            place = f"{place}.gz"
+        if not os.path.exists(place):
+            packed = f"{os.path.basename(place)}.gz"
+            raise FileError(f"there is no file {place}, nor {packed} beside it.")
+    with systems.open(place) as file:
         if file.read(2) == _GZIP:
             return _unpack(place, file)
         file.seek(0)
@@ -64,7 +71,7 @@ def open_idx(path: str | os.PathLike[str]) -> Array:
     return mapped if dtype.itemsize == 1 else mapped.astype(dtype.newbyteorder("="))
 
 
-def _unpack(place: Path, packed: BinaryIO) -> Array:
+def _unpack(place: str, packed: BinaryIO) -> Array:
     most = os.fstat(packed.fileno()).st_size * _MOST_DEFLATED
     packed.seek(0)
     with reading(f"{place}"), gzip.GzipFile(fileobj=packed) as file:
@@ -87,7 +94,7 @@ def _unpack(place: Path, packed: BinaryIO) -> Array:
         return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _header(file: ByteReader, place: Path) -> tuple[tuple[int, ...], DType, int]:
+def _header(file: ByteReader, place: str) -> tuple[tuple[int, ...], DType, int]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or not magic[3]:
         raise FileError(
@@ -102,7 +109,7 @@ def _header(file: ByteReader, place: Path) -> tuple[tuple[int, ...], DType, int]
     return shape, dtype, 4 + len(raw)
 
 
-def _check_size(place: Path, have: int, shape: tuple[int, ...], dtype: DType) -> None:
+def _check_size(place: str, have: int, shape: tuple[int, ...], dtype: DType) -> None:
     needed = dtype.itemsize * prod(shape)
     if have == needed:
         return

@@ -66,7 +66,7 @@ class LineFiles:
     def __init__(
         self, paths: list[str], kind: str, version: int, find: FindLines, cache: CacheFolder
     ) -> None:
-        self.files = FileSet(paths)
+        self.files = FileSet(paths, files=cache.files)
 
         def indexer(number: int) -> IndexedFile:
             offsets, note = find(self.files.data(number), self.files.paths[number])

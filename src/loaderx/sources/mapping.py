@@ -70,6 +70,11 @@ class Identity(NamedTuple):
         except (OSError, ValueError):
             return None
 
+    @property
+    def stamp(self) -> int:
+        """What is another one after a change."""
+        return self.modified_ns
+
     def is_same_file(self, other: Identity | None) -> bool:
         return other is not None and self[:2] == other[:2]
 

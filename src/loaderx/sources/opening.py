@@ -27,9 +27,9 @@ from loaderx.sources.format import (
 from loaderx.sources.format_table import FILE_FORMATS, FOLDER_FORMATS
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument
-from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
+from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
 
@@ -100,11 +100,11 @@ def recognise(
     path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None = None
 ) -> Recognised:
     """The format and the splits of a path."""
-    found = find(path)
+    found = find(path, options.cache.files)
     if found.folder is None:
         files, kind = _files_and_format(found.files, options, format)
         return Recognised(kind.name, {"": lambda: kind.open(files, options)})
-    folder = Folder(found.folder)
+    folder = Folder(found.folder, options.cache.files)
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
     if format is not None:
         marked = [one for one in FOLDER_FORMATS if one.name == format]
@@ -157,7 +157,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: kind.open([_unpacked(file, options) for file in files], options)
+        return lambda: kind.open(_unpacked(files, options), options)
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 
@@ -165,13 +165,13 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
 def _files_and_format(
     files: list[str], options: OpenOptions, format: str | None
 ) -> tuple[list[str], FileFormat]:
-    plain = [_unpacked(file, options) for file in files]
+    plain = _unpacked(files, options)
     if format is not None:
         return plain, _named(format, files[0])
-    kinds = [_format_of(plain[0], files[0])]
-    suffixes = {os.path.splitext(file)[1].lower(): file for file in plain}
+    kinds = [_format_of(plain[0], files[0], options)]
+    suffixes = {os.path.splitext(file_name(file))[1].lower(): file for file in plain}
     for file in suffixes.values():  # shards have one suffix: one file of each is looked at
-        kind = _format_of(file, file)
+        kind = _format_of(file, file, options)
         if kind is not kinds[0]:
             raise FileError(
                 f"{files[0]} is {kinds[0].name} and {file} is {kind.name}: open files of one "
@@ -180,13 +180,21 @@ def _files_and_format(
     return plain, kinds[0]
 
 
-def _unpacked(file: str, options: OpenOptions) -> str:
-    magic = packing_of(_head(file))
-    return file if magic is None else unpacked(file, magic, options.cache)
+def _unpacked(files: list[str], options: OpenOptions) -> list[str]:
+    """The files, each unpacked if it is compressed."""
+    found, alike = [], dict[str, bytes | None]()
+    for file in files:
+        # Behind URLs each look is a round trip: one file of each suffix is looked at.
+        key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
+        if key not in alike:
+            alike[key] = packing_of(_head(file, options))
+        magic = alike[key]
+        found.append(file if magic is None else unpacked(file, magic, options.cache))
+    return found
 
 
-def _format_of(file: str, asked: str) -> FileFormat:
-    head, name = _head(file), plain_name(file).lower()
+def _format_of(file: str, asked: str, options: OpenOptions) -> FileFormat:
+    head, name = _head(file, options), plain_name(file).lower()
     by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
     by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
     # First bytes are told only of formats that have some; a suffix chooses between several of them.
@@ -204,9 +212,8 @@ def _format_of(file: str, asked: str) -> FileFormat:
     return candidates[0]
 
 
-def _head(file: str) -> bytes:
-    with file_system_of(file).open(file) as opened:
-        return opened.read(HEAD_BYTES)
+def _head(file: str, options: OpenOptions) -> bytes:
+    return options.cache.files.of(file).head(file, HEAD_BYTES)
 
 
 def _suffix_format(file: str) -> FileFormat:

@@ -57,8 +57,8 @@ class ParquetFiles:
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
         types: ShardTypes | None = None
-        for number, path in enumerate(self._files.paths):
-            footer = self._footers.of(number)
+        for number in self._files.fetched():
+            path, footer = self._files.paths[number], self._footers.of(number)
             if not footer.num_rows:  # whatever its columns are
                 self.counts.append(0)
                 groups.append(0)

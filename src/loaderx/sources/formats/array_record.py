@@ -19,7 +19,7 @@ from loaderx.sources.ondisk.file_set import FileSet
 
 def open_array_records(files: list[str], cache: CacheFolder) -> PayloadSource:
     """The records of files, as bytes."""
-    reader = ArrayRecordFiles(FileSet(files), cache)
+    reader = ArrayRecordFiles(FileSet(files, files=cache.files), cache)
     if not len(reader):
         raise FileError(f"{files[0]} has no records.")
     return PayloadSource(reader, "array_record")

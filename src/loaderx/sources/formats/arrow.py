@@ -63,7 +63,7 @@ def open_arrow(
         indices: files with the row of each record, where records are a choice of rows.
         label: the name of the format.
     """
-    file_set = FileSet(files)
+    file_set = FileSet(files, files=options.cache.files)
     index = ArrowIndex(file_set, options.cache)
     mapped = _Mapped(file_set, index, options, features)
     chosen = None if indices is None else open_indices(indices, options.cache)
@@ -83,7 +83,7 @@ def open_arrow(
 
 def open_indices(files: list[str], cache: CacheFolder) -> tuple[ArrowColumn, int]:
     """The column of row numbers in files, and its length."""
-    file_set = FileSet(files)
+    file_set = FileSet(files, files=cache.files)
     index = ArrowIndex(file_set, cache)
     slots = []
     for path, file in zip(files, index.files(), strict=True):

@@ -84,13 +84,13 @@ class Csv(ParsedLines[Array]):
         encoding: str = "utf-8",
         cache: CacheArgument = None,
     ) -> None:
-        files = find(path)
+        folder = cache_folder(cache)
+        files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.csv.")
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
         dialect = _checked_dialect(delimiter, quote, encoding, files.files[0])
-        folder = cache_folder(cache)
         self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), folder)
         self._begin(dialect, header, delimiter is not None)
         self._choose(columns, checked_types(types, others="str"), fill or {})

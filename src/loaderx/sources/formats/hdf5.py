@@ -32,8 +32,8 @@ class H5File(Protocol):
 class LazyDataset:
     """A dataset that h5py reads; opened again in each process, at its first use."""
 
-    def __init__(self, path: str, name: str, identity: Identity, dataset: H5Dataset) -> None:
-        self._path, self._name, self._identity = path, name, identity
+    def __init__(self, files: FileSet, number: int, name: str, dataset: H5Dataset) -> None:
+        self._files, self._number, self._name = files, number, name
         self.shape, self.dtype = tuple(dataset.shape), dataset.dtype
         told: Mapping[str, object] = (
             dataset.dtype.metadata or {}
@@ -49,10 +49,7 @@ class LazyDataset:
     def __getitem__(self, index: object) -> object:
         with self._lock:
             if self._opened is None:
-                change = self._identity.change(Identity.at(self._path))
-                if change and "replaced" not in change:  # another machine may have another inode
-                    raise changed(self._path, change)
-                opened = _h5py_file(self._path)[self._name]
+                opened = _h5py_file(self._files, self._number)[self._name]
                 self._opened = opened.asstr() if self._is_text else opened
             return self._opened[index]
 
@@ -66,15 +63,15 @@ class LazyDataset:
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    opened = FileSet(files)
-    shards = [_arrays(opened, number, options) for number in range(len(files))]
+    opened = FileSet(files, files=options.cache.files)
+    shards = [_arrays(opened, number, options) for number in opened.fetched()]
     return source_of_arrays(files, shards, "hdf5")
 
 
 def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, LazyArray]:
     path, identity = files.paths[number], files.identities[number]
     found: dict[str, LazyArray] = {}
-    with _h5py_file(path) as file, reading(path):
+    with _h5py_file(files, number) as file, reading(path):
         names = _dataset_names(file)
         if not names:
             raise FileError(f"{path} has no datasets with an axis of records.")
@@ -83,7 +80,7 @@ def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Lazy
             _check_kind(dataset, f"{path}, dataset {name!r}")
             offset = offset_of(dataset)
             if offset is None:
-                found[name] = LazyDataset(path, name, identity, dataset)
+                found[name] = LazyDataset(files, number, name, dataset)
                 continue
             if offset + dataset.nbytes > identity.size:
                 raise FileError(f"{path}, dataset {name!r} is cut off.")
@@ -113,7 +110,8 @@ def _check_kind(dataset: H5Dataset, where: str) -> None:
         )
 
 
-def _h5py_file(path: str) -> H5File:
+def _h5py_file(files: FileSet, number: int) -> H5File:
+    path, identity = files.paths[number], files.identities[number]
     try:
         import h5py
     except ImportError as error:
@@ -121,6 +119,8 @@ def _h5py_file(path: str) -> H5File:
             f"{path} is an HDF5 file, which needs the package h5py: "
             "pip install 'loaderx-jax[hdf5]'."
         ) from error
-    with reading(path):
-        opened: H5File = h5py.File(path, "r")
+    if isinstance(identity, Identity) and (change := identity.change(Identity.at(path))):
+        raise changed(path, change)
+    with files.open(number) as on_disk, reading(path):
+        opened: H5File = h5py.File(on_disk.name, "r")
         return opened

@@ -17,7 +17,7 @@ from loaderx.sources.arrow_types import Features
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.arrow import open_arrow
-from loaderx.sources.mapping import open_regular, read_whole, reading
+from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.paths import natural_order
 from loaderx.sources.split_names import split_of
@@ -128,7 +128,7 @@ def _features(folder: Folder) -> Features | None:
 
 def _read(folder: Folder, name: str) -> Mapping[str, Json]:
     path = folder.join(name)
-    with open_regular(path) as file, reading(path):
+    with folder.open(name) as file, reading(path):
         told = json.loads(read_whole(file, _MOST_BYTES))
     if not isinstance(told, dict):
         raise FileError(f"{path} does not describe a dataset of Hugging Face.")

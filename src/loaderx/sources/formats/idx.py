@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from loaderx.errors import FileError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
-from loaderx.sources.idx import open_idx
+from loaderx.sources.idx import read_idx
+from loaderx.sources.remote.urls import file_name
 
 _NAME = re.compile(r"(?:(.+)-)?(images|labels)[-.]idx\d-u?byte(\.gz)?")
 _SPLITS = {"t10k": "test"}
@@ -17,18 +17,17 @@ _LEAVES = {"images": "image", "labels": "label"}
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
-    """The records of files of this format."""
     """Each file is a leaf, in the name of the file: ``train-images-idx3-ubyte`` is ``image``."""
     arrays = {}
     for file in files:
-        match = _NAME.fullmatch(os.path.basename(file))
-        name = _LEAVES[match[2]] if match else os.path.basename(file).split(".")[0]
+        match = _NAME.fullmatch(file_name(file))
+        name = _LEAVES[match[2]] if match else file_name(file).split(".")[0]
         if name in arrays:
             raise FileError(
                 f"{file}: two IDX files of {name!r}. Each is a leaf of the records: open those of "
                 "one split, or the folder with split=."
             )
-        arrays[name] = open_idx(file)
+        arrays[name] = read_idx(file, options.cache.files)
     chosen = options.chosen(list(arrays), files[0])
     return source_of_arrays([files[0]], [{name: arrays[name] for name in chosen}], "idx")
 

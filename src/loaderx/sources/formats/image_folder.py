@@ -20,8 +20,14 @@ from loaderx.sources.format import (
     check_columns,
 )
 from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
-from loaderx.sources.ondisk.loose_files import FolderFiles, LooseFiles, list_below, list_folder
-from loaderx.sources.ondisk.paths import PathLike
+from loaderx.sources.ondisk.loose_files import (
+    FolderFiles,
+    LooseFiles,
+    UrlFiles,
+    list_below,
+    list_folder,
+)
+from loaderx.sources.remote.urls import is_url
 from loaderx.sources.split_names import folder_split, in_order
 from loaderx.sources.table import TableSource
 from loaderx.tree import Array, ArraySpec
@@ -57,7 +63,7 @@ class ImageFolder(TableSource):
 
     def __init__(
         self,
-        root: PathLike,
+        root: str | os.PathLike[str],
         *,
         classes: Sequence[str] | None = None,
         channels: int | None = None,
@@ -99,7 +105,7 @@ class ImageFolder(TableSource):
         return self._files.path(index)
 
 
-def _check_files(files: LooseFiles, has_classes: bool, beside: int, folder: str) -> None:
+def _check_files(files: LooseFiles | UrlFiles, has_classes: bool, beside: int, folder: str) -> None:
     if not len(files):
         looked_for = ", ".join(IMAGE_SUFFIXES)
         raise FileError(f"{folder} has no images: files that end with {looked_for} are read.")
@@ -139,7 +145,7 @@ def _are_splits(names: Sequence[str]) -> bool:
 class _ImageColumn(Column):
     """The content of files, decoded or not."""
 
-    def __init__(self, files: LooseFiles, decode: bool, channels: int | None) -> None:
+    def __init__(self, files: LooseFiles | UrlFiles, decode: bool, channels: int | None) -> None:
         self._files, self._decode, self._channels = files, decode, channels
 
     @property
@@ -159,7 +165,7 @@ class _ImageColumn(Column):
 class _LabelColumn(Column):
     """The number of the class, which depends on the folder alone."""
 
-    def __init__(self, files: LooseFiles, labels: npt.NDArray[np.int64]) -> None:
+    def __init__(self, files: LooseFiles | UrlFiles, labels: npt.NDArray[np.int64]) -> None:
         self._files, self._labels = files, labels  # a label for each folder of `files`
 
     @property
@@ -173,15 +179,58 @@ class _LabelColumn(Column):
         return list(self._labels[self._files.folder_numbers(indices)])
 
 
+class _UrlFolder(TableSource):
+    """As `ImageFolder`, of a folder behind a URL."""
+
+    def __init__(
+        self, folder: Folder, options: OpenOptions, classes: Sequence[str] | None = None
+    ) -> None:
+        found = sorted(_folders(folder), key=lambda one: os.fsencode(one.name))
+        names = _names(classes, [os.fsencode(one.name) for one in found], folder.path)
+        beside = [folder.join(name) for name in folder.files if _is_image(name)]
+        below = [_images_below(one) for one in found] if found else [beside]
+        self._files = UrlFiles(below, folder.file_systems)
+        _check_files(self._files, bool(found), len(beside), folder.path)
+        have: dict[str, Column] = {"image": _ImageColumn(self._files, options.decode, None)}
+        if found:
+            labels = [names.index(one.name) for one in found]
+            have["label"] = _LabelColumn(self._files, np.array(labels, np.int64))
+        chosen = options.chosen(list(have), folder.path)
+        super().__init__(
+            {name: have[name] for name in chosen},
+            len(self._files),
+            label="images",
+            classes={"label": names} if "label" in chosen else {},
+        )
+
+    def where(self, index: int) -> str:
+        return self._files.path(index)
+
+
+def _images_below(folder: Folder) -> list[str]:
+    """The images in a folder and in those below it, folder after folder."""
+    found = [(folder.path, [folder.join(name) for name in folder.files if _is_image(name)])]
+    left = _folders(folder)
+    while left:
+        one = left.pop()
+        found.append((one.path, [one.join(name) for name in one.files if _is_image(name)]))
+        left += _folders(one)
+    found.sort(key=lambda each: os.fsencode(each[0]))
+    return [path for _, paths in found for path in sorted(paths, key=os.fsencode)]
+
+
 class _ImageFiles(TableSource):
     """Image files that were named one by one: records ``{"image"}``."""
 
     def __init__(self, paths: list[str], options: OpenOptions) -> None:
-        split = (os.path.split(os.fsencode(path)) for path in paths)
-        grouped = itertools.groupby(split, key=lambda one: one[0])  # a list keeps its order
-        self._files = LooseFiles(
-            [FolderFiles.of(folder, [name for _, name in each]) for folder, each in grouped]
-        )
+        if any(map(is_url, paths)):
+            self._files: LooseFiles | UrlFiles = UrlFiles([paths], options.cache.files)
+        else:
+            split = (os.path.split(os.fsencode(path)) for path in paths)
+            grouped = itertools.groupby(split, key=lambda one: one[0])  # a list keeps its order
+            self._files = LooseFiles(
+                [FolderFiles.of(folder, [name for _, name in each]) for folder, each in grouped]
+            )
         options.chosen(["image"], paths[0])
         column = _ImageColumn(self._files, options.decode, None)
         super().__init__({"image": column}, len(paths), label="images")
@@ -242,11 +291,11 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     _refuse_texts(folder)
     _refuse_metadata([folder, *folders[:_MOST_LOOKED_AT]])
     if not _are_splits([one.name for one in folders]):
-        return {"": _opener(folder.path, options, None)}
+        return {"": _opener(folder, options, None)}
     splits = {folder_split(one.name): one for one in folders}
     names = [below.name for one in folders for below in _folders(one)]
     classes = sorted(set(names), key=os.fsencode)  # of all splits, so that numbers agree
-    return {name: _opener(splits[name].path, options, classes) for name in in_order(splits)}
+    return {name: _opener(splits[name], options, classes) for name in in_order(splits)}
 
 
 def _refuse_metadata(folders: list[Folder]) -> None:
@@ -261,9 +310,11 @@ def _refuse_metadata(folders: list[Folder]) -> None:
                 )
 
 
-def _opener(path: str, options: OpenOptions, classes: list[str] | None) -> OpenSplit:
+def _opener(folder: Folder, options: OpenOptions, classes: list[str] | None) -> OpenSplit:
+    if is_url(folder.path):
+        return lambda: _UrlFolder(folder, options, classes)
     return lambda: ImageFolder(
-        path, classes=classes, decode=options.decode, columns=options.columns
+        folder.path, classes=classes, decode=options.decode, columns=options.columns
     )
 
 

@@ -74,13 +74,13 @@ class Jsonl(PadsLists, ParsedLines[Values]):
         fill: Mapping[str, object] | None = None,
         cache: CacheArgument = None,
     ) -> None:
-        files = find(path)
+        folder = cache_folder(cache)
+        files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.jsonl.")
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
         dtypes = checked_types(types, others="object, for values as they are")
-        folder = cache_folder(cache)
         self._lines = LineFiles(files.files, "json", 1, _find, folder)
         self._lines.check_any()
         where = self._lines.files.paths[0]

@@ -7,7 +7,6 @@ values lie is computed for all records of a batch at once.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,7 +23,6 @@ from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.unpack import GZIP, ZSTD, unpacked
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, Tree
@@ -156,7 +154,7 @@ class Mds(FileSource):
 
 def _open(folder: Folder, options: OpenOptions) -> Mds:
     path = folder.join(_INDEX)
-    with file_system_of(path).open(path) as file, reading(path):
+    with folder.open(_INDEX) as file, reading(path):
         shards = json.load(file)["shards"]
         if not shards:
             raise FileError(f"{path} lists no shards.")
@@ -169,10 +167,11 @@ def _open(folder: Folder, options: OpenOptions) -> Mds:
             _column(name, encoding, size, name in chosen, options, path)
             for name, encoding, size in zip(names, encodings, first["column_sizes"], strict=True)
         ]
-        files = FileSet([_file(folder, shard, options) for shard in shards])
+        paths = [_file(folder, shard, options) for shard in shards]
+        files = FileSet(paths, files=options.cache.files)
         counts = [int(shard["samples"]) for shard in shards]
-    for number, count in enumerate(counts):
-        _check_file(files, number, count)
+    for number in files.fetched():
+        _check_file(files, number, counts[number])
     return Mds(files, counts, columns, chosen)
 
 
@@ -195,7 +194,7 @@ def _check_shard(shard: Mapping[str, Json], first: Mapping[str, Json], where: st
 def _file(folder: Folder, shard: dict[str, dict[str, str]], options: OpenOptions) -> str:
     """The path of a shard, unpacked if only the packed one is there."""
     plain = folder.join(shard["raw_data"]["basename"])
-    if os.path.exists(plain) or not shard.get("zip_data"):
+    if folder.file_systems.of(plain).is_file(plain) or not shard.get("zip_data"):
         return plain
     packed, kind = folder.join(shard["zip_data"]["basename"]), str(shard["compression"])
     magic = _PACKED.get(kind.partition(":")[0])

@@ -74,16 +74,17 @@ class _Sequences(Column):
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
+    systems = options.cache.files
     prefixes = list(dict.fromkeys(os.path.splitext(file)[0] for file in files))
     for prefix in prefixes:
-        if not os.path.exists(f"{prefix}.idx"):
+        if not systems.of(prefix).is_file(f"{prefix}.idx"):
             raise FileError(
                 f"{prefix}.bin has no {os.path.basename(prefix)}.idx beside it. For a flat file of "
                 "tokens write Dataset.from_source(loaderx.sources.Tokens(path, length, dtype))."
             )
-    indexes = FileSet([f"{prefix}.idx" for prefix in prefixes])
-    data = FileSet([f"{prefix}.bin" for prefix in prefixes])
-    shards = [_shard(indexes, number) for number in range(len(indexes))]
+    indexes = FileSet([f"{prefix}.idx" for prefix in prefixes], files=systems)
+    data = FileSet([f"{prefix}.bin" for prefix in prefixes], files=systems)
+    shards = [_shard(indexes, number) for number in indexes.fetched()]
     kinds = {shard.dtype for shard in shards}
     if len(kinds) > 1:
         raise FileError(f"the files hold tokens of different types: {', '.join(map(str, kinds))}.")

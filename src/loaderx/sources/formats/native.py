@@ -14,6 +14,7 @@ from loaderx.sources.column_data import ColumnType, Which, build_column, nulls_f
 from loaderx.sources.columns import ArrayOf, Column, FilledColumn
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import FileSystems
 from loaderx.sources.ondisk.native_layout import (
     MARK,
     VALUE,
@@ -33,7 +34,7 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
-    found = read_description(folder)
+    found = read_description(folder, options.cache.files)
     # A copy has only the columns that were asked for, and `fill` may name others of the files.
     names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
@@ -59,7 +60,7 @@ def native_columns(
     folder: str, found: Description, kinds: dict[str, ColumnType], options: OpenOptions
 ) -> tuple[Columns, Parts]:
     """These columns of a folder, and how many records each of its parts has."""
-    layout = _Files(folder, found, kinds)
+    layout = _Files(folder, found, kinds, options.cache.files)
     parts = Parts([part.records for part in found.parts])
     columns = {name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()}
     return columns, parts
@@ -100,7 +101,9 @@ def _without_nulls(
 class _Files:
     """The files of the columns that are read, checked against the sizes in the description."""
 
-    def __init__(self, folder: str, found: Description, kinds: dict[str, ColumnType]) -> None:
+    def __init__(
+        self, folder: str, found: Description, kinds: dict[str, ColumnType], systems: FileSystems
+    ) -> None:
         self.folder, self.found, self.kinds = folder, found, kinds
         wanted = [file for name, kind in kinds.items() for file in files_of((name,), kind)]
         self._numbers = {file: number for number, file in enumerate(wanted)}
@@ -112,7 +115,7 @@ class _Files:
                     raise FileError(f"{folder}: {MARK} has no {file} in {part.name}.")
                 paths.append(os.path.join(folder, part.name, file))
                 sizes.append(part.files[file])
-        self.files = FileSet(paths)
+        self.files = FileSet(paths, files=systems)
         for path, size, have in zip(paths, sizes, self.files.sizes, strict=True):
             if size != have:
                 raise FileError(

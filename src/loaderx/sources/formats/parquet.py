@@ -13,6 +13,8 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of Parquet files."""
 
     def open_parquet() -> ParquetFiles:
-        return ParquetFiles(FileSet(files), options.columns, options.fill)
+        return ParquetFiles(
+            FileSet(files, files=options.cache.files), options.columns, options.fill
+        )
 
     return open_blocks(open_parquet, files, options, "parquet")

@@ -26,8 +26,8 @@ _OF_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "flo
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    opened = FileSet(files)
-    shards = [_arrays(opened, number, options) for number in range(len(files))]
+    opened = FileSet(files, files=options.cache.files)
+    shards = [_arrays(opened, number, options) for number in opened.fetched()]
     return source_of_arrays(files, shards, "safetensors")
 
 

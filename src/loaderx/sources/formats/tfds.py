@@ -31,7 +31,6 @@ from loaderx.sources.formats.tf.tfds_features import (
 from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.tree import flatten
 
 INFO, FEATURES = "dataset_info.json", "features.json"
@@ -109,7 +108,7 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
 def read_info(folder: Folder) -> TfdsInfo:
     """The splits of a version that have records, and their files."""
     path = folder.join(INFO)
-    told = _read_json(path)
+    told = _read_json(folder, INFO)
     with reading(path):
         if not isinstance(told, dict):
             raise ValueError("it is no dict")
@@ -148,11 +147,11 @@ def _shard(template: str, name: str, split: str, suffix: str, number: int, count
 def open_split(folder: Folder, file_format: str, split: TfdsSplit, options: OpenOptions) -> Source:
     """The records of a split."""
     path = folder.join(FEATURES)
-    told = _read_json(path)
+    told = _read_json(folder, FEATURES)
     chosen = options.chosen(list(top_level(told, path)), folder.path)
     leaves = read_features(told, chosen, path)
     for file in split.files:
-        if not file_system_of(file).is_file(file):
+        if not folder.file_systems.of(file).is_file(file):
             raise FileError(f"{folder.path} is incomplete: there is no file {file}.")
     reader = _reader(file_format, split, options, folder.path)
     for file, count, has in zip(split.files, split.counts, reader.counts, strict=True):
@@ -188,9 +187,9 @@ def _check_stored(reader: ExampleFiles, leaf: LeafType, is_filled: bool) -> None
 
 def _reader(file_format: str, split: TfdsSplit, options: OpenOptions, where: str) -> ExampleReader:
     if file_format == "tfrecord":
-        return ExampleFiles(FileSet(split.files), options.cache)
+        return ExampleFiles(FileSet(split.files, files=options.cache.files), options.cache)
     if file_format == "array_record":
-        return ArrayRecordExamples(FileSet(split.files), options.cache)
+        return ArrayRecordExamples(FileSet(split.files, files=options.cache.files), options.cache)
     raise FileError(
         f"{where} has shards of the format {file_format!r}; loaderx reads those of TFDS that are "
         "'tfrecord' or 'array_record'."
@@ -205,15 +204,17 @@ def _classes(folder: Folder, leaves: LeafTree, path: str) -> Iterator[tuple[str,
         elif leaf.has_classes:
             file = f"{leaf.path.replace('/', '-')}.labels.txt"
             if folder.has(file):
-                yield below, _lines(folder.join(file))
+                yield below, _lines(folder, file)
 
 
-def _lines(path: str) -> tuple[str, ...]:
-    with file_system_of(path).open(path) as file, reading(path):
+def _lines(folder: Folder, name: str) -> tuple[str, ...]:
+    path = folder.join(name)
+    with folder.open(name) as file, reading(path):
         text = str(read_whole(file, _MOST_JSON_BYTES), "utf-8")
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
-def _read_json(path: str) -> Json:
-    with file_system_of(path).open(path) as file, reading(path):
+def _read_json(folder: Folder, name: str) -> Json:
+    path = folder.join(name)
+    with folder.open(name) as file, reading(path):
         return cast(Json, json.loads(read_whole(file, _MOST_JSON_BYTES)))

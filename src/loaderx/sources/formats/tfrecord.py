@@ -39,14 +39,14 @@ from loaderx.sources.formats.tf.frames import (
     is_zlib_frame,
 )
 from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
-from loaderx.sources.mapping import open_regular, reading
+from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import ByteRanges
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.paths import PathLike, find
 from loaderx.sources.ondisk.progress import progress
 from loaderx.sources.ondisk.unpack import packing_of, unpacked
+from loaderx.sources.remote.urls import file_name
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
@@ -81,7 +81,7 @@ class TFRecord(ExampleSource):
         cache: CacheArgument = None,
     ) -> None:
         kept = cache_folder(cache)
-        found = find(path)
+        found = find(path, kept.files)
         if found.folder is not None:
             raise ArgumentError(f"{found.folder} is a folder: give files, or a pattern.")
         files = [_unpacked(file, kept) for file in found.files]
@@ -96,8 +96,7 @@ class TFRecord(ExampleSource):
 
 
 def _unpacked(path: str, cache: CacheFolder) -> str:
-    with file_system_of(path).open(path) as file:
-        magic = packing_of(file.read(HEAD_BYTES))
+    magic = packing_of(cache.files.of(path).head(path, HEAD_BYTES))
     return path if magic is None else unpacked(path, magic, cache)
 
 
@@ -262,21 +261,21 @@ class TFRecordPayloads:
 
 def _plain(files: list[str], cache: CacheFolder) -> FileSet:
     """The files, unpacked if they were compressed with zlib (gzip is unpacked before)."""
-    return FileSet([_inflated(file, cache) if _is_zlib(file) else file for file in files])
+    plain = [_inflated(file, cache) if _is_zlib(file, cache) else file for file in files]
+    return FileSet(plain, files=cache.files)
 
 
-def _is_zlib(path: str) -> bool:
-    with file_system_of(path).open(path) as file:
-        return is_zlib_frame(file.read(HEAD_BYTES))
+def _is_zlib(path: str, cache: CacheFolder) -> bool:
+    return is_zlib_frame(cache.files.of(path).head(path, HEAD_BYTES))
 
 
 def _inflated(path: str, cache: CacheFolder) -> str:
-    name = os.path.basename(path)
+    name = file_name(path)
 
     def make(folder: str) -> None:
         with (
-            progress(f"unpacking {name}", os.path.getsize(path)) as shown,
-            open_regular(path) as packed,
+            cache.files.open(path) as packed,
+            progress(f"unpacking {name}", os.fstat(packed.fileno()).st_size) as shown,
             reading(path),
             open(os.path.join(folder, name), "wb") as out,
         ):

@@ -45,11 +45,11 @@ class WebDataset(FileSource):
     ) -> None:
         if channels not in (None, 1, 3, 4):
             raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
-        found = find(paths)
+        folder = cache_folder(cache)
+        found = find(paths, folder.files)
         if found.folder is not None:
             raise ArgumentError(f"{found.folder} is a folder: write {found.folder}/*.tar.")
-        folder = cache if isinstance(cache, CacheFolder) else cache_folder(cache)
-        self._files = FileSet(found.files)
+        self._files = FileSet(found.files, files=folder.files)
         self._index = TarIndex(self._files, folder)
         _check_shards(self._files, self._index)
         have = [KEY, *{ending: 0 for shard in self._index.shards for ending in shard.endings}]

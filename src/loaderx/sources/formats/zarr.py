@@ -8,11 +8,13 @@ from loaderx.sources.arrays import LazyArray
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.mapping import reading
+from loaderx.sources.remote.urls import is_url
 
 _MARKS = (".zarray", ".zgroup", "zarr.json")
 
 
-def _open(path: str, name: str, options: OpenOptions) -> Source:
+def _open(folder: Folder, name: str, options: OpenOptions) -> Source:
+    path = folder.path
     try:
         import zarr
     except ImportError as error:
@@ -21,7 +23,7 @@ def _open(path: str, name: str, options: OpenOptions) -> Source:
             "pip install 'loaderx-jax[zarr]'."
         ) from error
     with reading(path):
-        opened = zarr.open(path, mode="r")
+        opened = zarr.open(_store(folder), mode="r")
     if not hasattr(opened, "arrays"):  # a single array
         chosen = options.chosen([name], path)
         return source_of_arrays([path], [dict.fromkeys(chosen, opened)], "zarr")
@@ -33,9 +35,21 @@ def _open(path: str, name: str, options: OpenOptions) -> Source:
     return source_of_arrays([path], [{name: arrays[name] for name in chosen}], "zarr")
 
 
+def _store(folder: Folder) -> object:
+    if not is_url(folder.path):
+        return folder.path
+    try:
+        from loaderx.sources.formats.zarr_store import UrlStore  # which imports zarr
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{folder.path}: zarr stores behind URLs need zarr 3: pip install 'zarr>=3'."
+        ) from error
+    return UrlStore(folder.path, folder.file_systems)
+
+
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     name = folder.name.removesuffix(".zarr")
-    return {"": lambda: _open(folder.path, name, options)}
+    return {"": lambda: _open(folder, name, options)}
 
 
 def is_folder(folder: Folder) -> bool:

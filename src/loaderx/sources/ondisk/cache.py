@@ -3,9 +3,11 @@
 It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loaderx``.  In it are
 
 - ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
-- ``files/<key>/``: what was unpacked or converted, each a folder of its own.
+- ``files/<key>/``: what was unpacked or converted, each a folder of its own;
+- ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`).
 
-Each has an ``index.json``, written last; its time of the last write is that of the last use.
+Indexes and copies have an ``index.json``, written last; its time of the last write is that of the
+last use.
 A key is a hash of the kind, its version, and each file's absolute path, size and time of the last
 write; so what belongs to a file that has changed is never found.  An entry is made in a folder of
 another name, and renamed when it is complete: two processes may make one at once, and one that is
@@ -33,11 +35,12 @@ import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError, LoaderxError, warn_user
 from loaderx.sources.files import open_npy
-from loaderx.sources.mapping import Identity
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import FileIdentity, FileSystems
 from loaderx.sources.ondisk.npy_writer import NpyWriter
 from loaderx.sources.ondisk.progress import Progress, progress
 from loaderx.sources.parts import Parts
+from loaderx.sources.remote.private_files import is_own
 from loaderx.tree import Array
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -74,6 +77,7 @@ class CacheFolder:
         """Without ``makes_copies``, only what cannot be read otherwise is copied into it."""
         self.folder = folder
         self.makes_copies = makes_copies and folder is not None
+        self.files = FileSystems(folder)  # through which all files of a dataset are read
         self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
 
     # Indexes ----------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ class CacheFolder:
     def index(self, kind: str, version: int, files: FileSet, indexer: Indexer) -> FileIndex:
         """The index of files: found here, or made now and kept."""
         place = self._place(INDEX, key_of(kind, version, files.paths, files.identities))
-        if place is not None and not is_own(place):
+        if place is not None and not is_usable(place):
             self._say_once(_foreign(place))
             place = None
         if place is not None:
@@ -158,10 +162,10 @@ class CacheFolder:
         make: Callable[[str], None],
         options: Json,
     ) -> str:
-        files = FileSet(paths)
+        files = FileSet(paths, files=self.files)
         place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
         assert place is not None
-        if not is_own(place):
+        if not is_usable(place):
             raise _foreign(place)
         if os.path.isfile(os.path.join(place, DESCRIPTION)):
             _mark_as_used(place)
@@ -208,13 +212,13 @@ def key_of(
     kind: str,
     version: int,
     paths: Sequence[str],
-    identities: Sequence[Identity],
+    identities: Sequence[FileIdentity],
     options: Json = None,
 ) -> str:
     """The name under which what was made of files is found again."""
     told: list[Json] = [kind, version, options]
     told += [
-        [path, identity.size, identity.modified_ns]
+        [path, identity.size, identity.stamp]
         for path, identity in zip(paths, identities, strict=True)
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
@@ -229,27 +233,27 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
     """
     temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     _make_private(os.path.dirname(os.path.dirname(place)))
-    os.makedirs(temporary)
+    os.makedirs(temporary, 0o700)  # the data may be private
     try:
         yield temporary
         try:
             os.rename(temporary, place)
         except OSError:  # another process was faster, or what is there is damaged
-            if keep is None or not os.path.isfile(os.path.join(place, keep)):
+            has_kept = keep is not None and os.path.isfile(os.path.join(place, keep))
+            if not (has_kept and is_usable(place)):
                 shutil.rmtree(place, ignore_errors=True)
                 os.rename(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def is_own(place: str) -> bool:
+def is_usable(place: str) -> bool:
     """May an entry be used?  One that is not there may be made."""
     try:
         found = os.lstat(place)
     except OSError:
         return True
-    is_ours = not hasattr(os, "geteuid") or found.st_uid in (os.geteuid(), 0)
-    return stat.S_ISDIR(found.st_mode) and is_ours
+    return stat.S_ISDIR(found.st_mode) and is_own(found)
 
 
 def _foreign(place: str) -> PermissionError:
@@ -279,7 +283,7 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
     checksums: dict[str, int] = {}
     notes: list[Json] = []
     with contextlib.ExitStack() as opened:
-        for number, size in enumerate(files.sizes):
+        for number in files.fetched():
             found = indexer(number)
             for name, array in found.arrays.items():
                 if name not in writers:
@@ -292,7 +296,7 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
             for name in writers:
                 counts[name].append(len(found.arrays.get(name, ())))
             notes.append(found.note)
-            shown.add(size)
+            shown.add(files.identities[number].size)
     told = {
         "kind": kind,
         "files": files.paths,
@@ -324,9 +328,9 @@ def _read_index(folder: str, files: int) -> FileIndex:
 
 def _index_in_memory(files: FileSet, indexer: Indexer, shown: Progress) -> FileIndex:
     found = []
-    for number, size in enumerate(files.sizes):
+    for number in files.fetched():
         found.append(indexer(number))
-        shown.add(size)
+        shown.add(files.identities[number].size)
     names = dict.fromkeys(name for one in found for name in one.arrays)
     arrays = {
         name: np.concatenate([one.arrays[name] for one in found if name in one.arrays])

@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 from loaderx.errors import FileError
 from loaderx.sources.ondisk.cache import DESCRIPTION, INDEX, SECTIONS
+from loaderx.sources.remote.room import DOWNLOADS, NOTE, Download, downloads_of, remove_download
 
 _UNFINISHED = re.compile(r"\.\d+-[0-9a-f]+\.tmp$")
 
 
 class CacheEntry(NamedTuple):
-    """An index, or a copy."""
+    """An index, a copy, or a file that was downloaded."""
 
     place: str
-    kind: str  # "index", or how the copy was made
+    kind: str  # "index", "download", or how the copy was made
     first: str  # the file that it was made of, or the first of them
     files: int
     nbytes: int
@@ -39,19 +40,35 @@ def cache_entries(folder: str) -> list[CacheEntry]:
             with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
                 if not os.path.islink(entry):  # of somebody else: it is neither shown nor removed
                     found.append(_entry(entry))
+    place = os.path.join(folder, DOWNLOADS)
+    found += [_downloaded(place, one) for one in downloads_of(place)]
     return sorted(found, key=lambda entry: entry.used_s)
 
 
-def remove_entry(entry: CacheEntry) -> None:
-    """Removes an entry: under another name first, so that no half of it is taken for a whole."""
+def _downloaded(folder: str, one: Download) -> CacheEntry:
+    place = os.path.join(folder, one.name)
+    _, first, files = _description(place, NOTE)
+    # One that is unfinished is as good as any other: locks tell whether it is being fetched.
+    kind = "download" if one.is_finished else "partial"
+    return CacheEntry(place, kind, first, files, one.nbytes, one.used_s, True)
+
+
+def remove_entry(entry: CacheEntry) -> bool:
+    """Removes an entry, unless it is a download in use.
+
+    Under another name first, so that no half of it is taken for a whole.
+    """
+    if os.path.basename(os.path.dirname(entry.place)) == DOWNLOADS:
+        return remove_download(*os.path.split(entry.place))
     temporary = f"{entry.place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
         os.rename(entry.place, temporary)
         shutil.rmtree(temporary)
     except FileNotFoundError:  # another process removed it
-        return
+        pass
     except OSError as error:
         raise FileError(f"{entry.place} cannot be removed: {error}.") from error
+    return True
 
 
 def folder_bytes(folder: str) -> int:
@@ -78,13 +95,13 @@ def _entry(place: str) -> CacheEntry:
 def _files(folder: str) -> Iterator[os.stat_result]:
     for place, _, names in os.walk(folder):
         for name in names:
-            yield os.stat(os.path.join(place, name))
+            yield os.lstat(os.path.join(place, name))
 
 
-def _description(place: str) -> tuple[str, str, int]:
+def _description(place: str, name: str = DESCRIPTION) -> tuple[str, str, int]:
     """The kind, the first file, and how many there are; of what cannot be read, nothing."""
     try:
-        with open(os.path.join(place, DESCRIPTION), encoding="utf-8") as file:
+        with open(os.path.join(place, name), encoding="utf-8") as file:
             told = json.load(file)
         return str(told["kind"]), str(told["files"][0]), len(told["files"])
     except (OSError, ValueError, LookupError, TypeError):

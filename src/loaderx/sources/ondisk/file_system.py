@@ -1,23 +1,30 @@
 """Where paths lead: the small interface behind which files lie.
 
-There is one file system now, the local one.  Everything above asks through `FileSystem`, so that
-object stores can be added beside it.
+Files lie on this machine, or behind URLs.  Everything above asks through `FileSystems`, which knows
+the file system of each path, and the cache folder into which files behind URLs are fetched.
 """
 
 from __future__ import annotations
 
+import glob
 import os
-import re
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.mapping import Identity, changed, map_array, open_regular
+from loaderx.sources.remote.urls import is_url, scheme_of
 from loaderx.tree import Array
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+if TYPE_CHECKING:
+    from loaderx.sources.remote.fsspec_store import FsspecFileSystem
+    from loaderx.sources.remote.remote_files import RemoteFiles
+    from loaderx.sources.remote.store import RemoteFile
+
+FileIdentity: TypeAlias = "Identity | RemoteFile"
 
 
 class FileSystem(Protocol):
@@ -31,13 +38,25 @@ class FileSystem(Protocol):
         """What lies in a folder, sorted; the names of folders end with a slash."""
         ...
 
-    def identity(self, path: str) -> Identity:
+    def glob(self, folder: str, pattern: str) -> Sequence[str]:
+        """The files in a folder that a pattern finds."""
+        ...
+
+    def identity(self, path: str) -> FileIdentity:
         """What tells a file from another, and from itself after a change."""
         ...
 
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]: ...
+    def head(self, path: str, nbytes: int) -> bytes:
+        """The first bytes of a file."""
+        ...
 
-    def map(self, path: str, identity: Identity) -> Array:
+    def open(
+        self, path: str, identity: FileIdentity | None = None
+    ) -> AbstractContextManager[BinaryIO]:
+        """A file on disk: it has a descriptor and a name."""
+        ...
+
+    def map(self, path: str, identity: FileIdentity) -> Array:
         """The bytes of a file, which must still be the one that has this identity."""
         ...
 
@@ -58,16 +77,27 @@ class LocalFileSystem:
         except OSError as error:
             raise FileError(f"the folder {folder} cannot be read: {error}.") from error
 
+    def glob(self, folder: str, pattern: str) -> list[str]:
+        found = glob.glob(os.path.join(glob.escape(folder), pattern), recursive=True)
+        return [os.path.abspath(one) for one in found]
+
     def identity(self, path: str) -> Identity:
         found = Identity.at(path)
         if found is None:
             raise FileError(f"there is no file {path}.")
         return found
 
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
+    def head(self, path: str, nbytes: int) -> bytes:
+        with open_regular(path) as opened:
+            return opened.read(nbytes)
+
+    def open(
+        self, path: str, identity: FileIdentity | None = None
+    ) -> AbstractContextManager[BinaryIO]:
         return open_regular(path)
 
-    def map(self, path: str, identity: Identity) -> Array:
+    def map(self, path: str, identity: FileIdentity) -> Array:
+        assert isinstance(identity, Identity)
         with open_regular(path) as file:
             if change := identity.change(Identity.of(file)):
                 raise changed(path, change)
@@ -79,11 +109,43 @@ class LocalFileSystem:
 LOCAL = LocalFileSystem()
 
 
-def file_system_of(path: str) -> FileSystem:
-    """The file system that a path belongs to."""
-    if _URL.match(path):
-        raise FileError(
-            f"{path} is a URL, and loaderx reads files of this machine only. Download it first, or "
-            "mount the store."
-        )
-    return LOCAL
+class FileSystems:
+    """The file systems of one dataset."""
+
+    def __init__(
+        self, cache: str | None = None, brought: Mapping[str, FsspecFileSystem] | None = None
+    ) -> None:
+        """``cache`` is the folder for downloads; ``brought`` has file systems by their scheme."""
+        self._cache, self._brought = cache, dict(brought or {})
+        self._remote: RemoteFiles | None = None
+
+    def of(self, path: str) -> FileSystem:
+        """The file system that a path belongs to."""
+        return self.remote() if is_url(path) else LOCAL
+
+    def remote(self) -> RemoteFiles:
+        """That of URLs."""
+        if self._remote is None:
+            # Late: most datasets have no URLs, and HTTP takes 50 ms to import.
+            from loaderx.sources.remote.remote_files import RemoteFiles
+
+            self._remote = RemoteFiles(self._cache, self._brought)
+        return self._remote
+
+    def bring(self, files: FsspecFileSystem, path: str) -> str:
+        """The URL of a path of a file system of fsspec, through which it will be read."""
+        url = files.unstrip_protocol(path)
+        self._brought[scheme_of(url)] = files
+        self._remote = None
+        return url
+
+    def open(
+        self, path: str, identity: FileIdentity | None = None
+    ) -> AbstractContextManager[BinaryIO]:
+        return self.of(path).open(path, identity)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FileSystems, (self._cache, self._brought)  # what was listed stays here
+
+
+LOCAL_FILES = FileSystems()

@@ -18,8 +18,11 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import FileSystems
 from loaderx.sources.parts import Parts
 
+_CONCURRENCY = 16  # files that are fetched at once
 _SKIPPED = b"__MACOSX"  # what unpacking on another system leaves behind
 _FLAGS = (
     os.O_RDONLY
@@ -74,6 +77,37 @@ class LooseFiles:
         folders, names = self.folder_numbers(indices).tolist(), self._names.data
         for folder, start, stop in zip(folders, starts.tolist(), stops.tolist(), strict=True):
             yield os.path.join(self.folders[folder], bytes(names[start:stop]))
+
+
+class UrlFiles:
+    """Files behind URLs, each of them a record; the files of a batch are fetched at once."""
+
+    def __init__(self, folders: Sequence[Sequence[str]], systems: FileSystems) -> None:
+        self.parts = Parts([len(one) for one in folders])
+        self._files = FileSet([path for one in folders for path in one], files=systems)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def path(self, number: int) -> str:
+        return self._files.paths[number]
+
+    def folder_numbers(self, indices: Indices) -> npt.NDArray[np.intp]:
+        """In which folder each of these files lies."""
+        return np.searchsorted(self.parts.ends, indices, side="right")
+
+    def read(self, indices: Indices) -> Iterator[bytes]:
+        """The content of these files."""
+        if len(indices) == 1:
+            return map(self._read, indices.tolist())
+        from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
+        with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
+            return iter(list(pool.map(self._read, indices.tolist())))
+
+    def _read(self, number: int) -> bytes:
+        with self._files.open(number) as file:
+            return file.read()
 
 
 def read_file(path: bytes) -> bytes:

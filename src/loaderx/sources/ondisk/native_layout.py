@@ -37,8 +37,9 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.column_data import ColumnType, Kind
-from loaderx.sources.mapping import open_regular, read_whole, reading
+from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
+from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
 
 MARK = "loaderx.json"
 VERSION = 1
@@ -165,10 +166,10 @@ def type_json(kind: ColumnType) -> Json:
 # Reading ----------------------------------------------------------------------------------------
 
 
-def read_description(folder: str) -> Description:
+def read_description(folder: str, files: FileSystems = LOCAL_FILES) -> Description:
     """The description of a folder, checked as far as it can be without its files."""
     path = os.path.join(folder, MARK)
-    with open_regular(path) as file, reading(path):
+    with files.open(path) as file, reading(path):
         told = json.loads(read_whole(file, _MOST_BYTES))
         if not isinstance(told, dict) or told.get("format") != "loaderx":
             raise FileError(f"{path} does not describe a dataset of loaderx.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.npy import read_header
-from loaderx.sources.ondisk.file_set import FEWEST_MAPS, FileSet
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.tree import Array
 
 _HEAD = 1 << 16  # bytes that hold any header
@@ -46,7 +46,7 @@ class NpyArrays:
         if 0 in self._shape:  # no bytes, of which no number of rows follows
             return np.empty((rows, *self._shape), self._dtype)
         array = data[start:].view(self._dtype).reshape(-1, *self._shape)
-        if len(self._files) <= FEWEST_MAPS:
+        if self._files.keeps_maps:
             self._kept[part] = array
         return array
 

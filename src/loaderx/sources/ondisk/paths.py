@@ -1,8 +1,8 @@
 """What a user writes for files, as a list of files or one folder.
 
 A path may be a file, a folder, a pattern (``*``, ``?``, ``[...]``), have braces (``{000..099}``,
-``{train,test}``), or be a list of these.  What a pattern finds is sorted with numbers in their
-natural order, ``part-2`` before ``part-10``; a list keeps its order.
+``{train,test}``), be the URL of one of these, or a list of them.  What a pattern finds is sorted
+with numbers in their natural order, ``part-2`` before ``part-10``; a list keeps its order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard, cast
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.sources.ondisk.file_system import file_system_of
+from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.remote.urls import check_url, is_url
+
+if TYPE_CHECKING:
+    from loaderx.sources.remote.fsspec_store import BroughtPath
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -44,12 +48,12 @@ def natural_order(path: str) -> list[tuple[int, str]]:
     ]
 
 
-def find(path: PathLike | Sequence[PathLike]) -> Found:
+def find(path: PathLike | Sequence[PathLike], files: FileSystems = LOCAL_FILES) -> Found:
     """The folder or the files that a path stands for."""
-    if isinstance(path, (str, os.PathLike)):
-        patterns = [_text(path)]
+    if isinstance(path, (str, os.PathLike)) or _is_brought(path):
+        patterns = [_text(path, files)]
     elif isinstance(path, (list, tuple)):
-        patterns = [_text(one) for one in path]
+        patterns = [_text(one, files) for one in path]
         if not patterns:
             raise ArgumentError("`path` is an empty list: there is nothing to open.")
     else:
@@ -57,8 +61,13 @@ def find(path: PathLike | Sequence[PathLike]) -> Found:
             f"`path` must be a path or a list of paths, got {type(path).__name__}. For objects "
             "in memory write Dataset.from_source(...) or Dataset.from_arrays(...)."
         )
-    found = [one for pattern in patterns for one in _matching(pattern)]
-    folders = [one for one in found if file_system_of(one).is_folder(one)]
+    urls = [one for pattern in patterns if is_url(pattern) for one in expand_braces(pattern)]
+    for url in urls:
+        check_url(url)
+    if len(urls) > 1:
+        files.remote().look_at(urls)
+    found = [one for pattern in patterns for one in _matching(pattern, files)]
+    folders = [one for one in found if files.of(one).is_folder(one)]
     if not folders:
         return Found(None, found)
     if len(found) > 1:
@@ -69,8 +78,15 @@ def find(path: PathLike | Sequence[PathLike]) -> Found:
     return Found(found[0], [])
 
 
-def _text(path: PathLike) -> str:
-    text = os.fspath(path)
+def _is_brought(path: object) -> TypeGuard[BroughtPath]:
+    """Is it a path of a file system of fsspec: its ``OpenFile``, or a ``UPath``?"""
+    return hasattr(path, "fs") and hasattr(path, "path")
+
+
+def _text(path: PathLike | BroughtPath, files: FileSystems) -> str:
+    if _is_brought(path):
+        return files.bring(path.fs, str(path.path))
+    text = os.fspath(cast(PathLike, path))
     if not isinstance(text, str):
         raise ArgumentTypeError(f"`path` must be text, got {text!r}.")
     if not text:
@@ -78,9 +94,12 @@ def _text(path: PathLike) -> str:
     return text
 
 
-def _matching(pattern: str) -> Iterator[str]:
+def _matching(pattern: str, files: FileSystems) -> Iterator[str]:
     """The files of a pattern as absolute paths.  A name that exists is no pattern."""
-    file_system_of(pattern)  # refuses URLs
+    if is_url(pattern):
+        for one in expand_braces(pattern):
+            yield from sorted(files.remote().matching(one), key=natural_order)
+        return
     plain = os.path.abspath(os.path.expanduser(pattern))
     if os.path.exists(plain):
         yield plain
@@ -90,10 +109,10 @@ def _matching(pattern: str) -> Iterator[str]:
             yield one
         elif glob.has_magic(one):
             matches = sorted(glob.glob(one, recursive=True), key=natural_order)
-            files = [match for match in matches if not os.path.isdir(match)] or matches
-            if not files:
+            chosen = [match for match in matches if not os.path.isdir(match)] or matches
+            if not chosen:
                 raise FileError(f"no file matches {one}.")
-            yield from files
+            yield from chosen
         else:
             raise FileError(f"there is no file or folder {one}.")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Indices
-from loaderx.sources.ondisk.file_set import FEWEST_MAPS, FileSet
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.tree import Array, DType, Leaf
 
 
@@ -46,7 +46,7 @@ class PlacedArrays:
         found = self._kept.get(part)
         if found is None:
             found = self._arrays[part].array()
-            if len(self._arrays) <= FEWEST_MAPS:
+            if self._arrays[part].files.keeps_maps:
                 self._kept[part] = found
         return found
 

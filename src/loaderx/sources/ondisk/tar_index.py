@@ -19,7 +19,6 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.file_system import file_system_of
 from loaderx.sources.ondisk.tar_members import TarWalk
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array
@@ -39,7 +38,7 @@ class TarIndex:
     """The samples of tar files, found in the cache folder or made now."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
-        found = cache.index("tar", _VERSION, files, lambda number: index_tar(files.paths[number]))
+        found = cache.index("tar", _VERSION, files, lambda number: index_tar(files, number))
         self._arrays = found.arrays
         self.samples, self.members = _parts(found, "member_end"), _parts(found, "start")
         self._keys = _parts(found, "keys")
@@ -99,15 +98,16 @@ def _check(counts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], most: in
 # Making it --------------------------------------------------------------------------------------
 
 
-def index_tar(path: str) -> IndexedFile:
+def index_tar(files: FileSet, number: int) -> IndexedFile:
     """The samples of one file."""
+    path = files.paths[number]
     starts: list[int] = []
     sizes: list[int] = []
     samples: list[int] = []  # the number of each member's sample
     endings: list[int] = []
     numbers: dict[tuple[int, str], int] = {}  # of samples, by archive and key
     known: dict[str, int] = {}  # endings
-    with file_system_of(path).open(path) as file:
+    with files.open(number) as file:
         walk = TarWalk(file, path)
         for member in walk:
             key, ending = split_name(member.name)

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO, cast
 
 from loaderx.errors import MissingPackageError
-from loaderx.sources.mapping import open_regular, reading
+from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.progress import progress
+from loaderx.sources.remote.urls import file_name
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
@@ -30,7 +31,7 @@ def unpacked_name(path: str) -> str:
     >>> unpacked_name("a.jsonl.gz"), unpacked_name("b.tgz")
     ('a.jsonl', 'b.tar')
     """
-    name = os.path.basename(path)
+    name = file_name(path)
     stem, suffix = os.path.splitext(name)
     return stem + _SUFFIXES[suffix.lower()] if suffix.lower() in _SUFFIXES else name
 
@@ -50,10 +51,9 @@ def unpacked(path: str, magic: bytes, cache: CacheFolder) -> str:
 
     def make(folder: str) -> None:
         opener = _gzip if magic == GZIP else _zstd
-        size = os.path.getsize(path)
         with (
-            progress(f"unpacking {os.path.basename(path)}", size) as shown,
-            open_regular(path) as packed,
+            cache.files.open(path) as packed,
+            progress(f"unpacking {file_name(path)}", os.fstat(packed.fileno()).st_size) as shown,
             reading(path),
             opener(packed) as stream,
             open(os.path.join(folder, name), "wb") as out,

@@ -1,0 +1,208 @@
+"""Plain HTTP: files by their URLs, in ranges of bytes.  There is no listing of folders.
+
+Python's own client is enough: no package is needed for ``https://`` and ``hf://``.  A range is
+asked for without ``If-Match``, which servers with weak ETags would never grant; what the answer
+says of the file is compared instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import ssl
+from collections.abc import Generator, Mapping
+from email.message import Message
+from typing import Protocol, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import OpenerDirector, Request, build_opener
+
+from loaderx.errors import FileError
+from loaderx.sources.remote.store import (
+    PIECE_BYTES,
+    TIMEOUT_S,
+    Listed,
+    NoRangesError,
+    RemoteFile,
+    TransientError,
+    digest,
+    file_changed,
+)
+from loaderx.sources.remote.urls import public_url, without_secrets
+
+_HEAD_BYTES = 512
+_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
+_PASSING = {408, 425, 429, 500, 502, 503, 504}
+_LONGEST_WAIT_S = 60.0
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._"  # what stands for itself in a path, and escapes that are there
+
+
+class Answer(Protocol):
+    """What is used of `http.client.HTTPResponse`."""
+
+    status: int
+    headers: Message
+
+    def read(self, amt: int, /) -> bytes: ...
+    def geturl(self) -> str: ...
+    def __enter__(self) -> Answer: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class HttpStore:
+    """Files of any web server."""
+
+    lists = False
+
+    def __init__(self, headers: Mapping[str, str] | None = None, *, tells_version: bool = True):
+        """``headers`` go to the server that was asked, not to those that it sends us to."""
+        self._headers = dict(headers or {})
+        self._tells_version = tells_version
+        self._opener: OpenerDirector | None = None
+        self.moved: dict[str, str] = {}  # where the server has sent us for an address
+
+    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+        """The file with its first bytes: one request, which signed URLs grant, too."""
+        with self.ask(address, {"Range": f"bytes=0-{_HEAD_BYTES - 1}"}, {404, 410, 416}) as answer:
+            if answer.status in (404, 410):
+                return None
+            size, version = _size(answer, url), _version(answer)
+            kind = answer.headers.get("Content-Type", "")
+            if kind.startswith("text/html") and not url.endswith((".html", ".htm")):
+                raise FileError(
+                    f"{url} is a web page, not a file of data. Plain HTTP has no listing of "
+                    "folders: give the URLs of files, a list of them, or braces, "
+                    "https://host/part-{000..099}.npz."
+                )
+            head = b"" if answer.status == 416 else read_piece(answer, _HEAD_BYTES)
+            if len(head) < min(size, _HEAD_BYTES):
+                raise TransientError("an answer ended early")
+        return RemoteFile(url, size, version, address), head
+
+    def names(self, address: str) -> list[Listed]:
+        raise FileError(
+            f"{public_url(address)} is a folder or a pattern of a web server, and plain HTTP has "
+            "no listing. Give the URLs of files, a list of them, or braces, "
+            "https://host/part-{000..099}.npz. Folders that are opened by their URL with a slash "
+            "at its end are those of `Dataset.save` (loaderx.json) and of Hugging Face's "
+            "save_to_disk (state.json)."
+        )
+
+    def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
+        is_whole = start == 0 and stop == file.size
+        range_ = {} if is_whole else {"Range": f"bytes={start}-{stop - 1}"}
+        with self.ask(file.address, range_, {404, 410, 416}) as answer:
+            if answer.status in (404, 410):
+                raise file_changed(file.url, "it is not there any more")
+            size = _size(answer, file.url)
+            if size != file.size:
+                raise file_changed(file.url, f"it has {size} bytes, and had {file.size}")
+            version = _version(answer)
+            if self._tells_version and version != file.version:
+                raise file_changed(file.url, "its ETag or time of the last write is another one")
+            if not is_whole and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+                raise NoRangesError
+            if _start(answer) != start:
+                raise TransientError(f"the server sent other bytes than {start} to {stop - 1}")
+            left = stop - start
+            while left:
+                piece = read_piece(answer, min(left, PIECE_BYTES))
+                if not piece:
+                    raise TransientError(f"an answer ended {left} bytes early")
+                left -= len(piece)
+                yield piece
+
+    def ask(self, address: str, headers: Mapping[str, str], expected: set[int]) -> Answer:
+        """The answer to a GET request, if it is a success or has an expected status."""
+        url, own = _request_url(address)
+        request = Request(url, headers={"Accept-Encoding": "identity", **headers})
+        for name, value in {**self._headers, **own}.items():
+            request.add_unredirected_header(name, value)
+        if self._opener is None:
+            self._opener = build_opener()
+        try:
+            answer = cast(Answer, self._opener.open(request, timeout=TIMEOUT_S))
+            if answer.geturl() != url:
+                self.moved[address] = answer.geturl()
+            return answer
+        except HTTPError as error:
+            if error.code in expected:
+                return cast(Answer, error)
+            with error:
+                raise _refused(address, error) from None  # its text may have the address
+        except (URLError, OSError, http.client.HTTPException) as error:
+            raise _failure(address, error) from None
+
+
+def _request_url(address: str) -> tuple[str, dict[str, str]]:
+    """The URL that is sent, and the header for the user and password that it had."""
+    parts = urlsplit(address)
+    user, at, host = parts.netloc.rpartition("@")
+    path = quote(parts.path, safe=_PATH_SAFE)
+    url = urlunsplit((parts.scheme, host, path, parts.query, ""))
+    if not at:
+        return url, {}
+    token = base64.b64encode(unquote(user).encode()).decode()
+    return url, {"Authorization": f"Basic {token}"}
+
+
+def read_piece(answer: Answer, most: int) -> bytes:
+    """Some of the body; nothing, where it ends."""
+    try:
+        return answer.read(most)
+    except (OSError, http.client.HTTPException) as error:
+        raise TransientError(f"an answer was cut off: {_reason(error)}") from None
+
+
+def _size(answer: Answer, url: str) -> int:
+    """The size of the whole file."""
+    if match := _RANGE.fullmatch(answer.headers.get("Content-Range", "")):
+        return int(match[3])
+    told = answer.headers.get("Content-Length", "")
+    is_whole = answer.status == http.HTTPStatus.OK and told.isdigit()
+    if not is_whole or answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise FileError(
+            f"{url}: the server does not say how large the file is. Download it first, and open "
+            "the copy."
+        )
+    return int(told)
+
+
+def _start(answer: Answer) -> int:
+    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    return int(match[1] or 0) if match else 0
+
+
+def _version(answer: Answer) -> str:
+    told = answer.headers.get("ETag", "").removeprefix("W/")
+    return digest(told or answer.headers.get("Last-Modified", ""))
+
+
+def _refused(address: str, error: HTTPError) -> Exception:
+    url, code = public_url(address), error.code
+    if code in _PASSING:
+        told = str(error.headers.get("Retry-After", ""))
+        after_s = min(float(told), _LONGEST_WAIT_S) if told.isdigit() else 0.0
+        return TransientError(f"the server answered {code} {error.reason}", after_s)
+    if code in (401, 403, 407):
+        return FileError(
+            f"{url}: the server refused access ({code} {error.reason}). A signed URL may have "
+            "expired; for data of the hub set HF_TOKEN, or log in with `hf auth login`."
+        )
+    return FileError(f"{url}: the server answered {code} {error.reason}.")
+
+
+def _failure(address: str, error: Exception) -> Exception:
+    reason: object = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return FileError(f"{public_url(address)}: its certificate is not valid: {reason}.")
+    if isinstance(reason, (http.client.InvalidURL, UnicodeError)):
+        return FileError(f"{public_url(address)} is no valid URL.")
+    host = urlsplit(public_url(address)).netloc
+    return TransientError(f"{host} cannot be reached: {_reason(reason)}")
+
+
+def _reason(error: object) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return without_secrets(str(text))[:200].rstrip(".")

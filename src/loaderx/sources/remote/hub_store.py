@@ -1,0 +1,179 @@
+"""Datasets of Hugging Face's hub: ``hf://datasets/owner/name[@revision]/path``.
+
+A revision is resolved to a commit when a dataset is opened, and its files are read at that commit:
+they cannot change.  The hub's address is ``$HF_ENDPOINT``; the token is ``$HF_TOKEN``, or what
+``hf auth login`` has written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Generator
+from typing import NamedTuple, cast
+from urllib.parse import quote, urljoin, urlsplit
+
+from loaderx.errors import ArgumentError, FileError
+from loaderx.sources.remote.http_store import Answer, HttpStore, read_piece
+from loaderx.sources.remote.store import (
+    FIRST_ATTEMPTS,
+    Listed,
+    RemoteFile,
+    TransientError,
+    digest,
+    retrying,
+)
+
+_URL = re.compile(
+    r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@(refs/(?:convert|pr)/[\w.-]+|[^/]+))?(?:/(.*))?"
+)
+_NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
+_MOST_BYTES = 1 << 28  # of one answer of the hub
+
+
+class _Place(NamedTuple):
+    repository: str
+    revision: str
+    path: str
+
+
+class _Entry(NamedTuple):
+    size: int
+    version: str
+
+
+class HubStore:
+    """The files of datasets on the hub."""
+
+    lists = False  # it knows all files of a repository
+
+    def __init__(self) -> None:
+        self._endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+        token = _token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = HttpStore(headers, tells_version=False)
+        self._elsewhere = HttpStore(tells_version=False)  # without the token
+        self._commits: dict[tuple[str, str], str] = {}
+        self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
+
+    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+        place = _place(url)
+        found = self._tree(place, url).get(place.path)
+        if found is None:
+            return None
+        at = f"{self._commit(place, url)}/{quote(place.path)}"
+        address = f"{self._endpoint}/datasets/{place.repository}/resolve/{at}"
+        return RemoteFile(url, found.size, found.version, address), b""
+
+    def names(self, address: str) -> list[Listed]:
+        place = _place(address)
+        inside = f"{place.path}/" if place.path else ""
+        found: dict[str, Listed] = {}
+        for path, entry in self._tree(place, address).items():
+            if path.startswith(inside):
+                name, slash, _ = path[len(inside) :].partition("/")
+                found[name] = Listed(name + slash, *(() if slash else entry))
+        return list(found.values())
+
+    def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
+        """The hub sends us elsewhere, for an hour or so: it is not asked for every range."""
+        moved = self._http.moved.get(file.address)
+        if moved is not None:
+            try:
+                yield from self._elsewhere.read(file._replace(address=moved), start, stop)
+                return
+            except FileError:  # the hour is over
+                self._http.moved.pop(file.address, None)
+        yield from self._http.read(file, start, stop)
+
+    def _commit(self, place: _Place, url: str) -> str:
+        key = place.repository, place.revision
+        if key not in self._commits:
+            revision = quote(place.revision, safe="")
+            told, _ = self._api(f"/api/datasets/{place.repository}/revision/{revision}", url)
+            if not isinstance(told, dict) or not re.fullmatch(r"\w+", str(told.get("sha", ""))):
+                raise FileError(f"{url}: the hub does not say which commit it is.")
+            self._commits[key] = str(told["sha"])
+        return self._commits[key]
+
+    def _tree(self, place: _Place, url: str) -> dict[str, _Entry]:
+        """All files of the repository, by path."""
+        commit = self._commit(place, url)
+        key = place.repository, commit
+        if key not in self._trees:
+            found: dict[str, _Entry] = {}
+            at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
+            while at is not None:
+                told, at = self._api(at, url)
+                found.update(_entries(told, url))
+            self._trees[key] = found
+        return self._trees[key]
+
+    def _api(self, path: str, url: str) -> tuple[object, str | None]:
+        """What the hub answers, and the path of the next page."""
+
+        def ask() -> tuple[object, str | None]:
+            with self._http.ask(self._endpoint + path, {}, {404, 401}) as answer:
+                if answer.status != 200:
+                    raise FileError(
+                        f"{url}: the hub has no such dataset or revision, or does not show it to "
+                        "you. For private and gated data set HF_TOKEN, or log in with "
+                        "`hf auth login`."
+                    )
+                more = _NEXT.search(answer.headers.get("Link", ""))
+                return _json(answer), more[1] if more else None
+
+        told, more = retrying(ask, url, FIRST_ATTEMPTS)
+        if more is None:
+            return told, None
+        following = urlsplit(urljoin(self._endpoint + path, more))  # the token stays with the hub
+        return told, f"{following.path}?{following.query}"
+
+
+def _json(answer: Answer) -> object:
+    text = b""
+    while piece := read_piece(answer, _MOST_BYTES):
+        text += piece
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise TransientError("an answer of the hub is no JSON") from None
+
+
+def _entries(told: object, url: str) -> dict[str, _Entry]:
+    """The files of a page of a tree."""
+    found = {}
+    try:
+        if not isinstance(told, list):
+            raise TypeError(told)
+        for one in cast("list[dict[str, dict[str, str]]]", told):
+            if str(one["type"]) == "file":
+                oid = (one.get("lfs") or one)["oid"]
+                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid))
+    except (TypeError, LookupError, ValueError, AttributeError) as error:
+        raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
+    return found
+
+
+def _place(url: str) -> _Place:
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise ArgumentError(
+            f"{url} is not understood: write hf://datasets/owner/name, with a revision and a path "
+            "if you like, hf://datasets/owner/name@main/data/train.parquet."
+        )
+    return _Place(match[1], match[2] or "main", (match[3] or "").strip("/"))
+
+
+def _token() -> str:
+    told = os.environ.get("HF_TOKEN")
+    if told:
+        return told.strip()
+    home = os.environ.get("HF_HOME") or os.path.join("~", ".cache", "huggingface")
+    path = os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeError):
+        return ""

@@ -1,0 +1,173 @@
+"""Object stores: ``s3://``, ``gs://`` and ``az://``, through the package obstore.
+
+Credentials are found by obstore itself (the environment, the machine's role); loaderx never sees
+them.  obstore's stores are made anew in each process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from typing import NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+from loaderx.errors import FileError, MissingPackageError
+from loaderx.sources.remote.store import (
+    PIECE_BYTES,
+    TIMEOUT_S,
+    Listed,
+    RemoteFile,
+    TransientError,
+    digest,
+    file_changed,
+)
+from loaderx.sources.remote.urls import without_secrets
+
+T = TypeVar("T")
+
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
+_HINTS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, or "
+    "AWS_SKIP_SIGNATURE=true for public data",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for public data",
+}
+_AZURE_HINT = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+_ENDPOINTS = (
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_ENDPOINT",
+    "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL",
+)  # fmt: skip
+_MOST_SHOWN = 200
+_RETRIES = {
+    "max_retries": 5,
+    "backoff": {
+        "base": 3,
+        "init_backoff": timedelta(seconds=0.1),
+        "max_backoff": timedelta(seconds=30),
+    },
+    "retry_timeout": timedelta(seconds=180),
+}
+
+
+class ObjectStore:
+    """The files of a bucket."""
+
+    lists = True
+
+    def __init__(self, address: str) -> None:
+        self._root = _bucket(address)
+        self._hint = _HINTS.get(self._root.partition("://")[0].removesuffix("a"), _AZURE_HINT)
+        try:
+            import obstore
+            from obstore.store import from_url
+        except ImportError as error:
+            raise MissingPackageError(
+                f"{self._root} is read through the package obstore: "
+                "pip install 'loaderx-jax[remote]'."
+            ) from error
+        self._obstore = obstore
+        options = {
+            "timeout": timedelta(seconds=10 * TIMEOUT_S),
+            "connect_timeout": "10s",
+            # Options that are given replace those of the environment.
+            "allow_http": any(os.environ.get(name, "").startswith("http:") for name in _ENDPOINTS),
+        }
+        try:
+            self._store = from_url(self._root, client_options=options, retry_config=_RETRIES)
+        except Exception as error:
+            raise FileError(
+                f"{address} cannot be opened: {_text(error)}. Check {self._hint}."
+            ) from None
+
+    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+        key = self._key(address)
+        if not key:
+            return None
+        try:
+            told = self._call(url, lambda: self._obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+        return RemoteFile(url, told["size"], _version(told), address), b""
+
+    def names(self, address: str) -> list[Listed]:
+        key = self._key(address)
+        prefix = f"{key}/" if key else None
+        try:
+            told = self._call(
+                address, lambda: self._obstore.list_with_delimiter(self._store, prefix)
+            )
+        except FileNotFoundError as error:
+            raise FileError(
+                f"{address}: there is no bucket or container {self._root}. Check its name and "
+                f"{self._hint}."
+            ) from error
+        start = len(prefix or "")
+        folders = [Listed(one[start:].rstrip("/") + "/") for one in told["common_prefixes"]]
+        files = [Listed(one["path"][start:], one["size"], _version(one)) for one in told["objects"]]
+        return [one for one in folders + files if one.name.strip("/")]
+
+    def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
+        key, options = self._key(file.address), {"range": (start, stop)}
+        try:
+            answer = self._call(
+                file.url, lambda: self._obstore.get(self._store, key, options=options)
+            )
+        except FileNotFoundError:
+            raise file_changed(file.url, "it is not there any more") from None
+        told = answer.meta
+        if told["size"] != file.size:
+            raise file_changed(file.url, f"it has {told['size']} bytes, and had {file.size}")
+        if _version(told) != file.version:
+            raise file_changed(file.url, "its ETag is another one")
+        if tuple(answer.range) != (start, stop):
+            raise TransientError(f"the store sent other bytes than {start} to {stop - 1}")
+        left, pieces = stop - start, iter(answer.stream(min_chunk_size=PIECE_BYTES))
+        while left:
+            piece = self._call(file.url, lambda: next(pieces, None))
+            if piece is None:
+                raise TransientError(f"an answer ended {left} bytes early")
+            left -= len(piece)
+            yield piece
+
+    def _key(self, address: str) -> str:
+        return address[len(self._root) :].strip("/")
+
+    def _call(self, url: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # obstore's errors are its own, and reqwest's
+            self._refuse(url, error)
+
+    def _refuse(self, url: str, error: Exception) -> NoReturn:
+        text, kind = _text(error), type(error).__name__
+        if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+            raise FileError(
+                f"{url}: there is no bucket or container {self._root}. Check its name and "
+                f"{self._hint}."
+            ) from None
+        if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+            raise FileError(
+                f"{url}: the store refused access. Credentials are found by obstore: "
+                f"{self._hint}. It said: {text}"
+            ) from None
+        if kind == "GenericError":
+            raise TransientError(f"{text}; check {self._hint}") from None
+        raise FileError(f"{url} cannot be read: {text}") from None
+
+
+def _text(error: Exception) -> str:
+    plain, _, _ = without_secrets(str(error)).partition("Debug source:")
+    return " ".join(plain.split())[:_MOST_SHOWN].rstrip(".")
+
+
+def _bucket(address: str) -> str:
+    parts = urlsplit(address)
+    if not parts.netloc:
+        raise FileError(f"{address} names no bucket: write {parts.scheme}://bucket/path.")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _version(told: dict[str, object]) -> str:
+    return digest(told.get("e_tag") or str(told.get("last_modified")))

@@ -1,0 +1,89 @@
+"""Folders and files of the cache that belong to this user alone.  Links are never followed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from loaderx.errors import FileError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
+
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+READ, WRITE = os.O_RDONLY, os.O_RDWR | os.O_CREAT
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Does it belong to this user, or to root?"""
+    return not hasattr(os, "geteuid") or status.st_uid in (os.geteuid(), 0)
+
+
+@contextlib.contextmanager
+def own_folder(path: str, at: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, which is made, for this user alone, if it is not there."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700, dir_fd=at)
+    try:
+        opened = os.open(path, _FOLDER, dir_fd=at)
+    except OSError as error:
+        raise FileError(f"{path} in the cache folder is no folder of its own: {error}.") from error
+    try:
+        if not is_own(os.fstat(opened)):
+            raise FileError(
+                f"{path} in the cache folder belongs to another user. Give another folder with "
+                "`cache=`, or set LOADERX_CACHE."
+            )
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def open_own(name: str, flags: int, at: int) -> int | None:
+    """A descriptor of a regular file of ours, for this user alone; None: it is not there."""
+    try:
+        opened = os.open(name, flags | _FILE, 0o600, dir_fd=at)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileError(
+                f"{name} in the cache folder is a link, which is not followed."
+            ) from None
+        raise
+    status = os.fstat(opened)
+    if stat.S_ISREG(status.st_mode) and is_own(status):
+        return opened
+    os.close(opened)
+    raise FileError(f"{name} in the cache folder belongs to another user, or is no regular file.")
+
+
+def lock(descriptor: int, *, shared: bool) -> None:
+    """Waits for the lock of a file: one has it alone, or several share it."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Takes the lock of a file, if nobody has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_linked(descriptor: int, name: str, at: int) -> bool:
+    """Is it still the file of this name?  Another process may have renamed or removed it."""
+    try:
+        named = os.stat(name, dir_fd=at, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(descriptor))

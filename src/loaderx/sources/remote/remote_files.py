@@ -1,0 +1,249 @@
+"""`RemoteFiles`: the file system of URLs.
+
+Folders are listed, and files found, when a dataset is opened; what the store says of a file then
+is its identity (`RemoteFile`), which goes to workers.  A file is fetched, whole, when it is first
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.mapping import Identity, map_array
+from loaderx.sources.remote.downloads import downloads_in
+from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
+from loaderx.sources.remote.http_store import HttpStore
+from loaderx.sources.remote.hub_store import HubStore
+from loaderx.sources.remote.object_store import SCHEMES, ObjectStore
+from loaderx.sources.remote.store import (
+    FIRST_ATTEMPTS,
+    Listed,
+    RemoteFile,
+    Store,
+    retrying,
+)
+from loaderx.sources.remote.urls import is_http, public_url, scheme_of
+from loaderx.tree import Array
+
+_CONCURRENCY = 16  # requests for what is there
+_MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class RemoteFiles:
+    """Files behind URLs; a `FileSystem`."""
+
+    def __init__(
+        self, cache: str | None, brought: Mapping[str, FsspecFileSystem] | None = None
+    ) -> None:
+        """``brought``: file systems of fsspec by their scheme, which are used instead of ours."""
+        self._cache, self._brought = cache, dict(brought or {})
+        self._stores: dict[str, Store] = {}
+        self._files: dict[str, RemoteFile | None] = {}  # by public URL; None: there is no such file
+        self._heads: dict[str, bytes] = {}
+        self._folders: dict[str, dict[str, Listed]] = {}
+
+    # What is there ----------------------------------------------------------------------------
+
+    def add(self, address: str) -> str:
+        """The public URL of a file that was asked for; its address is remembered."""
+        if address in self._files:  # it is public already
+            return address
+        url = public_url(address)
+        self._find(url, address)
+        return url
+
+    def look_at(self, addresses: Sequence[str]) -> None:
+        """Looks at many files at once: one after the other, each would cost a round trip."""
+        downloads_in(self._cache, public_url(addresses[0]))  # refuses cache=False
+        plain = [
+            one
+            for one in addresses
+            if one not in self._files and (is_http(one) or not _MAGIC.search(one))
+        ]
+        for one in plain:
+            self._store(one)
+        with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
+            try:
+                list(pool.map(self.add, (one for one in plain if not one.endswith("/"))))
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Looks at files of which much will be asked, where no listing of a folder tells it."""
+        unknown = [path for path in paths if not self._store(path).lists]
+        if len(unknown) > 1:
+            self.look_at(unknown)
+
+    def is_file(self, path: str) -> bool:
+        return self._look(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        if is_http(path):
+            return path.endswith("/") and bool(self._listed(path))
+        return self._find(path, path) is None and bool(self._listed(path))
+
+    def names(self, folder: str) -> list[str]:
+        found = self._listed(folder)
+        if not found:
+            raise FileError(f"there is no folder {folder}, or it is empty.")
+        return sorted(found)
+
+    def identity(self, path: str) -> RemoteFile:
+        found = self._look(path)
+        if found is None:
+            raise self._missing(path)
+        return found
+
+    def head(self, path: str, nbytes: int) -> bytes:
+        """The first bytes of a file, without the others."""
+        file = self.identity(path)
+        stop = min(nbytes, file.size)
+        if len(self._heads.get(path, b"")) < stop:
+            store = self._store(file.url)
+            self._heads[path] = retrying(
+                lambda: b"".join(store.read(file, 0, stop)), path, FIRST_ATTEMPTS
+            )
+        return self._heads[path][:stop] if stop else b""
+
+    def matching(self, pattern: str) -> Iterator[str]:
+        """The files of a pattern, or the one file or folder, as public URLs."""
+        downloads_in(self._cache, public_url(pattern))  # refuses cache=False
+        if is_http(pattern):
+            if pattern.endswith("/") and self._listed(pattern):
+                yield pattern
+                return
+            if "*" in pattern:
+                self._store(pattern).names(pattern)  # says that there is no listing
+            url = self.add(pattern)
+            self.identity(url)  # says that it is not there
+            yield url
+            return
+        pattern = pattern.rstrip("/")
+        root, _, below = _split_root(pattern)
+        if not _MAGIC.search(below) or self._find(pattern, pattern):
+            if not (self._find(pattern, pattern) or self.is_folder(pattern)):
+                raise self._missing(pattern)
+            yield pattern
+            return
+        parts = below.split("/")
+        plain = next(n for n, one in enumerate(parts) if _MAGIC.search(one))
+        found = list(self._glob("/".join([root, *parts[:plain]]), parts[plain:]))
+        if not found:
+            raise FileError(f"no file matches {pattern}.")
+        yield from [one for one in found if not one.endswith("/")] or found
+
+    def glob(self, folder: str, pattern: str) -> list[str]:
+        """The files in a folder that a pattern finds."""
+        found = self._glob(folder, pattern.split("/"))
+        return [one for one in found if not one.endswith("/")]
+
+    def _glob(self, folder: str, parts: list[str]) -> Iterator[str]:
+        first, rest = parts[0], parts[1:]
+        for name in sorted(self._listed(folder)):
+            path, is_dir = f"{folder.rstrip('/')}/{name}", name.endswith("/")
+            is_hidden = name.startswith(".") and not first.startswith(".")
+            if first == "**":
+                if is_dir and not is_hidden:
+                    yield from self._glob(path.rstrip("/"), parts)
+            elif not is_hidden and fnmatch.fnmatchcase(name.rstrip("/"), first):
+                if not rest:
+                    yield path
+                elif is_dir:
+                    yield from self._glob(path.rstrip("/"), rest)
+        if first == "**":
+            yield from self._glob(folder, rest or ["*"])
+
+    def _look(self, url: str) -> RemoteFile | None:
+        """A file, if it is there; in stores that list, its folder is listed, once for all."""
+        folder, _, name = url.rpartition("/")
+        if url not in self._files and self._store(url).lists and name:
+            one = self._listed(folder).get(name)
+            self._files[url] = one and RemoteFile(url, one.size, one.version, url)
+        return self._find(url, url)
+
+    def _find(self, url: str, address: str) -> RemoteFile | None:
+        """A file, if it is there, found by itself."""
+        if url not in self._files:
+            store = self._store(url)
+            found = retrying(lambda: store.find(url, address), url, FIRST_ATTEMPTS)
+            self._files[url] = found and found[0]
+            if found and found[1]:
+                self._heads[url] = found[1]
+        return self._files[url]
+
+    def _listed(self, folder: str) -> dict[str, Listed]:
+        folder = folder.rstrip("/")
+        if folder not in self._folders:
+            store = self._store(folder)
+            found = self._marks(folder) if is_http(folder) else []
+            found = found or retrying(lambda: store.names(folder), folder, FIRST_ATTEMPTS)
+            self._folders[folder] = {one.name: one for one in found}
+        return self._folders[folder]
+
+    def _marks(self, folder: str) -> list[Listed]:
+        """What a web server, which has no listing, has of the files that name all others."""
+        found = []
+        for name in _MARKS:
+            with contextlib.suppress(FileError):  # some servers refuse what is not there
+                if self._find(f"{folder}/{name}", f"{folder}/{name}"):
+                    found.append(Listed(name))
+                    if name == _MARKS[0]:
+                        break
+        return found if {one.name for one in found} - {_MARKS[-1]} else []
+
+    def _missing(self, path: str) -> FileError:
+        if is_http(path):
+            return FileError(
+                f"there is no file {path} (404). Plain HTTP has no listing of folders: give the "
+                "URLs of files, a list of them, or braces, https://host/part-{000..099}.npz."
+            )
+        return FileError(f"there is no file or folder {path}. Check its spelling.")
+
+    # Stores -----------------------------------------------------------------------------------
+
+    def _store(self, url: str) -> Store:
+        root, scheme, _ = _split_root(url)
+        if root not in self._stores:
+            self._stores[root] = self._made_store(url, scheme)
+        return self._stores[root]
+
+    def _made_store(self, url: str, scheme: str) -> Store:
+        if scheme in self._brought:
+            return FsspecStore(self._brought[scheme])
+        if scheme in ("http", "https"):
+            return HttpStore()
+        if scheme == "hf":
+            return HubStore()
+        return ObjectStore(url) if scheme in SCHEMES else FsspecStore.of(url)
+
+    # Data -------------------------------------------------------------------------------------
+
+    def open(
+        self, path: str, identity: Identity | RemoteFile | None = None
+    ) -> AbstractContextManager[BinaryIO]:
+        file = identity if isinstance(identity, RemoteFile) else self.identity(path)
+        return downloads_in(self._cache, path).open(file, self._store(file.url))
+
+    def map(self, path: str, identity: Identity | RemoteFile) -> Array:
+        with self.open(path, identity) as file:
+            if not identity.size:
+                return np.empty(0, np.uint8)
+            # The map keeps the lock of the file, so it is not removed to make room.
+            return map_array(file, np.dtype(np.uint8), (identity.size,))
+
+
+def _split_root(url: str) -> tuple[str, str, str]:
+    """Scheme and host (or bucket), the scheme, and the path."""
+    start = url.index("://") + 3
+    host, _, path = url[start:].partition("/")
+    return url[:start] + host, scheme_of(url), path

@@ -1,0 +1,110 @@
+"""What a store must do, and how failures that may pass are tried again."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol, TypeVar
+
+from loaderx.errors import FileError
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+FIRST_ATTEMPTS = 3  # where nothing has been read yet: a wrong host should be told soon
+TIMEOUT_S = 30.0  # without a byte
+PIECE_BYTES = 1 << 20  # that are read at once
+_FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
+
+
+class RemoteFile(NamedTuple):
+    """A file behind a URL, as it was when the dataset was opened."""
+
+    url: str  # without secrets
+    size: int
+    version: str  # a digest of what the store tells: the ETag, or the time of the last write
+    address: str  # what is asked for; it may have secrets
+
+    @property
+    def stamp(self) -> str:
+        return self.version
+
+    def __repr__(self) -> str:
+        return f"RemoteFile({self.url}, {self.size} bytes)"
+
+
+class Listed(NamedTuple):
+    """What lies in a folder of a store."""
+
+    name: str  # of a folder with a slash at its end
+    size: int = 0
+    version: str = ""
+
+
+class Store(Protocol):
+    """Where files lie.  Addresses are URLs; errors are `FileError` or `TransientError`."""
+
+    lists: bool  # is one listing of a folder better than a look at each of its files?
+
+    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+        """A file and its first bytes (if they cost no request); None: it is not there."""
+        ...
+
+    def names(self, address: str) -> list[Listed]:
+        """What lies in a folder; nothing, if there is no such folder."""
+        ...
+
+    def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
+        """Bytes ``start`` to ``stop - 1`` in pieces; a file that has changed is an error."""
+        ...
+
+
+class TransientError(Exception):
+    """A failure that may pass: it is tried again."""
+
+    def __init__(self, text: str, after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.after_s = after_s  # the least time to wait
+
+
+class NoRangesError(Exception):
+    """The server sends whole files only."""
+
+
+def digest(*told: object) -> str:
+    """A short name for what a store tells of a file."""
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
+
+
+def file_changed(url: str, what: str) -> FileError:
+    """The error for a file that is not what it was."""
+    return FileError(
+        f"{url} has changed since the dataset was opened: {what}. Records of two versions must not "
+        "be mixed. Open the dataset again, and write new versions of data to new names."
+    )
+
+
+def pause(seconds: float) -> None:
+    """Waits before another attempt."""
+    time.sleep(seconds)
+
+
+def retrying(work: Callable[[], T], url: str, attempts: int = ATTEMPTS) -> T:
+    """The result of ``work``, which is tried again, with growing pauses, while it may pass."""
+    longest = _FIRST_PAUSE_S
+    for attempt in range(1, attempts + 1):
+        try:
+            return work()
+        except TransientError as error:
+            if attempt == attempts:
+                kept = " What has arrived is kept." if attempts == ATTEMPTS else ""
+                raise FileError(
+                    f"{url} cannot be read: {error} ({attempts} attempts). Check the address, the "
+                    f"network and the server.{kept}"
+                ) from None
+            # Random, so that hosts that failed together do not come back together.
+            pause(max(error.after_s, random.uniform(longest / 2, longest)))
+            longest = min(longest * _GROWTH, _LONGEST_PAUSE_S)
+    raise AssertionError

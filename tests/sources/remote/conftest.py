@@ -1,0 +1,32 @@
+"""A server on loopback, a cold cache, and no waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from file_server import serving
+
+
+@pytest.fixture
+def server():
+    with serving() as made:
+        yield made
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch):
+    """The pauses before further attempts, which are not made."""
+    made: list[float] = []
+    monkeypatch.setattr("loaderx.sources.remote.store.pause", made.append)
+    return made
+
+
+@pytest.fixture
+def small_ranges(monkeypatch):
+    """Ranges of 1,000 bytes."""
+    monkeypatch.setattr("loaderx.sources.remote.transfer.RANGE_BYTES", 1000)

@@ -1,0 +1,122 @@
+"""Plain HTTP: what is refused, and how it is said; secrets stay secret."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import socket
+
+import numpy as np
+import pytest
+
+from loaderx import DataLoader, Dataset
+from loaderx.errors import FileError
+
+
+@pytest.fixture
+def url(server, tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(4))
+    server.files["/x.npy"] = (tmp_path / "x.npy").read_bytes()
+    return f"{server.url}/x.npy"
+
+
+def test_a_file_costs_two_requests(server, url, cache):
+    Dataset.open(url, cache=cache)
+    assert server.requests == ["GET /x.npy", "GET /x.npy"]
+    assert server.ranges("/x.npy") == [(0, 160)]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/none.npy", r"there is no file .*/none.npy \(404\). Plain HTTP has no listing"),
+        (
+            "/folder/",
+            r"/folder is a folder or a pattern of a web server, and plain HTTP has no listing",
+        ),
+        ("/*.npy", r"/\*.npy is a folder or a pattern of a web server"),
+        ("/{1..2}.npy", r"there is no file .*/1.npy"),
+        ("/page", r"/page has a format that loaderx does not know"),
+        ("/empty.npy", r"/empty.npy is not a NumPy array file: it begins with b''"),
+    ],
+)
+def test_what_cannot_be_opened(server, cache, path, message):
+    server.files.update({"/page": b"<html>", "/empty.npy": b""})
+    with pytest.raises(FileError, match=message):
+        Dataset.open(server.url + path, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (401, r"the server refused access \(401 Unauthorized\). A signed URL may have expired"),
+        (403, r"the server refused access \(403 Forbidden\)"),
+        (418, r"the server answered 418"),
+        (500, r"cannot be read: the server answered 500 Internal Server Error \(3 attempts\)"),
+    ],
+)
+def test_a_server_that_refuses(server, url, cache, status, message):
+    server.fault = lambda number, path: status
+    with pytest.raises(FileError, match=message):
+        Dataset.open(url.replace("http://", "http://me:word@") + "?sig=word", cache=cache)
+
+
+def test_no_server(cache):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    message = rf"127.0.0.1:{port}/x.npy cannot be read: 127.0.0.1:{port} cannot be reached: "
+    with pytest.raises(FileError, match=message + "Connection refused"):
+        Dataset.open(f"http://127.0.0.1:{port}/x.npy", cache=cache)
+
+
+def test_a_look_that_is_cut_off(server, url, cache, pauses):
+    server.fault = lambda number, path: ("cut", 3) if number < 2 else None
+    assert len(Dataset.open(url, cache=cache)) == 4
+    assert len(pauses) == 2
+
+
+def test_what_the_server_asks_for_is_waited_for(server, url, cache, pauses, monkeypatch):
+    server.fault = lambda number, path: 429 if number == 0 else None
+    Dataset.open(url, cache=cache)
+    assert len(pauses) == 1
+
+
+def test_secrets_are_sent_and_never_shown(server, url, cache):
+    server.password = base64.b64encode(b"me:pass word").decode()
+    secret = url.replace("http://", "http://me:pass%20word@") + "?X-Amz-Signature=sign&id=query"
+    dataset = Dataset.open(secret, cache=cache)
+    assert [int(one["x"]) for one in dataset] == [0, 1, 2, 3]
+    with DataLoader(dataset.batch(2), engine="inline") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = iterator.get_state()
+    kept = [path.read_bytes() for path in cache.rglob("*") if path.is_file()]
+    shown = f"{dataset!r} {state} {loader!r} {loader.stats()} {kept}"
+    for word in ("pass", "sign", "query", server.password):
+        assert word not in shown
+    server.files.clear()
+    with pytest.raises(FileError) as caught:
+        Dataset.open(secret, cache=cache)
+    for word in ("pass", "sign", "query", server.password):
+        assert word not in str(caught.value)
+
+
+def test_pickles_are_read_elsewhere(url, cache, tmp_path):
+    dataset = pickle.loads(pickle.dumps(Dataset.open([url], cache=cache)))
+    assert [int(one["x"]) for one in dataset] == [0, 1, 2, 3]
+
+
+def test_a_web_page(server, cache, monkeypatch):
+    server.files["/data"] = b"<html>listing</html>"
+    server.kinds = {"/data": "text/html"}
+    with pytest.raises(FileError, match=r"/data is a web page, not a file of data"):
+        Dataset.open(f"{server.url}/data", cache=cache)
+
+
+def test_lists_keep_their_order(server, cache, tmp_path):
+    for n in (3, 1, 2):
+        np.savez(tmp_path / f"{n}.npz", x=np.array([n]))
+    server.add(tmp_path)
+    urls = [f"{server.url}/{n}.npz" for n in (3, 1, 2)]
+    assert [int(one["x"]) for one in Dataset.open(urls, cache=cache)] == [3, 1, 2]
