@@ -54,7 +54,8 @@ def open_arrays(
     place = given if is_url(given) else str(Path(given))
     system, (stem, suffix) = systems.of(place), os.path.splitext(file_name(place))
     if system.is_folder(place):
-        names = [name for name in system.names(place) if name.endswith(".npy")]
+        listed = (name.rstrip("/") for name in system.names(place))
+        names = [name for name in listed if name.endswith(".npy")]  # a folder is refused below
         members = {name.removesuffix(".npy"): os.path.join(place, name) for name in names}
         if not members:
             raise FileError(f"{place} has no .npy files.")

@@ -52,7 +52,7 @@ def test_what_cannot_be_opened(server, cache, path, message):
         (401, r"the server refused access \(401 Unauthorized\). A signed URL may have expired"),
         (403, r"the server refused access \(403 Forbidden\)"),
         (418, r"the server answered 418"),
-        (500, r"cannot be read: the server answered 500 Internal Server Error \(3 attempts\)"),
+        (500, r"cannot be read: the server answered 500 Internal Server Error \(6 attempts\)"),
     ],
 )
 def test_a_server_that_refuses(server, url, cache, status, message):

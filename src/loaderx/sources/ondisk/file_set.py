@@ -43,6 +43,7 @@ class FileSet(ForWorkers):
     def _begin(self) -> None:
         self._maps: dict[int, Array] = {}
         self._most = _most_maps()
+        self._most_bytes: int | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(is_url, self.paths))
         if self.is_remote:
@@ -79,8 +80,21 @@ class FileSet(ForWorkers):
             found = self._map(number) if found is None else found
             while len(self._maps) >= self._most:
                 del self._maps[next(iter(self._maps))]
+            if self.is_remote:
+                self._let_go(found.nbytes)
             self._maps[number] = found
         return found
+
+    def _let_go(self, nbytes: int) -> None:
+        """Forgets the oldest maps of downloads, if these do not all fit under their limit."""
+        if self._most_bytes is None:
+            self._most_bytes = self.files.remote().most_mapped(sum(self.sizes))
+        maps = self._maps  # another thread may replace it
+        held = sum(array.nbytes for array in maps.values())
+        for number in list(maps):
+            if held + nbytes <= self._most_bytes:
+                break
+            held -= maps.pop(number).nbytes
 
     def _map(self, number: int) -> Array:
         path = self.paths[number]

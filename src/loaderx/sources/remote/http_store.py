@@ -200,7 +200,7 @@ def _failure(address: str, error: Exception) -> Exception:
     if isinstance(reason, (http.client.InvalidURL, UnicodeError)):
         return FileError(f"{public_url(address)} is no valid URL.")
     host = urlsplit(public_url(address)).netloc
-    return TransientError(f"{host} cannot be reached: {_reason(reason)}")
+    return TransientError(f"{host} cannot be reached: {_reason(reason)}", is_reached=False)
 
 
 def _reason(error: object) -> str:

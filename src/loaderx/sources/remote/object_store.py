@@ -153,7 +153,8 @@ class ObjectStore:
                 f"{self._hint}. It said: {text}"
             ) from None
         if kind == "GenericError":
-            raise TransientError(f"{text}; check {self._hint}") from None
+            # obstore has tried several times itself.
+            raise TransientError(f"{text}; check {self._hint}", is_reached=False) from None
         raise FileError(f"{url} cannot be read: {text}") from None
 
 

@@ -24,6 +24,7 @@ from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
 from loaderx.sources.remote.http_store import HttpStore
 from loaderx.sources.remote.hub_store import HubStore
 from loaderx.sources.remote.object_store import SCHEMES, ObjectStore
+from loaderx.sources.remote.room import most_mapped
 from loaderx.sources.remote.store import (
     FIRST_ATTEMPTS,
     Listed,
@@ -233,6 +234,10 @@ class RemoteFiles:
     ) -> AbstractContextManager[BinaryIO]:
         file = identity if isinstance(identity, RemoteFile) else self.identity(path)
         return downloads_in(self._cache, path).open(file, self._store(file.url))
+
+    def most_mapped(self, nbytes: int) -> int:
+        """How many bytes of files of this size in all may be kept mapped, once one of them is."""
+        return most_mapped(downloads_in(self._cache, "").folder, nbytes)
 
     def map(self, path: str, identity: Identity | RemoteFile) -> Array:
         with self.open(path, identity) as file:

@@ -131,6 +131,16 @@ def _remove_file(name: str, at: int) -> bool:
     return True
 
 
+def most_mapped(folder: str, nbytes: int) -> int:
+    """How much of the downloads of a dataset of this size one process may keep mapped.
+
+    What is mapped cannot be removed: where not all of it fits under the limit, each process keeps a
+    small share, so that several do not hold on to all of it.
+    """
+    limit = limit_bytes(folder, sum(one.nbytes for one in downloads_of(folder)))
+    return nbytes if nbytes <= limit else limit // _PROCESSES
+
+
 # Room -------------------------------------------------------------------------------------------
 
 _lock = threading.Lock()

@@ -13,7 +13,7 @@ from loaderx.errors import FileError
 T = TypeVar("T")
 
 ATTEMPTS = 6
-FIRST_ATTEMPTS = 3  # where nothing has been read yet: a wrong host should be told soon
+FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be told soon
 TIMEOUT_S = 30.0  # without a byte
 PIECE_BYTES = 1 << 20  # that are read at once
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
@@ -64,9 +64,10 @@ class Store(Protocol):
 class TransientError(Exception):
     """A failure that may pass: it is tried again."""
 
-    def __init__(self, text: str, after_s: float = 0.0) -> None:
+    def __init__(self, text: str, after_s: float = 0.0, *, is_reached: bool = True) -> None:
         super().__init__(text)
         self.after_s = after_s  # the least time to wait
+        self.is_reached = is_reached  # has the server been there at all?
 
 
 class NoRangesError(Exception):
@@ -91,18 +92,20 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def retrying(work: Callable[[], T], url: str, attempts: int = ATTEMPTS) -> T:
-    """The result of ``work``, which is tried again, with growing pauses, while it may pass."""
+def retrying(work: Callable[[], T], url: str, reaching: int = ATTEMPTS) -> T:
+    """The result of ``work``, which is tried again, with growing pauses, while it may pass.
+
+    ``reaching`` is the number of attempts to reach the server at all.
+    """
     longest = _FIRST_PAUSE_S
-    for attempt in range(1, attempts + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return work()
         except TransientError as error:
-            if attempt == attempts:
-                kept = " What has arrived is kept." if attempts == ATTEMPTS else ""
+            if attempt == (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
-                    f"{url} cannot be read: {error} ({attempts} attempts). Check the address, the "
-                    f"network and the server.{kept}"
+                    f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
+                    "network and the server. Downloads go on where they have stopped."
                 ) from None
             # Random, so that hosts that failed together do not come back together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)))
