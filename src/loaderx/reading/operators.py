@@ -117,6 +117,11 @@ class RecordOperator:
         raise NotImplementedError
 
     @property
+    def large_records(self) -> bool:
+        """Are they so large that the next operator should not wait for all of a batch?"""
+        return False
+
+    @property
     def sharing(self) -> Sharing:
         return Sharing.NEVER
 
@@ -198,6 +203,10 @@ class Anchor(OverRecords):
     @property
     def reads_each(self) -> bool:
         return self.child.reads_each
+
+    @property
+    def large_records(self) -> bool:
+        return self.child.large_records
 
     def each(self, addresses: AnchoredAddresses) -> Iterator[Record]:
         return self.child.each(addresses.inner)

@@ -204,7 +204,9 @@ def build_column(
     if kind.kind == "ragged":
         return ListColumn(parts, values, offsets)
     if kind.kind == "image" and decode:
-        return DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
+        made = DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
+        made.is_large = True
+        return made
     return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
 
 

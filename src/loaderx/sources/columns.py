@@ -33,6 +33,8 @@ ArrayOf: TypeAlias = Callable[[int], Array]
 class Column:
     """One leaf of all records."""
 
+    is_large = False  # are values made of much less, as pixels are of files?
+
     @property
     def spec(self) -> ArraySpec | None:
         """Shape and dtype of a value; None if they differ between records."""

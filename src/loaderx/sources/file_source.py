@@ -36,6 +36,11 @@ class FileSource(Source):
         return True
 
     @property
+    def large_records(self) -> bool:
+        """Are records so large that those of a batch do not fit into the caches together?"""
+        return False
+
+    @property
     def shard_counts(self) -> Sequence[int] | None:
         """How many records each shard has; None where there are no shards."""
         return None

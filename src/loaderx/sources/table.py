@@ -49,6 +49,10 @@ class TableSource(PadsLists, ColumnarSource):
         return self._length
 
     @property
+    def large_records(self) -> bool:
+        return any(column.is_large for column in self._columns)
+
+    @property
     def shard_counts(self) -> Sequence[int] | None:
         return self._shard_counts
 

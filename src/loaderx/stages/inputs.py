@@ -27,7 +27,7 @@ from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
 from loaderx.sources.base import Indices, chunk_starts
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.sources.pads import PaddedGather, PadsLists
 from loaderx.stages.encoding import array_text, stage_text
@@ -192,6 +192,10 @@ class ReadSource(RecordOperator):
             except USER_ERRORS as error:
                 raise fail(number, error) from error
         return Rows.of_records(found)
+
+    @property
+    def large_records(self) -> bool:
+        return isinstance(self.source, FileSource) and self.source.large_records
 
     @property
     def reads_each(self) -> bool:

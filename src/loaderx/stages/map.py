@@ -37,6 +37,8 @@ from loaderx.tree import ArraySpec, Tree, flatten
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import StreamBuild
 
+_LARGE_AT_ONCE = 4  # decoded images that are held while a function makes smaller ones of them
+
 
 class Transformed(MadeInUnits, KeepsPlaces):
     """map, random_map, map_with_index, random_keys"""
@@ -178,6 +180,16 @@ class ApplyToRecords(OverRecords):
         return TaggedAddresses(addresses, keys)
 
     def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+        count = len(addresses)
+        if count > _LARGE_AT_ONCE and self.child.large_records and not self.stacked:
+            made: list[Record] = []
+            for start in range(0, count, _LARGE_AT_ONCE):
+                piece = addresses.cut(start, min(start + _LARGE_AT_ONCE, count))
+                made += self._read(piece, context).records()
+            return Rows.of_records(made)
+        return self._read(addresses, context)
+
+    def _read(self, addresses: Addresses, context: ReadContext) -> Rows:
         extra = None
         if self.is_tagged:
             addresses, extra = addresses.inner, addresses.values

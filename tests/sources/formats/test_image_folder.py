@@ -11,6 +11,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import LoaderxWarning
 from loaderx.sources import ImageFolder
+from loaderx.sources.formats import image_folder
 from loaderx.testing import SourceContract
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -318,3 +319,39 @@ def test_image_files_by_pattern(animals):
         dataset[2]
     with pytest.raises(ArgumentError, match="has no column 'label'; it has 'image'"):
         Dataset.open(animals / "dog" / "*.png", columns=["label"])
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+def test_a_function_gets_images_before_all_of_a_batch_are_decoded(tmp_path, monkeypatch):
+    for number in range(11):
+        write(tmp_path / "photos", f"cat/{number:02}.png", number)
+    events = []
+
+    def decoded(data, channels):
+        events.append("decoded")
+        return decode_image(data, channels=channels)
+
+    def mean(record):
+        events.append("mapped")
+        return {"mean": record["image"].mean(dtype=np.float32)}
+
+    decode_image = image_folder.decode_image
+    monkeypatch.setattr(image_folder, "decode_image", decoded)
+    ds = Dataset.open(tmp_path / "photos").shuffle(seed=0).map(mean).batch(11)
+    found = ds[0]["mean"]
+    assert events == [*["decoded"] * 4, *["mapped"] * 4] * 2 + ["decoded"] * 3 + ["mapped"] * 3
+    expected = {np.float32(picture(number).mean(dtype=np.float32)) for number in range(11)}
+    assert set(found) == expected
+
+
+def test_a_bad_image_is_named_in_whatever_piece_it_is(tmp_path):
+    for number in range(9):
+        write(tmp_path / "photos", f"cat/{number:02}.png", number)
+    (tmp_path / "photos/cat/06.png").write_bytes(b"no image")
+    ds = Dataset.open(tmp_path / "photos").map(lambda record: {"y": record["label"]})
+    with pytest.raises(RecordError, match="06.png.*no image that Pillow knows") as caught:
+        ds.batch(9)[0]
+    assert caught.value.index == 6
+    assert len(ds.on_error("replace").batch(9)[0]["y"]) == 9

@@ -147,6 +147,7 @@ class _ImageColumn(Column):
 
     def __init__(self, files: LooseFiles | UrlFiles, decode: bool, channels: int | None) -> None:
         self._files, self._decode, self._channels = files, decode, channels
+        self.is_large = decode
 
     @property
     def spec(self) -> ArraySpec | None:
