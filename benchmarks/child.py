@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import resource
 import sys
 import tempfile
 import traceback
@@ -23,16 +22,19 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from suite import tree
+from suite.augmented import Effects
 from suite.checks import MASK, Digest, touch
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
+LONGER = 10  # the measured stream takes so many times as long as the one it is compared with
 
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
     begun = perf_counter()
-    contender = load(request)
+    contender = imported(request)
     contender.begin()
     answer: dict[str, Any] = {
         "import_s": perf_counter() - begun,
@@ -54,20 +56,12 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
 
-def load(request: dict[str, Any]) -> Any:
+def imported(request: dict[str, Any]) -> Any:
     """One of our contenders, or a file of somebody else's."""
     if not request.get("file"):
         return importlib.import_module(f"contenders.{request['contender']}")
     sys.path.insert(0, str(Path(request["file"]).parent))
     return importlib.import_module(Path(request["file"]).stem)
-
-
-def used_cpu() -> float:
-    """Of this process and of its children that have ended."""
-    own, ended = (
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
 
 
 # Streams ------------------------------------------------------------------------------------------
@@ -76,8 +70,11 @@ def used_cpu() -> float:
 def run(contender: Any, job: Job) -> dict[str, Any]:
     """Loads all epochs against the clock, and touches every byte.
 
-    The clock starts before the loader is made and stops after its last batch.
+    The clock starts before the loader is made and stops after its last batch.  Arrays in memory
+    are read before it.  CPU time is that of all processes between the same two moments.
     """
+    preload(contender, job)
+    cpu = tree.cpu_s()
     begun = perf_counter()
     stream = iter(getattr(contender, job.workload)(job))
     batch = next(stream)
@@ -87,28 +84,44 @@ def run(contender: Any, job: Job) -> dict[str, Any]:
         total += touch(batch)
         records += rows(batch)
     seconds = perf_counter() - begun
-    return {"first_s": first, "seconds": seconds, "records": records, "sum": total & MASK}
+    return {
+        "first_s": first,
+        "seconds": seconds,
+        "cpu_s": tree.cpu_s() - cpu,
+        "records": records,
+        "sum": total & MASK,
+    }
+
+
+def preload(contender: Any, job: Job) -> None:
+    """Reads what is in memory; a contender with files of its own reads those instead."""
+    if not hasattr(contender, "prepare"):
+        job.preload()
 
 
 def rows(batch: Record) -> int:
     return len(next(iter(batch.values())))
 
 
-def rate(short: dict[str, Any], long: dict[str, Any]) -> float:
-    """Records per second between a short and a long stream.
+def slope(short: dict[str, Any], long: dict[str, Any]) -> dict[str, float]:
+    """Records per second, and CPU seconds per record, between a short and a long stream.
 
     Both begin with a new loader and end with its last batch, so that the difference has neither
     the start of workers in it nor what was made ahead of the first batch.
     """
-    records, seconds = (long[name] - short[name] for name in ("records", "seconds"))
-    if records <= 0 or seconds < 0.2 * long["seconds"] * records / long["records"]:
-        return float(long["records"] / long["seconds"])  # the short one was disturbed
-    return float(records / seconds)
+    records, seconds, cpu = (long[name] - short[name] for name in ("records", "seconds", "cpu_s"))
+    if records <= 0 or seconds < 0.5 * long["seconds"] * records / long["records"]:
+        records, seconds, cpu = (long[name] for name in ("records", "seconds", "cpu_s"))
+    return {"rate": records / seconds, "cpu_per_record": cpu / records}
+
+
+def rate(short: dict[str, Any], long: dict[str, Any]) -> float:
+    return slope(short, long)["rate"]
 
 
 def timed(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
-    short = short_run(contender, replace(job, records=request["sizes"][0], epochs=1))
-    return {**measured(contender, job, short), "note": contender.note()}
+    cold = run(contender, replace(job, records=request["sizes"][0], epochs=1))
+    return {**measured(contender, job), "first_s": cold["first_s"], "note": contender.note()}
 
 
 def short_run(contender: Any, job: Job) -> dict[str, Any]:
@@ -119,16 +132,13 @@ def short_run(contender: Any, job: Job) -> dict[str, Any]:
     return {**run(contender, job), "first_s": cold["first_s"]}
 
 
-def measured(contender: Any, job: Job, short: dict[str, Any]) -> dict[str, Any]:
-    """A long stream against one of a single epoch: both open the same data, which takes a while."""
+def measured(contender: Any, job: Job) -> dict[str, Any]:
+    """A long stream against one of a single epoch, after one that nobody looks at has run."""
     warm(contender, job)
-    once = short
-    if short["records"] != job.records:
-        once = run(contender, replace(job, epochs=1))
+    once = run(contender, replace(job, epochs=1))
     gc.collect()
-    cpu = used_cpu()
     long = run(contender, job)
-    return {**long, "first_s": short["first_s"], "rate": rate(once, long), "cpu_before": cpu}
+    return {**long, **slope(once, long)}
 
 
 def warm(contender: Any, job: Job) -> None:
@@ -139,7 +149,7 @@ def warm(contender: Any, job: Job) -> None:
 
 def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
     """How many records and epochs to measure, and a digest of one epoch of them."""
-    sizes, seconds = request["sizes"], request["seconds"]
+    sizes, seconds = request["sizes"], request["seconds"] / LONGER
     short = short_run(contender, replace(job, records=sizes[0], epochs=1))
     found = first_rate(contender, replace(job, records=sizes[0]), short, seconds)
     size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
@@ -148,7 +158,7 @@ def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any])
         found = rate(short, run(contender, replace(job, records=size, epochs=1)))
     return {
         "size": size,
-        "epochs": 1 + max(3, round(long_enough(short, seconds) * found / size)),
+        "epochs": 1 + max(3, round(long_enough(short, request["seconds"]) * found / size)),
         "note": contender.note(),
         "short": short,
         **reference(contender, replace(job, records=size), workload, request),
@@ -195,11 +205,10 @@ def look_at_stream(
     contender: Any, job: Job, workload: Workload, request: dict[str, Any]
 ) -> dict[str, Any]:
     few = replace(job, records=request["sizes"][0])
-    short = short_run(contender, few)
     return {
         "size": few.records,
         "epochs": 2,
-        **measured(contender, replace(few, epochs=2), short),
+        **measured(contender, replace(few, epochs=2)),
         **reference(contender, few, workload, request),
         "note": contender.note(),
     }
@@ -219,11 +228,15 @@ def reference(
 ) -> dict[str, Any]:
     """What one epoch of so many records must come to."""
     digest, total, shuffled = Digest(), 0, False
+    effects = Effects(job.workload) if workload.own_draws else None
     for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
         shuffled = shuffled or not in_order(job, batch, digest.records)
         digest.add(batch)
         total += touch(batch)
-    return {"digest": digest.result(), "epoch_sum": total & MASK, "shuffled": shuffled}
+        if effects:
+            effects.add(batch)
+    answer = {"digest": digest.result(), "epoch_sum": total & MASK, "shuffled": shuffled}
+    return answer | ({"effects": effects.result()} if effects else {})
 
 
 def in_order(job: Job, batch: Record, start: int) -> bool:
@@ -273,7 +286,8 @@ def save(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) 
 def restore(
     contender: Any, job: Job, workload: Workload, request: dict[str, Any]
 ) -> dict[str, Any]:
-    cpu = used_cpu()
+    preload(contender, job)
+    cpu = tree.cpu_s()
     begun = perf_counter()
     stream: Iterator[Record] = iter(
         contender.restore(job, stopping_step(job), Path(request["state"]))
@@ -282,9 +296,9 @@ def restore(
     total = touch(batch)
     return {
         "first_s": perf_counter() - begun,
+        "cpu_s": tree.cpu_s() - cpu,
         "records": rows(batch),
         "sum": total,
-        "cpu_before": cpu,
         "note": contender.note(),
     }
 

@@ -3,9 +3,10 @@
 A module has:
 
 - ``TITLE``, and ``REQUIREMENTS`` for its environment (None: the environment of `run.py`),
+- optionally ``PYTHON``, the version that its environment needs, as "3.12",
 - ``VERSIONS``, the packages whose versions are reported,
 - ``WAYS``: for each workload's function, its variants and what each of them does,
-- ``CANNOT``: for the others, why not,
+- ``CANNOT``: for the others, why not (none at all: it is left out of them),
 - ``begin()``, called once before any clock: the heavy imports,
 - ``note()``, what was chosen by itself, if anything,
 - optionally ``prepare(job)``, which writes the data in a form of its own before anything runs,
@@ -20,6 +21,7 @@ offers for two cores, whatever it takes, as long as the batches are the same.
 
 NAMES = (
     "numpy_by_hand",
+    "jax_by_hand",
     "loaderx_",
     "torch_",
     "grain_loader",
@@ -28,4 +30,5 @@ NAMES = (
     "hf_datasets",
     "jax_dataloader_",
     "spdl_",
+    "datarax_",
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.augmented import jitted, with_numpy
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -26,6 +28,12 @@ ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
 DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 batches ahead"
 NONE = "ReadOptions(0, 0): no threads"
+AUGMENTED = {
+    "defaults": "source, shuffle, random_map of records in NumPy, batch, to_iter_dataset()",
+    "best": f"{NONE}; random_map of batches in NumPy",
+    "threads": "ReadOptions(2, 8); random_map of batches in NumPy",
+    "jax": "ReadOptions(2, 8); random_map of batches, a function jitted for the CPU",
+}
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": NONE},
     "transform": {"defaults": DEFAULTS, "best": f"{NONE}; the function after batch"},
@@ -45,6 +53,8 @@ WAYS = {
         "best": f"{NONE}; the function after batch",
         "threads": "ReadOptions(2, 8); the function after batch",
     },
+    "aug32": AUGMENTED,
+    "aug128": AUGMENTED,
 }
 CANNOT: dict[str, str] = {}
 
@@ -142,6 +152,39 @@ def images(job: Job) -> Iterator[Record]:
     return iter(chain.to_iter_dataset(options(job)))
 
 
+def aug32(job: Job) -> Iterator[Record]:
+    import grain
+
+    rows = Rows(image=job.load(job.workload), label=job.load(f"label_{job.workload}"))
+    chain = grain.MapDataset.source(rows).shuffle(seed=0)
+    if job.variant == "defaults":
+        chain = chain.random_map(partial(augment_record, job.workload), seed=1)
+        return iter(chain.batch(job.batch_size).repeat(job.epochs).to_iter_dataset())
+    function = partial(augment_rows, job.workload)
+    if job.variant == "jax":
+        function = partial(augment_in_jax, jitted(job.workload))
+    chain = chain.batch(job.batch_size).random_map(function, seed=1).repeat(job.epochs)
+    threads = (0, 0) if job.variant == "best" else (job.workers, 8)
+    return iter(chain.to_iter_dataset(grain.ReadOptions(*threads)))
+
+
+aug128 = aug32
+
+
+def augment_record(workload: str, record: Record, rng: np.random.Generator) -> Record:
+    one = {"image": record["image"][None], "label": record["label"]}
+    return {"image": with_numpy(one, rng, workload)["image"][0], "label": record["label"]}
+
+
+def augment_rows(workload: str, batch: Record, rng: np.random.Generator) -> Record:
+    return with_numpy(batch, rng, workload)
+
+
+def augment_in_jax(function: Any, batch: Record, rng: np.random.Generator) -> Record:
+    keys = rng.integers(0, 1 << 32, (len(batch["label"]), 2), np.uint32)
+    return {name: np.asarray(leaf) for name, leaf in function(keys, batch).items()}
+
+
 def in_workers(job: Job, chain: Any, workers: int) -> Iterator[Record]:
     import grain
 
@@ -157,7 +200,7 @@ def gil(job: Job) -> Iterator[Record]:
 
 
 def transport(job: Job) -> Iterator[Record]:
-    blocks = Blocks(np.load(job.data / "blocks.npy"), job.records)
+    blocks = Blocks(job.load("blocks"), job.records)
     return in_workers(job, run(job, blocks, shuffle=False), 1)
 
 
@@ -165,7 +208,7 @@ def transport(job: Job) -> Iterator[Record]:
 
 
 def stream(job: Job) -> Any:
-    chain = run(job, Rows(value=np.arange(job.records, dtype=np.int32)))
+    chain = run(job, Rows(value=job.load("value")))
     return iter(chain.to_iter_dataset(options(job)))
 
 

@@ -50,7 +50,12 @@ WAYS = {
     },
 }
 MNIST = {"image": (np.uint8, (28, 28)), "label": (np.int32, ())}
-CANNOT = {"transport": "no worker processes of its own while iterating"}
+NO_OPERATIONS = "no augmentation of its own: it would run NumPy's, as in images64"
+CANNOT = {
+    "transport": "no worker processes of its own while iterating",
+    "aug32": NO_OPERATIONS,
+    "aug128": NO_OPERATIONS,
+}
 
 
 def begin() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.augmented import with_numpy
 from suite.workloads import Array, Job, Record, augment_batch, decode, scale, stack
 
 TITLE = "jax-dataloader"
@@ -30,6 +31,8 @@ WAYS = {
     "jpeg": {"defaults": f"{OWN}; no workers"},
     "resume": {"defaults": "no state: read and throw away up to the position"},
     "images": {"defaults": OWN},
+    "aug32": {"defaults": f"{OWN}, in NumPy"},
+    "aug128": {"defaults": f"{OWN}, in NumPy"},
 }
 NO_WORKERS = "no workers of its own; its 'pytorch' backend is torch's DataLoader"
 CANNOT = {"gil": NO_WORKERS, "transport": NO_WORKERS}
@@ -98,6 +101,17 @@ def images(job: Job) -> Iterator[Record]:
     return of_batches(job, lambda ix: augment_batch({"image": x[ix], "label": y[ix]}))
 
 
+def aug32(job: Job) -> Iterator[Record]:
+    x, y = job.load(job.workload), job.load(f"label_{job.workload}")
+    rng = np.random.default_rng(1)
+    return of_batches(
+        job, lambda ix: with_numpy({"image": x[ix], "label": y[ix]}, rng, job.workload)
+    )
+
+
+aug128 = aug32
+
+
 def jpeg(job: Job) -> Iterator[Record]:
     paths = job.paths()
     return of_batches(job, lambda ix: stack([decode(paths[i]) for i in ix]))
@@ -107,7 +121,7 @@ def jpeg(job: Job) -> Iterator[Record]:
 
 
 def stream(job: Job) -> Iterator[Record]:
-    return of_arrays(job, value=np.arange(job.records, dtype=np.int32))
+    return of_arrays(job, value=job.load("value"))
 
 
 def save(job: Job, step: int, folder: Path) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from suite.workloads import Job, Record, augment, augment_batch, burn, decode, scale
+from suite import augmented
+from suite.workloads import BIAS, CROP, GAIN, Job, Record, augment, burn, crops, decode, scale
 
 TITLE = "loaderx"
 REQUIREMENTS = None
 VERSIONS = ["numpy"]
+AUGMENTED = {
+    "defaults": ".shuffle().batch(n).random_map(f) in NumPy, rng.standard_normal(dtype, out)",
+    "numpy": "the same, results in loaderx.empty, engine='threads', num_workers=2",
+    "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record",
+}
 WAYS = {
     "arrays": {"defaults": "DataLoader(dataset, batch_size=n, num_epochs=e)"},
     "transform": {
@@ -32,8 +39,12 @@ WAYS = {
     "resume": {"defaults": "set_state"},
     "images": {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
-        "best": ".shuffle().batch(n).map(f), engine='threads', num_workers=2",
+        "numpy": ".shuffle().batch(n).map(f), results in loaderx.empty, engine='threads', "
+        "num_workers=2",
+        "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record",
     },
+    "aug32": AUGMENTED,
+    "aug128": AUGMENTED,
 }
 CANNOT: dict[str, str] = {}
 SECONDS = {"gil": {"defaults": 8.0}}
@@ -101,7 +112,7 @@ def gil(job: Job) -> Iterator[Record]:
 def transport(job: Job) -> Iterator[Record]:
     from loaderx import Dataset
 
-    blocks = np.load(job.data / "blocks.npy")
+    blocks = job.load("blocks")
     rounds = job.records * job.epochs // len(blocks)
     dataset = Dataset.from_arrays(x=blocks).repeat(rounds).batch(job.batch_size)
     return run(dataset, engine="processes", num_workers=1)
@@ -112,10 +123,88 @@ def images(job: Job) -> Iterator[Record]:
 
     arrays = {"image": job.load("image64"), "label": job.load("label64")}
     records = Dataset.from_arrays(arrays).shuffle(seed=0)
-    if job.variant == "best":
-        batches = records.batch(job.batch_size).map(augment_batch).repeat(job.epochs)
-        return run(batches, engine="threads", num_workers=job.workers)
-    return run(records.map(augment).batch(job.batch_size).repeat(job.epochs))
+    if job.variant == "defaults":
+        return run(records.map(augment).batch(job.batch_size).repeat(job.epochs))
+    batches = records.batch(job.batch_size)
+    if job.variant == "jax":
+        return run(with_jax(batches, augment_in_jax()).repeat(job.epochs), **IN_JAX)
+    return run(batches.map(augment_recycled).repeat(job.epochs), **in_threads(job))
+
+
+def augment_recycled(batch: Record) -> Record:
+    """`augment_batch` of the other contenders, with results in memory that is used again."""
+    from loaderx import empty
+
+    images = batch["image"]
+    cut = empty((len(images), CROP, CROP, 3), np.uint8)
+    for row, (top, left, flipped) in enumerate(crops()[batch["label"]].tolist()):
+        image = images[row, top : top + CROP, left : left + CROP]
+        cut[row] = image[:, ::-1] if flipped else image
+    out = empty(cut.shape, np.float32)
+    wide = out.reshape(len(out), CROP, CROP * 3)
+    np.multiply(cut.reshape(wide.shape), np.tile(GAIN, CROP), out=wide)
+    wide += np.tile(BIAS, CROP)
+    return {"image": out, "label": batch["label"]}
+
+
+def augment_in_jax() -> Any:
+    """The same for one record.  Its key is not used: the place of a crop is the record's."""
+    import jax
+    import jax.numpy as jnp
+
+    table = jnp.asarray(crops())
+
+    def cropped(key: Any, record: Record) -> Record:
+        top, left, flipped = table[record["label"]]
+        image = jax.lax.dynamic_slice(record["image"], (top, left, 0), (CROP, CROP, 3))
+        image = jnp.where(flipped, image[:, ::-1], image)
+        return {"image": image.astype(jnp.float32) * GAIN + BIAS, "label": record["label"]}
+
+    return cropped
+
+
+IN_JAX: dict[str, Any] = {"engine": "threads", "num_workers": 1}
+
+
+def in_threads(job: Job) -> dict[str, Any]:
+    return {"engine": "threads", "num_workers": job.workers}
+
+
+def with_jax(batches: Any, function: Any) -> Any:
+    from loaderx.jax import augment as for_batches
+
+    return batches.random_map(for_batches(function), seed=1)
+
+
+def aug32(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    arrays = {"image": job.load(job.workload), "label": job.load(f"label_{job.workload}")}
+    batches = Dataset.from_arrays(arrays).shuffle(seed=0).batch(job.batch_size)
+    if job.variant == "jax":
+        made = with_jax(batches, augmented.with_jax(job.workload))
+        return run(made.repeat(job.epochs), **IN_JAX)
+    recycled = job.variant == "numpy"
+    made = batches.random_map(partial(augment_rows, job.workload, recycled), seed=1)
+    return run(made.repeat(job.epochs), **(in_threads(job) if recycled else {}))
+
+
+aug128 = aug32
+
+
+def augment_rows(workload: str, recycled: bool, batch: Record, rng: Any) -> Record:
+    """The whole batch in NumPy, with the batch's generator."""
+    from loaderx import empty
+
+    new = empty if recycled else np.empty
+    side, crop = augmented.CROPS[workload]
+    top, left = (rng.integers(side - crop + 1) for _ in range(2))
+    cut = augmented.crop_and_flip(batch["image"], crop, top, left, rng.random() < 0.5)
+    shift = rng.uniform(-augmented.BRIGHTNESS, augmented.BRIGHTNESS).astype(np.float32)
+    factor = rng.uniform(1 - augmented.CONTRAST, 1 + augmented.CONTRAST).astype(np.float32)
+    noise = rng.standard_normal(cut.shape[1:], np.float32, out=new(cut.shape, np.float32))
+    made = augmented.adjust(cut, noise, shift, factor, new(cut.shape, np.float32))
+    return {"image": made, "label": batch["label"]}
 
 
 # Resuming -----------------------------------------------------------------------------------------
@@ -124,7 +213,7 @@ def images(job: Job) -> Iterator[Record]:
 def loader(job: Job) -> Any:
     from loaderx import DataLoader, Dataset
 
-    values = np.arange(job.records, dtype=np.int32)
+    values = job.load("value")
     return DataLoader(Dataset.from_arrays(value=values).shuffle(seed=0).batch(job.batch_size))
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from suite.augmented import with_numpy
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -39,6 +40,8 @@ WAYS = {
     },
     "resume": {"by hand": "seed and step; the permutation is drawn again"},
     "images": {"by hand": "whole batches"},
+    "aug32": {"by hand": "whole batches"},
+    "aug128": {"by hand": "whole batches"},
 }
 CANNOT: dict[str, str] = {}
 
@@ -87,6 +90,16 @@ def images(job: Job) -> Iterator[Record]:
         yield augment_batch({"image": x[ix], "label": y[ix]})
 
 
+def augmented(job: Job) -> Iterator[Record]:
+    x, y = job.load(job.workload), job.load(f"label_{job.workload}")
+    rng = np.random.default_rng(1)
+    for ix in orders(job):
+        yield with_numpy({"image": x[ix], "label": y[ix]}, rng, job.workload)
+
+
+aug32 = aug128 = augmented
+
+
 def jpeg(job: Job) -> Iterator[Record]:
     paths = job.paths()
     with ThreadPoolExecutor(job.workers) as pool:
@@ -124,7 +137,7 @@ def take_block(ix: Array) -> Record:
 def transport(job: Job) -> Iterator[Record]:
     import multiprocessing
 
-    blocks = np.load(job.data / "blocks.npy")
+    blocks = job.load("blocks")
     numbers = np.arange(job.records * job.epochs).reshape(-1, job.batch_size)
     if job.variant == "no worker":
         for ix in numbers:
@@ -139,7 +152,7 @@ def transport(job: Job) -> Iterator[Record]:
 
 def stream(job: Job, step: int = 0) -> Iterator[Record]:
     order = np.random.default_rng(0).permutation(job.records)
-    values = np.arange(job.records, dtype=np.int32)
+    values = job.load("value")
     for start in range(step * job.batch_size, job.records, job.batch_size):
         yield {"value": values[order[start : start + job.batch_size]]}
 

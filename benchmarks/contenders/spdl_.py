@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from suite.augmented import with_numpy
 from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
@@ -28,15 +29,19 @@ REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
 VERSIONS = ["spdl-core", "spdl-io", "numpy"]
 OWN_DECODER = {"jpeg": ("spdl.io",)}
 DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
-BEST = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
+FUNCTION = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
+BEST = f"{FUNCTION}, in order of completion"
+IN_ORDER = "the same, output_order='input': batches come in the order of the indices"
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
-        "best": "a pipeline of batches of paths: pipe(decode and stack, concurrency=2)",
-        "spdl.io": "the first with spdl.io (FFmpeg), which crops and scales as it decodes",
+        "best": "a pipeline of batches of paths: pipe(decode and stack, concurrency=2), in order "
+        "of completion",
+        "in order": IN_ORDER,
+        "spdl.io": "the defaults with spdl.io (FFmpeg), which crops and scales as it decodes",
     },
     "gil": {
         "defaults": "pipe(f, executor=ProcessPoolExecutor(2), concurrency=2)",
@@ -46,7 +51,9 @@ WAYS = {
         "defaults": "iterate_in_subprocess",
         "best": "iterate_in_subprocess with a SharedMemoryRingBuffer",
     },
-    "images": {"defaults": DEFAULTS, "best": BEST},
+    "images": {"defaults": DEFAULTS, "best": BEST, "in order": IN_ORDER},
+    "aug32": {"best": f"{BEST}; the function is NumPy's"},
+    "aug128": {"best": f"{BEST}; the function is NumPy's"},
 }
 CANNOT = {"resume": "no checkpoint"}
 
@@ -90,14 +97,15 @@ def of_batches(job: Job, make: Any) -> Iterator[Record]:
     from spdl.pipeline import PipelineBuilder
 
     builder = PipelineBuilder().add_source(index_batches(job))
-    return run(builder.pipe(make, concurrency=job.workers), job.workers)
+    order = "input" if job.variant == "in order" else "completion"
+    return run(builder.pipe(make, concurrency=job.workers, output_order=order), job.workers)
 
 
 def rows(job: Job, arrays: dict[str, Array], record: Any, batch: Any) -> Iterator[Record]:
     def load(ix: Any) -> Record:
         return {name: array[ix] for name, array in arrays.items()}
 
-    if job.variant == "best":
+    if job.variant != "defaults":
         return of_batches(job, lambda ix: batch(load(ix)))
     return of_records(job, lambda i: record(load(i)))
 
@@ -125,6 +133,19 @@ def images(job: Job) -> Iterator[Record]:
     return rows(job, data, augment, augment_batch)
 
 
+def aug32(job: Job) -> Iterator[Record]:
+    x, y = job.load(job.workload), job.load(f"label_{job.workload}")
+
+    def make(ix: Array) -> Record:  # a generator for each batch: threads must not share one
+        rng = np.random.default_rng([1, int(ix[0])])
+        return with_numpy({"image": x[ix], "label": y[ix]}, rng, job.workload)
+
+    return of_batches(job, make)
+
+
+aug128 = aug32
+
+
 def with_ffmpeg(path: str) -> Record:
     import spdl.io
 
@@ -138,7 +159,7 @@ def with_ffmpeg(path: str) -> Record:
 
 def jpeg(job: Job) -> Iterator[Record]:
     paths = job.paths()
-    if job.variant == "best":
+    if job.variant in ("best", "in order"):
         return of_batches(job, lambda ix: stack([decode(paths[i]) for i in ix]))
     load = with_ffmpeg if job.variant == "spdl.io" else decode
     if job.variant == "spdl.io":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE
 from suite.workloads import (
     BIAS,
     CROP,
@@ -28,6 +29,11 @@ VERSIONS = ["tensorflow-cpu", "numpy"]
 OWN_DECODER = {"jpeg": ("defaults", "best")}
 DEFAULTS = "from_tensor_slices, shuffle(all), map, batch"
 BEST = "range, shuffle(all), batch, repeat, map(gather and function, AUTOTUNE), prefetch(AUTOTUNE)"
+AUGMENTED = {
+    "defaults": f"{DEFAULTS}; tf.image for each record",
+    "best": f"{BEST}; operations on the batch",
+    "per record": "tf.image in repeat, map(AUTOTUNE), not deterministic, prefetch(AUTOTUNE)",
+}
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
@@ -49,6 +55,8 @@ WAYS = {
         "best": BEST,
         "per record": "repeat, map(AUTOTUNE), not deterministic, prefetch(AUTOTUNE)",
     },
+    "aug32": AUGMENTED,
+    "aug128": AUGMENTED,
 }
 CANNOT = {"transport": "threads only; worker processes need the tf.data service"}
 
@@ -149,6 +157,47 @@ def images(job: Job) -> Iterator[Record]:
     return records(job, tf.data.Dataset.from_tensor_slices(data), augment)
 
 
+def aug32(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    side, crop = CROPS[job.workload]
+
+    def noisy(pixels: Any) -> Any:
+        return tf.clip_by_value(pixels + tf.random.normal(tf.shape(pixels), stddev=NOISE), 0, 1)
+
+    def augment(record: Record) -> Record:
+        image = tf.image.random_crop(record["image"], (crop, crop, 3))
+        image = tf.image.random_flip_left_right(image)
+        pixels = tf.image.convert_image_dtype(image, tf.float32)
+        pixels = tf.image.random_brightness(pixels, BRIGHTNESS)
+        pixels = tf.image.random_contrast(pixels, 1 - CONTRAST, 1 + CONTRAST)
+        return {"image": noisy(pixels), "label": record["label"]}
+
+    span = tf.range(crop)
+
+    def augment_batch(batch: Record) -> Record:
+        rows = tf.shape(batch["label"])[0]
+        corner = tf.random.uniform((2, rows, 1), 0, side - crop + 1, tf.int32)
+        flipped = tf.random.uniform((rows, 1)) < 0.5
+        image = tf.gather(batch["image"], corner[0] + span, axis=1, batch_dims=1)
+        columns = corner[1] + tf.where(flipped, crop - 1 - span, span)
+        image = tf.gather(image, columns, axis=2, batch_dims=1)
+        pixels = tf.cast(image, tf.float32) * INVERSE
+        mean = tf.reduce_mean(pixels, axis=(1, 2), keepdims=True)
+        factor = tf.random.uniform((rows, 1, 1, 1), 1 - CONTRAST, 1 + CONTRAST)
+        shift = tf.random.uniform((rows, 1, 1, 1), -BRIGHTNESS, BRIGHTNESS)
+        pixels = pixels * factor + (mean * (1 - factor) + shift)
+        return {"image": noisy(pixels), "label": batch["label"]}
+
+    data = {"image": job.load(job.workload), "label": job.load(f"label_{job.workload}")}
+    if job.variant == "best":
+        return rows(job, data, augment_batch)
+    return records(job, tf.data.Dataset.from_tensor_slices(data), augment)
+
+
+aug128 = aug32
+
+
 def jpeg(job: Job) -> Iterator[Record]:
     import tensorflow as tf
 
@@ -187,7 +236,7 @@ def gil(job: Job) -> Iterator[Record]:
 def shuffled(job: Job, step: int = 0) -> Any:
     import tensorflow as tf
 
-    values = tf.constant(np.arange(job.records, dtype=np.int32))
+    values = tf.constant(job.load("value"))
     if job.variant == "best":
         seed = tf.constant([1, 2], tf.int64)
         last = tf.constant(job.records - 1, tf.int64)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -22,10 +23,21 @@ from suite.workloads import (
 )
 
 TITLE = "torch DataLoader"
-REQUIREMENTS = ["torch==2.13.0", "torchdata", "numpy", "opencv-python-headless"]
-VERSIONS = ["torch", "torchdata", "numpy"]
+REQUIREMENTS = [
+    "torch==2.13.0",
+    "torchdata",
+    "torchvision==0.28.0",
+    "numpy",
+    "opencv-python-headless",
+]
+VERSIONS = ["torch", "torchdata", "torchvision", "numpy"]
 DEFAULTS = "__getitem__, default collate, no workers"
 WHOLE = "batch_sampler of arrays of indices, __getitems__ makes the whole batch, no workers"
+AUGMENTED = {
+    "defaults": "torchvision.transforms.v2 for each record, default collate, no workers",
+    "best": f"{WHOLE}; tensor operations on the batch, torch's own threads",
+    "workers": "the same, num_workers=2, persistent_workers",
+}
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": WHOLE},
     "transform": {"defaults": DEFAULTS, "best": WHOLE},
@@ -48,6 +60,8 @@ WAYS = {
         "best": WHOLE,
         "workers": "the same, num_workers=2, persistent_workers",
     },
+    "aug32": AUGMENTED,
+    "aug128": AUGMENTED,
 }
 CANNOT: dict[str, str] = {}
 
@@ -164,7 +178,8 @@ def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterato
     from torch.utils.data import DataLoader
 
     # Otherwise as in each worker: the arrays are small.
-    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
+    own = job.variant == "defaults" or (job.workload in CROPS and job.variant == "best")
+    torch.set_num_threads(_threads if own else 1)
     if hasattr(dataset, "__getitems__"):
         options["batch_sampler"] = Orders(job.records, job.batch_size)
         options["collate_fn"] = as_it_is
@@ -211,7 +226,7 @@ def gil(job: Job) -> Iterator[Record]:
 
 
 def transport(job: Job) -> Iterator[Record]:
-    blocks = np.load(job.data / "blocks.npy")
+    blocks = job.load("blocks")
     if job.variant == "best":
         dataset = Tensors(blocks, job.records)
         return run(job, dataset, shuffle=False, num_workers=1, persistent_workers=True)
@@ -226,6 +241,88 @@ def images(job: Job) -> Iterator[Record]:
     return run(job, Batches(data, augment_batch) if job.variant == "best" else Rows(data, augment))
 
 
+class AugmentedBatches(Rows):
+    """Operations on whole batches of tensors."""
+
+    def __init__(self, image: Array, label: Array, workload: str) -> None:
+        import torch
+
+        super().__init__({"image": image, "label": label})
+        self.images, self.labels = torch.from_numpy(image), torch.from_numpy(label)
+        self.side, self.crop = CROPS[workload]
+
+    def __getitems__(self, indices: Any) -> Any:
+        import torch
+
+        ix = torch.as_tensor(indices)
+        lines, columns = self.places(len(ix))
+        cut = self.images[ix[:, None, None], lines[:, :, None], columns[:, None, :]]
+        pixels = cut.to(torch.float32).mul_(1 / 255)
+        mean = pixels.mean(dim=(1, 2), keepdim=True)
+        shape = (len(ix), 1, 1, 1)
+        factor = torch.empty(shape).uniform_(1 - CONTRAST, 1 + CONTRAST)
+        shift = torch.empty(shape).uniform_(-BRIGHTNESS, BRIGHTNESS)
+        pixels.mul_(factor).add_(mean * (1 - factor) + shift)
+        pixels.add_(torch.randn(pixels.shape), alpha=NOISE).clamp_(0, 1)
+        return {"image": pixels, "label": self.labels[ix]}
+
+    def places(self, count: int) -> tuple[Any, Any]:
+        """The lines and columns of every record's crop; backwards where it is flipped."""
+        import torch
+
+        top, left = torch.randint(self.side - self.crop + 1, (2, count, 1))
+        span = torch.arange(self.crop)
+        flipped = torch.rand(count, 1) < 0.5
+        return top + span, left + torch.where(flipped, self.crop - 1 - span, span)
+
+
+class AugmentedRecords(Rows):
+    """torchvision's transforms for one record."""
+
+    def __init__(self, image: Array, label: Array, workload: str) -> None:
+        from torchvision.transforms import v2
+
+        super().__init__({"image": image, "label": label})
+        import torch
+
+        self.transforms = v2.Compose(
+            [
+                v2.RandomCrop(CROPS[workload][1]),
+                v2.RandomHorizontalFlip(),
+                v2.ToDtype(torch.float32, scale=True),
+                adjusted,  # ColorJitter multiplies for brightness, where the others add
+                v2.GaussianNoise(sigma=NOISE),
+            ]
+        )
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+
+        image = torch.from_numpy(self.arrays["image"][index]).permute(2, 0, 1)
+        made = self.transforms(image).permute(1, 2, 0)
+        return {"image": made, "label": self.arrays["label"][index]}
+
+
+def adjusted(pixels: Any) -> Any:
+    """Brightness and contrast of one image, channels first."""
+    import torch
+
+    factor, shift = (2 * torch.rand(2) - 1).tolist()
+    mean = pixels.mean(dim=(1, 2), keepdim=True)
+    return (pixels - mean) * (1 + CONTRAST * factor) + (mean + BRIGHTNESS * shift)
+
+
+def aug32(job: Job) -> Iterator[Record]:
+    data = job.load(job.workload), job.load(f"label_{job.workload}"), job.workload
+    if job.variant == "defaults":
+        return run(job, AugmentedRecords(*data))
+    options = {"num_workers": job.workers, "persistent_workers": True}
+    return run(job, AugmentedBatches(*data), **(options if job.variant == "workers" else {}))
+
+
+aug128 = aug32
+
+
 # Resuming -----------------------------------------------------------------------------------------
 
 
@@ -233,7 +330,7 @@ def loader(job: Job) -> Any:
     import torch
 
     torch.set_num_threads(_threads if job.variant == "defaults" else 1)
-    dataset = Batches({"value": np.arange(job.records, dtype=np.int32)})
+    dataset = Batches({"value": job.load("value")})
     options: dict[str, Any] = {
         "batch_size": job.batch_size,
         "shuffle": True,

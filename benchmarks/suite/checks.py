@@ -64,7 +64,7 @@ class Digest:
         return self.weights[key]
 
     def result(self) -> dict[str, Any]:
-        """``whole`` must agree exactly; ``mean`` is for those who decode images on their own."""
+        """``whole`` must agree exactly; ``mean`` is for those whose pixels are their own."""
         return {
             "records": self.records,
             "whole": f"{self.whole & MASK:016x}",
@@ -82,13 +82,13 @@ def mix(x: Any) -> Any:
         return x ^ (x >> np.uint64(31))
 
 
-def disagreement(found: dict[str, Any], expected: dict[str, Any], own_decoder: bool) -> str | None:
-    """What is wrong with a digest, or None."""
+def disagreement(found: dict[str, Any], expected: dict[str, Any], loose: bool) -> str | None:
+    """What is wrong with a digest, or None.  ``loose``: pixels need not be the same bytes."""
     if found["records"] != expected["records"]:
         return f"{found['records']} records, expected {expected['records']}"
     if found["labels"] != expected["labels"]:
         return "the labels are not those of the reference: records are missing, double or wrong"
-    if own_decoder:
+    if loose:
         if abs(found["mean"] - expected["mean"]) > 0.01 * abs(expected["mean"]):
             return f"mean pixel {found['mean']:.2f}, expected {expected['mean']:.2f}"
         return None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from suite.augmented import CROPS, make_images
 from suite.workloads import BLOCKS, IMAGE, JPEG_SHAPE, LARGE, WORKLOADS, single_threaded_opencv
 
 VERSION = 1
@@ -70,6 +72,11 @@ def images(folder: Path, records: int) -> None:
     np.save(folder / "label64.npy", np.arange(records, dtype=np.int32))
 
 
+def augmented(name: str, folder: Path, records: int) -> None:
+    np.save(folder / f"{name}.npy", make_images(CROPS[name][0], records))
+    np.save(folder / f"label_{name}.npy", np.arange(records, dtype=np.int32))
+
+
 def transport(folder: Path, records: int) -> None:
     rng = np.random.default_rng(3)
     np.save(folder / "blocks.npy", rng.integers(0, 256, (BLOCKS, LARGE), dtype=np.uint8))
@@ -97,6 +104,8 @@ MAKERS = {
     "arrays": arrays,
     "tokens": tokens,
     "images": images,
+    "aug32": partial(augmented, "aug32"),
+    "aug128": partial(augmented, "aug128"),
     "transport": transport,
     "jpeg": jpeg,
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 INSTALL_S = 1800
+OWN_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 TELLING = re.compile("error|because|no solution|not found", re.IGNORECASE)
 
 
@@ -32,28 +33,53 @@ def interpreter(contender: Any, folder: Path) -> Path:
     """The Python that runs this contender; its environment is made if need be."""
     if contender.REQUIREMENTS is None:
         return Path(sys.executable)
-    return environment(name_of(contender), contender.REQUIREMENTS, folder)
+    version = getattr(contender, "PYTHON", OWN_VERSION)
+    return environment(name_of(contender), contender.REQUIREMENTS, folder, version)
 
 
-def environment(name: str, requirements: list[str], folder: Path) -> Path:
+def environment(
+    name: str, requirements: list[str], folder: Path, version: str = OWN_VERSION
+) -> Path:
+    """The interpreter of an environment that has these packages."""
     place = folder / name
     python = place / "bin" / "python"
     stamp = place / "stamp.json"
-    wanted = {"python": list(sys.version_info[:2]), "requirements": sorted(requirements)}
+    wanted = {
+        "python": [int(part) for part in version.split(".")],
+        "requirements": sorted(requirements),
+    }
     if stamp.exists() and json.loads(stamp.read_text()) == wanted:
         return python
     print(f"installing {', '.join(requirements)} ...", file=sys.stderr, flush=True)
     shutil.rmtree(place, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     uv = shutil.which("uv")
+    base = python_of(version)
     if uv:
-        call([sys.executable, "-m", "venv", "--without-pip", str(place)])
+        call([base, "-m", "venv", "--without-pip", str(place)])
         call([uv, "pip", "install", "-q", "--python", str(python), *requirements])
     else:
-        call([sys.executable, "-m", "venv", str(place)])
+        call([base, "-m", "venv", str(place)])
         call([str(python), "-m", "pip", "install", "-q", *requirements])
     stamp.write_text(json.dumps(wanted))
     return python
+
+
+def python_of(version: str) -> str:
+    """An interpreter of this version, from ours or from the path."""
+    if version == OWN_VERSION:
+        return sys.executable
+    uv = shutil.which("uv")
+    if uv:
+        found = subprocess.run(
+            [uv, "python", "find", version], capture_output=True, text=True, check=False
+        )
+        if found.returncode == 0:
+            return found.stdout.strip()
+    path = shutil.which(f"python{version}")
+    if path is None:
+        raise NotInstalledError(f"it needs Python {version}, which is not here")
+    return path
 
 
 def call(command: list[str]) -> None:

@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-OURS, BY_HAND = "loaderx_", "numpy_by_hand"
+OURS, BY_HAND = "loaderx_", ("numpy_by_hand", "jax_by_hand")
 BLUE, GREY, DARK, RED = "#1f5fd0", "#9aa3ad", "#39424d", "#b3261e"
 PANELS = {
     "mnist128": "28×28 images in memory, batch 128",
@@ -27,6 +27,8 @@ PANELS = {
     "transform": "… with a function per record, batch 128",
     "tokens": "token rows from a memory map, batch 256",
     "images64": "64×64×3 images, crop, flip, normalise",
+    "aug32": "32×32×3 images, crop, flip, colours, noise",
+    "aug128": "128×128×3 images, crop, flip, colours, noise",
     "jpeg": "JPEG files, decode, crop, resize, flip",
     "gil": "pure Python per record, 2 workers",
     "transport": "8 MB batches (16 records) from one worker",
@@ -42,13 +44,20 @@ def short(x: float) -> str:
 
 
 def say(row: dict[str, Any]) -> str:
+    """The figure, and the CPU time of a record, or of going on."""
     if row["unit"] == "s":
-        return f"{row['value'] * 1e3:.3g} ms" if row["value"] < 1 else f"{row['value']:.3g} s"
-    return short(row["value"])
+        used = row.get("cpu_s")
+        return f"{seconds(row['value'])} ({seconds(used)})" if used else seconds(row["value"])
+    used = row.get("cpu_us_per_record")
+    return f"{short(row['value'])} ({short(used)} µs)" if used else short(row["value"])
+
+
+def seconds(x: float) -> str:
+    return f"{x * 1e3:.3g} ms" if x < 1 else f"{x:.3g} s"
 
 
 def color(row: dict[str, Any]) -> str:
-    return {OURS: BLUE, BY_HAND: DARK}.get(row["contender"], GREY)
+    return {OURS: BLUE, **dict.fromkeys(BY_HAND, DARK)}.get(row["contender"], GREY)
 
 
 def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
@@ -81,13 +90,13 @@ def panel(axes: Any, name: str, rows: list[dict[str, Any]]) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    room = (0.3, 0.06) if lower else (0.06, 0.3)  # for the labels, beside the fastest
+    room = (0.45, 0.06) if lower else (0.06, 0.45)  # for the labels, beside the fastest
     axes.set_xlim(left / span ** room[0], right * span ** room[1])
     for height, title in enumerate(order):
         top = best(title)
         if top is None:
             first = loaders[title][0]
-            word = {"unsupported": "cannot", "unavailable": "not available"}
+            word = {"unsupported": "cannot", "unavailable": "not available", "invalid": "INVALID"}
             said = word.get(first["status"], "ERROR")
             axes.text(left, height, said, va="center", fontsize=7.5, color=RED, style="italic")
             continue
@@ -146,14 +155,14 @@ def main() -> None:
     rough = "QUICK RUN, figures mean nothing — " if about["quick"] else ""
     figure.suptitle(
         f"{rough}loaderx beside its peers: {about['cores']} cores, Python {about['python']}, "
-        f"median of {rounds} (band: lowest to highest), logarithmic scales",
+        f"median of {rounds} (band: lowest to highest), in brackets CPU time, logarithmic scales",
         fontsize=11,
         x=0.01,
         ha="left",
     )
     handles = [
         Line2D([], [], marker="o", ls="", color=BLUE, ms=7, label="loaderx"),
-        Line2D([], [], marker="o", ls="", color=DARK, ms=7, label="NumPy by hand"),
+        Line2D([], [], marker="o", ls="", color=DARK, ms=7, label="by hand"),
         Line2D([], [], marker="o", ls="", color=GREY, ms=7, label="peer, its fastest variant"),
         Line2D([], [], marker="o", ls="", mfc="white", mec=GREY, ms=6, label="its other variant"),
     ]

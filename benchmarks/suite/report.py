@@ -8,12 +8,15 @@ from suite.workloads import METHOD, WORKLOADS, Workload
 
 Row = dict[str, Any]
 OURS, BY_HAND = "loaderx_", "numpy_by_hand"
+NO_LOADERS = (BY_HAND, "jax_by_hand")
 LABELS = {
     "mnist128": "28×28 images in memory, batch 128",
     "mnist1024": "the same, batch 1024",
     "transform": "a function on each record, batch 128",
     "tokens": "rows of 512 tokens, memory-mapped",
     "images64": "64×64×3 images: crop, flip, normalise",
+    "aug32": "32×32×3 images: crop, flip, brightness, contrast, noise",
+    "aug128": "the same, 128×128×3",
     "jpeg": "JPEG files: decode, crop, flip",
     "gil": "Python that holds the GIL, 2 workers",
     "transport": "8 MB batches from one worker",
@@ -146,7 +149,7 @@ def ahead(result: dict[str, Any]) -> str:
         rows = [row for row in result["rows"] if row["workload"] == name and row["status"] == "ok"]
         ours = best_of(rows, True)
         if ours:
-            peers = [row for row in rows if row["contender"] not in (OURS, BY_HAND)]
+            peers = [row for row in rows if row["contender"] not in (OURS, *NO_LOADERS)]
             lines += [f"| {name} | {found} |" for found in losses(ours, peers)]
     return "\n".join(lines) + "\n" if len(lines) > 3 else ""
 
@@ -160,6 +163,7 @@ def losses(ours: Row, peers: list[Row]) -> list[str]:
     measures: dict[str, tuple[str, Any]] = {"peak memory": ("peak_mb", megabytes)}
     if ours["unit"] == "s":
         measures["state"] = ("state_bytes", lambda x: f"{x:,} B")
+        measures["CPU"] = ("cpu_s", milliseconds)
     else:
         measures["first batch"] = ("first_batch_s", milliseconds)
         measures["CPU per record"] = ("cpu_us_per_record", microseconds)
@@ -186,8 +190,8 @@ def better(row: Row) -> float:
 
 
 def best_of(rows: list[Row], ours: bool) -> Row | None:
-    """The fastest of loaderx, or of its peers; NumPy by hand is neither."""
-    keys = {row["contender"] for row in rows} - {BY_HAND}
+    """The fastest of loaderx, or of its peers; a loop by hand is neither."""
+    keys = {row["contender"] for row in rows} - set(NO_LOADERS)
     keys = keys & {OURS} if ours else keys - {OURS}
     found = [row for row in rows if row["status"] == "ok" and row["contender"] in keys]
     return max(found, key=better, default=None)
@@ -214,22 +218,23 @@ def spread_of_ratio(ours: Row, theirs: Row) -> tuple[float, float]:
 def summary(result: dict[str, Any]) -> str:
     """One line for each workload: loaderx against the fastest peer, and against NumPy by hand."""
     lines = [
-        "| workload | loaderx, best | fastest peer | loaderx / peer (rounds) | NumPy by hand "
-        "| loaderx / by hand |",
-        "|---|---|---|---|---|---|",
+        "| workload | loaderx, best | fastest peer | loaderx / peer (rounds) | CPU, peer / loaderx "
+        "| NumPy by hand | loaderx / by hand |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(row["workload"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["workload"] == name]
         ours, theirs, hand = best_of(rows, True), best_of(rows, False), by_hand(rows)
-        cells = [name, value(ours) if ours else "-"]
+        cells = [name, value_with_cpu(ours) if ours else "-"]
         if ours and theirs:
             low, high = spread_of_ratio(ours, theirs)
             ratio = times_faster(ours, theirs)
-            cells.append(f"{theirs['title']}, {theirs['variant']}: {value(theirs)}")
+            cells.append(f"{theirs['title']}, {theirs['variant']}: {value_with_cpu(theirs)}")
             cells.append(f"**{ratio:.2g}×** ({low:.2g} to {high:.2g})")
+            cells.append(cpu_ratio(ours, theirs))
         else:
-            cells += ["-", "-"]
-        cells.append(value(hand) if hand else "-")
+            cells += ["-", "-", "-"]
+        cells.append(value_with_cpu(hand) if hand else "-")
         cells.append(f"{times_faster(ours, hand):.2f}×" if ours and hand else "-")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -245,30 +250,34 @@ def section(workload: Workload, rows: list[Row]) -> str:
     resume = workload.unit == "s"
     measure = "seconds to the next batch" if resume else "records/s"
     last = "state" if resume else "first batch"
+    used = "CPU" if resume else "CPU per record"
     lines = [
         f"## {workload.name}: {workload.title}\n",
-        f"| loader | variant | {measure} | lowest to highest | by hand = 1 | {last} | CPU per "
-        "record | peak memory | how |",
-        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+        f"| loader | variant | {measure} | {used} | cores used | lowest to highest | by hand = 1 "
+        f"| {last} | peak memory | how |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for row in done:
         title = f"**{row['title']}**" if row["contender"] == OURS else row["title"]
         ratio = f"{times_faster(row, hand):.2g}" if hand else "-"
         extra = f"{row['state_bytes']:,} B" if resume else milliseconds(row["first_batch_s"])
-        used = row["cpu_us_per_record"]
-        cpu = "-" if resume or used is None else microseconds(used)
+        cores = f"{row['cores_used']:.2f}" if row.get("cores_used") else "-"
         memory = megabytes(row["peak_mb"]) if row["peak_mb"] else "-"
         memory += "" if row["records"] == most else f" ({row['records']:,} records)"
         how = "; ".join(filter(None, (row["how"], row["note"])))
         spread = f"{number(row['low'])} to {number(row['high'])}"
-        cells = (title, row["variant"], number(row["value"]), spread, ratio, extra, cpu, memory)
-        lines.append("| " + " | ".join((*cells, how)) + " |")
+        figures = (number(row["value"]), cpu_of(row) or "-", cores, spread, ratio, extra, memory)
+        lines.append("| " + " | ".join((title, row["variant"], *figures, how)) + " |")
     others = [row for row in rows if row["status"] != "ok"]
     if others:
         lines.append("")
     for row in others:
         variant = "" if row["variant"] == "-" else f" ({row['variant']})"
-        word = {"unsupported": "cannot do this", "unavailable": "not available"}
+        word = {
+            "unsupported": "cannot do this",
+            "unavailable": "not available",
+            "invalid": "**INVALID**",
+        }
         said = word.get(row["status"], "**ERROR**")
         lines.append(f"- {row['title']}{variant}: {said}: {row['reason']}")
     return "\n".join(lines) + "\n"
@@ -295,3 +304,24 @@ def megabytes(x: float) -> str:
 
 def value(row: Row) -> str:
     return f"{number(row['value'])} {'s' if row['unit'] == 's' else '/s'}"
+
+
+def cpu_of(row: Row) -> str:
+    """CPU time of a record, or of going on; nothing where it was not measured."""
+    if row["unit"] == "s":
+        return milliseconds(row["cpu_s"]) if row.get("cpu_s") is not None else ""
+    used = row.get("cpu_us_per_record")
+    return microseconds(used) if used is not None else ""
+
+
+def value_with_cpu(row: Row) -> str:
+    cpu = cpu_of(row)
+    return f"{value(row)} ({cpu})" if cpu else value(row)
+
+
+def cpu_ratio(ours: Row, theirs: Row) -> str:
+    """How many times as much CPU time the other takes."""
+    field = "cpu_s" if ours["unit"] == "s" else "cpu_us_per_record"
+    if not ours.get(field) or theirs.get(field) is None:
+        return "-"
+    return f"{theirs[field] / ours[field]:.2g}×"

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -114,6 +115,21 @@ def members(session: int) -> list[int]:
             if int(own) == session:
                 found.append(int(stat.parent.name))
     return found
+
+
+def cpu_s() -> float:
+    """CPU seconds, user and system, of this process's session: its workers, and those ended."""
+    own = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(who)
+        own += used.ru_utime + used.ru_stime
+    ticks = 0
+    for pid in members(os.getsid(0)):
+        if pid != os.getpid():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:15]))  # with those that it has waited for
+    return own + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:

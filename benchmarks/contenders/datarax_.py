@@ -1,0 +1,196 @@
+"""datarax: the data on the device, and one compiled step for the gather and all stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE, with_jax
+from suite.workloads import BIAS, CROP, GAIN, INVERSE, Array, Job, Record, crops
+
+TITLE = "datarax"
+REQUIREMENTS = ["datarax", "numpy"]
+PYTHON = "3.12"  # the oldest that it supports
+VERSIONS = ["datarax", "jax", "numpy"]
+AUGMENTED = {
+    "defaults": "an ElementOperator that crops and flips, its operators for brightness, contrast "
+    "and noise",
+    "best": "one ElementOperator for all of it",
+}
+WAYS = {
+    "arrays": {"defaults": "MemorySource(shuffle=True), Pipeline without stages"},
+    "transform": {"defaults": "the same, the function on whole batches as a stage"},
+    "tokens": {"defaults": "MemorySource of the rows, copied to the device"},
+    "images": {"defaults": "one ElementOperator"},
+    "aug32": AUGMENTED,
+    "aug128": AUGMENTED,
+}
+JAX_ONLY = "its stages are functions of JAX on the device"
+CANNOT = {
+    "jpeg": JAX_ONLY,
+    "gil": JAX_ONLY,
+    "transport": JAX_ONLY,
+    "resume": "it has states; how to go on at 90 % is not written yet",
+}
+
+
+def begin() -> None:
+    import datarax  # noqa: F401
+
+
+def note() -> str:
+    return ""
+
+
+def warm(job: Job) -> None:
+    """It compiles a step for every number of records and of epochs."""
+    from dataclasses import replace
+
+    for epochs in {1, job.epochs}:
+        for _ in islice(globals()[job.workload](replace(job, epochs=epochs)), 1):
+            pass
+
+
+def run(job: Job, stages: list[Any], **arrays: Array) -> Iterator[Record]:
+    from datarax import Pipeline
+    from datarax.sources import MemorySource, MemorySourceConfig
+    from flax import nnx
+
+    source = MemorySource(MemorySourceConfig(shuffle=True), data=arrays, rngs=nnx.Rngs(0))
+    pipeline = Pipeline(
+        source=source,
+        stages=stages,
+        batch_size=job.batch_size,
+        rngs=nnx.Rngs(0),
+        num_epochs=job.epochs,
+    )
+    yield from pipeline
+
+
+def operator(function: Any, stochastic: bool) -> Any:
+    """``f(key, data)`` of a record, as a stage."""
+    from datarax.core.config import ElementOperatorConfig
+    from datarax.operators.element_operator import ElementOperator
+    from flax import nnx
+
+    config = ElementOperatorConfig(
+        stochastic=stochastic, stream_name="augment" if stochastic else None
+    )
+    return ElementOperator(config, fn=function, rngs=nnx.Rngs(0, augment=1))
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    return run(job, [], image=job.load("image"), label=job.load("label"))
+
+
+@cache
+def scaling() -> Any:
+    from flax import nnx
+
+    class Scale(nnx.Module):  # type: ignore[misc]
+        def __call__(self, batch: Record) -> Record:
+            return {**batch, "image": batch["image"].astype("float32") * INVERSE}
+
+    return Scale
+
+
+def transform(job: Job) -> Iterator[Record]:
+    return run(job, [scaling()()], image=job.load("image"), label=job.load("label"))
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    return run(job, [], tokens=job.open("tokens"))
+
+
+@cache
+def cropping() -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    table = crops()
+
+    def cropped(element: Any, key: Any) -> Any:
+        record = element.data
+        top, left, flipped = jnp.asarray(table)[record["label"]]
+        image = jax.lax.dynamic_slice(record["image"], (top, left, 0), (CROP, CROP, 3))
+        image = jnp.where(flipped, image[:, ::-1], image)
+        return element.replace(data={**record, "image": image.astype(jnp.float32) * GAIN + BIAS})
+
+    return cropped
+
+
+def images(job: Job) -> Iterator[Record]:
+    data = {"image": job.load("image64"), "label": job.load("label64")}
+    return run(job, [operator(cropping(), False)], **data)
+
+
+@cache
+def whole(workload: str) -> Any:
+    function = with_jax(workload)
+
+    def augmented(element: Any, key: Any) -> Any:
+        return element.replace(data=function(key, element.data))
+
+    return augmented
+
+
+@cache
+def cropping_at_random(workload: str) -> Any:
+    import jax
+    import jax.numpy as jnp
+    from datarax.operators.modality.image.functional import random_crop, random_flip_left_right
+
+    crop = CROPS[workload][1]
+
+    def cropped(element: Any, key: Any) -> Any:
+        place, flip = jax.random.split(key)
+        image = random_crop(element.data["image"], (crop, crop), place)
+        image = random_flip_left_right(image, flip)
+        pixels = image.astype(jnp.float32) * jnp.float32(1 / 255)
+        return element.replace(data={**element.data, "image": pixels})
+
+    return cropped
+
+
+def aug32(job: Job) -> Iterator[Record]:
+    data = {"image": job.load(job.workload), "label": job.load(f"label_{job.workload}")}
+    if job.variant == "best":
+        return run(job, [operator(whole(job.workload), True)], **data)
+    crop = operator(cropping_at_random(job.workload), True)
+    return run(job, [crop, *own_operators()], **data)
+
+
+aug128 = aug32
+
+
+def own_operators() -> list[Any]:
+    from datarax.operators.modality.image import (
+        BrightnessOperator,
+        BrightnessOperatorConfig,
+        ContrastOperator,
+        ContrastOperatorConfig,
+        NoiseOperator,
+        NoiseOperatorConfig,
+    )
+    from flax import nnx
+
+    made = []
+    for kind, config, options in (
+        (
+            BrightnessOperator,
+            BrightnessOperatorConfig,
+            {"brightness_range": (-BRIGHTNESS, BRIGHTNESS)},
+        ),
+        (
+            ContrastOperator,
+            ContrastOperatorConfig,
+            {"contrast_range": (1 - CONTRAST, 1 + CONTRAST)},
+        ),
+        (NoiseOperator, NoiseOperatorConfig, {"mode": "gaussian", "noise_std": NOISE}),
+    ):
+        name = kind.__name__.lower()
+        chosen = config(field_key="image", stochastic=True, stream_name=name, **options)
+        made.append(kind(chosen, rngs=nnx.Rngs(0, **{name: 1})))
+    return made
