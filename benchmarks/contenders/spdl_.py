@@ -11,6 +11,7 @@ from suite.augmented import with_numpy
 from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
+    LARGE,
     Array,
     Job,
     Record,
@@ -49,7 +50,8 @@ WAYS = {
     },
     "transport": {
         "defaults": "iterate_in_subprocess",
-        "best": "iterate_in_subprocess with a SharedMemoryRingBuffer",
+        "best": "iterate_in_subprocess with a SharedMemorySegmentPool: views of shared memory",
+        "ring": "iterate_in_subprocess with a SharedMemoryRingBuffer: copies out of shared memory",
     },
     "images": {"defaults": DEFAULTS, "best": BEST, "in order": IN_ORDER},
     "aug32": {"best": f"{BEST}; the function is NumPy's"},
@@ -207,10 +209,19 @@ class Blocks:
 
 
 def transport(job: Job) -> Iterator[Record]:
-    from spdl.pipeline import SharedMemoryRingBuffer, iterate_in_subprocess
+    from spdl.pipeline import iterate_in_subprocess
 
-    arena = SharedMemoryRingBuffer(64 << 20) if job.variant == "best" else None
     make = partial(Blocks, str(job.data / "blocks.npy"), job.records, job.batch_size)
-    batches = iterate_in_subprocess(make, arena=arena)
+    batches = iterate_in_subprocess(make, arena=arena(job))
     for _ in range(job.epochs):
         yield from batches
+
+
+def arena(job: Job) -> Any:
+    """Shared memory for eight batches."""
+    from spdl.pipeline import SharedMemoryRingBuffer, SharedMemorySegmentPool
+
+    size = job.batch_size * LARGE
+    if job.variant == "best":
+        return SharedMemorySegmentPool(size + 4096, 8)
+    return SharedMemoryRingBuffer(8 * size) if job.variant == "ring" else None

@@ -14,6 +14,7 @@ except ImportError as error:
     ) from error
 
 from loaderx.jax.augmentation import augment
+from loaderx.jax.noise import normal
 from loaderx.jax.shards import shard_of
 
-__all__ = ["augment", "shard_of"]
+__all__ = ["augment", "normal", "shard_of"]
