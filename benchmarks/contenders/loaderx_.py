@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from suite import augmented
-from suite.workloads import BIAS, CROP, GAIN, Job, Record, augment, burn, crops, decode, scale
+from suite.workloads import (
+    BIAS,
+    CROP,
+    GAIN,
+    Job,
+    Record,
+    augment,
+    augment_batch,
+    burn,
+    crop_into,
+    crops,
+    decode,
+    scale,
+)
 
 TITLE = "loaderx"
 REQUIREMENTS = None
@@ -18,7 +31,8 @@ VERSIONS = ["numpy"]
 AUGMENTED = {
     "defaults": ".shuffle().batch(n).random_map(f) in NumPy, rng.standard_normal(dtype, out)",
     "numpy": "the same, results in loaderx.empty, engine='threads', num_workers=2",
-    "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record",
+    "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record, "
+    "loaderx.jax.normal",
 }
 WAYS = {
     "arrays": {"defaults": "DataLoader(dataset, batch_size=n, num_epochs=e)"},
@@ -127,24 +141,16 @@ def images(job: Job) -> Iterator[Record]:
         return run(records.map(augment).batch(job.batch_size).repeat(job.epochs))
     batches = records.batch(job.batch_size)
     if job.variant == "jax":
-        return run(with_jax(batches, augment_in_jax()).repeat(job.epochs), **IN_JAX)
+        made = batches.random_map(stage_in_jax(job.workload), seed=1)
+        return run(made.repeat(job.epochs), **IN_JAX)
     return run(batches.map(augment_recycled).repeat(job.epochs), **in_threads(job))
 
 
 def augment_recycled(batch: Record) -> Record:
-    """`augment_batch` of the other contenders, with results in memory that is used again."""
+    """Results in memory that is used again."""
     from loaderx import empty
 
-    images = batch["image"]
-    cut = empty((len(images), CROP, CROP, 3), np.uint8)
-    for row, (top, left, flipped) in enumerate(crops()[batch["label"]].tolist()):
-        image = images[row, top : top + CROP, left : left + CROP]
-        cut[row] = image[:, ::-1] if flipped else image
-    out = empty(cut.shape, np.float32)
-    wide = out.reshape(len(out), CROP, CROP * 3)
-    np.multiply(cut.reshape(wide.shape), np.tile(GAIN, CROP), out=wide)
-    wide += np.tile(BIAS, CROP)
-    return {"image": out, "label": batch["label"]}
+    return augment_batch(batch, empty)
 
 
 def augment_in_jax() -> Any:
@@ -170,10 +176,15 @@ def in_threads(job: Job) -> dict[str, Any]:
     return {"engine": "threads", "num_workers": job.workers}
 
 
-def with_jax(batches: Any, function: Any) -> Any:
+@cache
+def stage_in_jax(workload: str) -> Any:
+    """One object for all streams of the process: it is compiled once."""
     from loaderx.jax import augment as for_batches
+    from loaderx.jax import normal
 
-    return batches.random_map(for_batches(function), seed=1)
+    if workload == "images":
+        return for_batches(augment_in_jax())
+    return for_batches(augmented.with_jax(workload, normal))
 
 
 def aug32(job: Job) -> Iterator[Record]:
@@ -182,7 +193,7 @@ def aug32(job: Job) -> Iterator[Record]:
     arrays = {"image": job.load(job.workload), "label": job.load(f"label_{job.workload}")}
     batches = Dataset.from_arrays(arrays).shuffle(seed=0).batch(job.batch_size)
     if job.variant == "jax":
-        made = with_jax(batches, augmented.with_jax(job.workload))
+        made = batches.random_map(stage_in_jax(job.workload), seed=1)
         return run(made.repeat(job.epochs), **IN_JAX)
     recycled = job.variant == "numpy"
     made = batches.random_map(partial(augment_rows, job.workload, recycled), seed=1)
@@ -199,7 +210,9 @@ def augment_rows(workload: str, recycled: bool, batch: Record, rng: Any) -> Reco
     new = empty if recycled else np.empty
     side, crop = augmented.CROPS[workload]
     top, left = (rng.integers(side - crop + 1) for _ in range(2))
-    cut = augmented.crop_and_flip(batch["image"], crop, top, left, rng.random() < 0.5)
+    cut = new((len(batch["image"]), crop, crop, 3), np.uint8)
+    places = np.stack([top, left, rng.random() < 0.5], axis=1)
+    crop_into(cut, batch["image"], places.tolist())
     shift = rng.uniform(-augmented.BRIGHTNESS, augmented.BRIGHTNESS).astype(np.float32)
     factor = rng.uniform(1 - augmented.CONTRAST, 1 + augmented.CONTRAST).astype(np.float32)
     noise = rng.standard_normal(cut.shape[1:], np.float32, out=new(cut.shape, np.float32))

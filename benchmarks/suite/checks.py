@@ -82,14 +82,19 @@ def mix(x: Any) -> Any:
         return x ^ (x >> np.uint64(31))
 
 
-def disagreement(found: dict[str, Any], expected: dict[str, Any], loose: bool) -> str | None:
-    """What is wrong with a digest, or None.  ``loose``: pixels need not be the same bytes."""
+def disagreement(
+    found: dict[str, Any], expected: dict[str, Any], tolerance: float | None = None
+) -> str | None:
+    """What is wrong with a digest, or None.
+
+    With a ``tolerance``, pixels may be other bytes, and their mean may differ by so much.
+    """
     if found["records"] != expected["records"]:
         return f"{found['records']} records, expected {expected['records']}"
     if found["labels"] != expected["labels"]:
         return "the labels are not those of the reference: records are missing, double or wrong"
-    if loose:
-        if abs(found["mean"] - expected["mean"]) > 0.01 * abs(expected["mean"]):
+    if tolerance is not None:
+        if abs(found["mean"] - expected["mean"]) > tolerance * abs(expected["mean"]):
             return f"mean pixel {found['mean']:.2f}, expected {expected['mean']:.2f}"
         return None
     if found["whole"] != expected["whole"]:

@@ -66,19 +66,15 @@ def environment(
 
 
 def python_of(version: str) -> str:
-    """An interpreter of this version, from ours or from the path."""
+    """An interpreter of this version: ours, or one from the path."""
     if version == OWN_VERSION:
         return sys.executable
-    uv = shutil.which("uv")
-    if uv:
-        found = subprocess.run(
-            [uv, "python", "find", version], capture_output=True, text=True, check=False
-        )
-        if found.returncode == 0:
-            return found.stdout.strip()
     path = shutil.which(f"python{version}")
-    if path is None:
-        raise NotInstalledError(f"it needs Python {version}, which is not here")
+    if (
+        path is None
+        or subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    ):
+        raise NotInstalledError(f"it needs python{version} on the path")
     return path
 
 

@@ -8,6 +8,7 @@ contenders must make the same bytes, in whatever order they deliver them.  The e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -269,20 +270,50 @@ def augment(record: Record) -> Record:
     return {"image": image.astype(np.float32) * GAIN + BIAS, "label": record["label"]}
 
 
-def augment_batch(batch: Record) -> Record:
+def crop_into(cut: Array, images: Array, boxes: Iterable[Iterable[int]]) -> None:
+    """Crops each image at its top and left, and flips it if its third number is not 0.
+
+    One channel after the other where it is flipped: NumPy copies runs of 56 bytes faster than
+    pixels of three.
+    """
+    side = cut.shape[1]
+    for row, (top, left, flipped) in enumerate(boxes):
+        image = images[row, top : top + side, left : left + side]
+        if flipped:
+            image = image[:, ::-1]
+            for channel in range(3):
+                cut[row, ..., channel] = image[..., channel]
+        else:
+            cut[row] = image
+
+
+IN_CACHE = 8
+"""Images whose pixels, as floats, stay in the cache of a core from one operation to the next."""
+
+
+@cache
+def factors() -> tuple[Array, Array]:
+    pixels = CROP * CROP * IN_CACHE
+    return np.tile(GAIN, pixels), np.tile(BIAS, pixels)
+
+
+def augment_batch(batch: Record, new: Callable[..., Array] = np.empty) -> Record:
     """The same for a whole batch, as fast as we know how in NumPy.
 
-    Cropping one image is a small copy; the arithmetic is done on all pixels at once, in place.
+    Cropping one image is a small copy; the arithmetic is done on a few images at a time, in place.
     """
-    images = batch["image"]
-    cut = np.empty((len(images), CROP, CROP, 3), np.uint8)
-    for row, (top, left, flipped) in enumerate(crops()[batch["label"]].tolist()):
-        image = images[row, top : top + CROP, left : left + CROP]
-        cut[row] = image[:, ::-1] if flipped else image
-    out = cut.astype(np.float32)
-    wide = out.reshape(len(out), CROP, CROP * 3)
-    wide *= np.tile(GAIN, CROP)
-    wide += np.tile(BIAS, CROP)
+    images, boxes = batch["image"], crops()[batch["label"]].tolist()
+    out = new((len(images), CROP, CROP, 3), np.float32)
+    cut = np.empty((IN_CACHE, CROP, CROP, 3), np.uint8)
+    gain, bias = factors()
+    for start in range(0, len(images), IN_CACHE):
+        some = slice(start, start + IN_CACHE)
+        part = cut[: len(boxes[some])]
+        crop_into(part, images[some], boxes[some])
+        pixels = out[some].reshape(-1)
+        pixels[...] = part.reshape(-1)
+        pixels *= gain[: len(pixels)]
+        pixels += bias[: len(pixels)]
     return {"image": out, "label": batch["label"]}
 
 

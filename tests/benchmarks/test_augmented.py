@@ -32,13 +32,15 @@ def test_as_described(look, workload, rows):
 
 def spoiled(**options):
     """Another augmentation: without a step, or with one draw for all records."""
-    from suite.augmented import adjust, crop_and_flip
+    from suite.augmented import adjust
+    from suite.workloads import crop_into
 
     def change(made, source):
         rng, rows = np.random.default_rng(1), len(source["image"])
         top, left = (options.get("corner", rng.integers(0, 5, rows)) for _ in range(2))
         flipped = options.get("flipped", rng.random(rows) < 0.5)
-        cut = crop_and_flip(source["image"], 28, top, left, flipped)
+        cut = np.empty((rows, 28, 28, 3), np.uint8)
+        crop_into(cut, source["image"], np.column_stack([top, left, flipped]).tolist())
         factor = options.get("factor", rng.uniform(0.8, 1.2, rows)).astype(np.float32)
         shift = options.get("shift", rng.uniform(-0.1, 0.1, rows)).astype(np.float32)
         noise = options.get("noise", rng.standard_normal)(cut.shape).astype(np.float32)

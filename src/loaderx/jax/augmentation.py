@@ -145,8 +145,9 @@ class _KeptResults(threading.local):
         self._results: list[_Result] = []
 
     def spare(self, signature: Hashable) -> Tree | None:
-        """A result that may be overwritten."""
-        for number, result in enumerate(self._results):
+        """A result that may be overwritten: the latest, whose memory is still in the caches."""
+        for number in range(len(self._results) - 1, -1, -1):
+            result = self._results[number]
             if result.signature == signature and result.is_free():
                 return self._results.pop(number).tree
         return None
