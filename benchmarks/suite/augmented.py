@@ -173,7 +173,7 @@ def wrong_effects(found: dict[str, Any], workload: str) -> str | None:
     spread = found["deviation"]
     places = side - crop
     wide = (((places + 1) ** 2 - 1) / 12) ** 0.5
-    close = 4 / found["records"] ** 0.5  # four standard errors of a mean
+    close = 5 / found["records"] ** 0.5  # five standard errors of a mean
     checks = {
         "fraction of flips": (flips, 0.5, 0.5 * close),
         "mean contrast": (contrast, 1.0, 0.01 + 2 * CONTRAST * SPREAD * close),
