@@ -109,7 +109,7 @@ def test_no_update(spoil, said, tmp_path):
 
 
 def test_peers(tmp_path):
-    names = ["mnist128", "transform", "gil", "transport", "resume", "images64"]
+    names = ["mnist128", "transform", "gil", "transport", "resume", "images64", "aug32"]
     done, found = beside_peers(tmp_path, "--only", *names)
     assert done.returncode == 0, done.stderr
     rows = found["rows"]
@@ -288,6 +288,7 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
     from suite.workloads import WORKLOADS
 
     names = {"quick": True, "tiny": True, "peers": [], "contender": [], "timeout": 7}
+    names["seconds"] = None
     folders = {"data": tmp_path, "envs": tmp_path}
     made = run.Suite(argparse.Namespace(**names, **folders))
     late = tree.Outcome(-9, 1.0, None, 7.0, True, "early\nwaiting for a sign\n")
@@ -303,7 +304,7 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
 
 def test_no_such_peer(tmp_path):
     run = start(tmp_path, peers=["trch"])
-    assert "no such peer: trch; there are grain, " in run.communicate(timeout=60)[1]
+    assert "no such peer: trch; there are datarax, grain, " in run.communicate(timeout=60)[1]
     assert run.returncode == 1
 
 
