@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from suite.workloads import (
     GAIN,
     Job,
     Record,
+    UnsupportedError,
     augment,
     augment_batch,
     burn,
@@ -27,12 +29,13 @@ from suite.workloads import (
 
 TITLE = "loaderx"
 REQUIREMENTS = None
-VERSIONS = ["numpy"]
+VERSIONS = ["numpy", *(["jax"] if find_spec("jax") else [])]
+IN_JAX = ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record"
 AUGMENTED = {
     "defaults": ".shuffle().batch(n).random_map(f) in NumPy, rng.standard_normal(dtype, out)",
     "numpy": "the same, results in loaderx.empty, engine='threads', num_workers=2",
-    "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record, "
-    "loaderx.jax.normal",
+    "jax": f"{IN_JAX}, with loaderx.jax.normal, engine='threads', num_workers=1",
+    "jax.random": "the same, with jax.random.normal",
 }
 WAYS = {
     "arrays": {"defaults": "DataLoader(dataset, batch_size=n, num_epochs=e)"},
@@ -55,7 +58,8 @@ WAYS = {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
         "numpy": ".shuffle().batch(n).map(f), results in loaderx.empty, engine='threads', "
         "num_workers=2",
-        "jax": ".shuffle().batch(n).random_map(loaderx.jax.augment(f)), f in JAX for one record",
+        "jax": f"{IN_JAX}, engine='threads', num_workers=1",
+        "jax, 2 threads": "the same, num_workers=2",
     },
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
@@ -140,10 +144,11 @@ def images(job: Job) -> Iterator[Record]:
     if job.variant == "defaults":
         return run(records.map(augment).batch(job.batch_size).repeat(job.epochs))
     batches = records.batch(job.batch_size)
-    if job.variant == "jax":
+    if job.variant != "numpy":
         made = batches.random_map(stage_in_jax(job.workload), seed=1)
-        return run(made.repeat(job.epochs), **IN_JAX)
-    return run(batches.map(augment_recycled).repeat(job.epochs), **in_threads(job))
+        threads = 1 if job.variant == "jax" else job.workers
+        return run(made.repeat(job.epochs), **in_threads(threads))
+    return run(batches.map(augment_recycled).repeat(job.epochs), **in_threads(job.workers))
 
 
 def augment_recycled(batch: Record) -> Record:
@@ -169,22 +174,21 @@ def augment_in_jax() -> Any:
     return cropped
 
 
-IN_JAX: dict[str, Any] = {"engine": "threads", "num_workers": 1}
-
-
-def in_threads(job: Job) -> dict[str, Any]:
-    return {"engine": "threads", "num_workers": job.workers}
+def in_threads(count: int) -> dict[str, Any]:
+    return {"engine": "threads", "num_workers": count}
 
 
 @cache
-def stage_in_jax(workload: str) -> Any:
+def stage_in_jax(workload: str, short_hash: bool = True) -> Any:
     """One object for all streams of the process: it is compiled once."""
+    if not find_spec("jax"):
+        raise UnsupportedError("jax is not installed here")
     from loaderx.jax import augment as for_batches
     from loaderx.jax import normal
 
     if workload == "images":
         return for_batches(augment_in_jax())
-    return for_batches(augmented.with_jax(workload, normal))
+    return for_batches(augmented.with_jax(workload, normal if short_hash else None))
 
 
 def aug32(job: Job) -> Iterator[Record]:
@@ -192,12 +196,13 @@ def aug32(job: Job) -> Iterator[Record]:
 
     arrays = {"image": job.load(job.workload), "label": job.load(f"label_{job.workload}")}
     batches = Dataset.from_arrays(arrays).shuffle(seed=0).batch(job.batch_size)
-    if job.variant == "jax":
-        made = batches.random_map(stage_in_jax(job.workload), seed=1)
-        return run(made.repeat(job.epochs), **IN_JAX)
+    if job.variant.startswith("jax"):
+        stage = stage_in_jax(job.workload, job.variant == "jax")
+        made = batches.random_map(stage, seed=1)
+        return run(made.repeat(job.epochs), **in_threads(1))
     recycled = job.variant == "numpy"
     made = batches.random_map(partial(augment_rows, job.workload, recycled), seed=1)
-    return run(made.repeat(job.epochs), **(in_threads(job) if recycled else {}))
+    return run(made.repeat(job.epochs), **(in_threads(job.workers) if recycled else {}))
 
 
 aug128 = aug32
