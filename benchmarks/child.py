@@ -28,7 +28,7 @@ from suite.checks import MASK, Digest, touch
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
-LONGER = 10  # the measured stream takes so many times as long as the one it is compared with
+SHORT_S = 0.6  # of the stream of one epoch that the long one is compared with
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def run(contender: Any, job: Job) -> dict[str, Any]:
     are read before it.  CPU time is that of all processes between the same two moments.
     """
     preload(contender, job)
-    cpu = tree.cpu_s()
+    cpu = tree.CpuClock()
     begun = perf_counter()
     stream = iter(getattr(contender, job.workload)(job))
     batch = next(stream)
@@ -87,7 +87,7 @@ def run(contender: Any, job: Job) -> dict[str, Any]:
     return {
         "first_s": first,
         "seconds": seconds,
-        "cpu_s": tree.cpu_s() - cpu,
+        "cpu_s": cpu.elapsed_s(),
         "records": records,
         "sum": total & MASK,
     }
@@ -110,7 +110,8 @@ def slope(short: dict[str, Any], long: dict[str, Any]) -> dict[str, float]:
     the start of workers in it nor what was made ahead of the first batch.
     """
     records, seconds, cpu = (long[name] - short[name] for name in ("records", "seconds", "cpu_s"))
-    if records <= 0 or seconds < 0.5 * long["seconds"] * records / long["records"]:
+    disturbed = seconds < 0.5 * long["seconds"] * records / long["records"]
+    if records <= 0 or cpu <= 0 or disturbed:
         records, seconds, cpu = (long[name] for name in ("records", "seconds", "cpu_s"))
     return {"rate": records / seconds, "cpu_per_record": cpu / records}
 
@@ -149,7 +150,7 @@ def warm(contender: Any, job: Job) -> None:
 
 def check(contender: Any, job: Job, workload: Workload, request: dict[str, Any]) -> dict[str, Any]:
     """How many records and epochs to measure, and a digest of one epoch of them."""
-    sizes, seconds = request["sizes"], request["seconds"] / LONGER
+    sizes, seconds = request["sizes"], SHORT_S
     short = short_run(contender, replace(job, records=sizes[0], epochs=1))
     found = first_rate(contender, replace(job, records=sizes[0]), short, seconds)
     size = max([size for size in sizes if size <= found * seconds], default=sizes[0])
@@ -287,7 +288,7 @@ def restore(
     contender: Any, job: Job, workload: Workload, request: dict[str, Any]
 ) -> dict[str, Any]:
     preload(contender, job)
-    cpu = tree.cpu_s()
+    cpu = tree.CpuClock()
     begun = perf_counter()
     stream: Iterator[Record] = iter(
         contender.restore(job, stopping_step(job), Path(request["state"]))
@@ -296,7 +297,7 @@ def restore(
     total = touch(batch)
     return {
         "first_s": perf_counter() - begun,
-        "cpu_s": tree.cpu_s() - cpu,
+        "cpu_s": cpu.elapsed_s(),
         "records": rows(batch),
         "sum": total,
         "note": contender.note(),

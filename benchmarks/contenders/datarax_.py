@@ -7,8 +7,8 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE, with_jax
-from suite.workloads import BIAS, CROP, GAIN, INVERSE, Array, Job, Record, crops
+from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE, images_with_jax, with_jax
+from suite.workloads import INVERSE, Array, Job, Record
 
 TITLE = "datarax"
 REQUIREMENTS = ["datarax", "numpy"]
@@ -106,17 +106,10 @@ def tokens(job: Job) -> Iterator[Record]:
 
 @cache
 def cropping() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    table = crops()
+    function = images_with_jax()
 
     def cropped(element: Any, key: Any) -> Any:
-        record = element.data
-        top, left, flipped = jnp.asarray(table)[record["label"]]
-        image = jax.lax.dynamic_slice(record["image"], (top, left, 0), (CROP, CROP, 3))
-        image = jnp.where(flipped, image[:, ::-1], image)
-        return element.replace(data={**record, "image": image.astype(jnp.float32) * GAIN + BIAS})
+        return element.replace(data=function(key, element.data))
 
     return cropped
 

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 from suite import augmented
 from suite.workloads import (
-    BIAS,
-    CROP,
-    GAIN,
     Job,
     Record,
     UnsupportedError,
@@ -22,7 +19,6 @@ from suite.workloads import (
     augment_batch,
     burn,
     crop_into,
-    crops,
     decode,
     scale,
 )
@@ -158,22 +154,6 @@ def augment_recycled(batch: Record) -> Record:
     return augment_batch(batch, empty)
 
 
-def augment_in_jax() -> Any:
-    """The same for one record.  Its key is not used: the place of a crop is the record's."""
-    import jax
-    import jax.numpy as jnp
-
-    table = jnp.asarray(crops())
-
-    def cropped(key: Any, record: Record) -> Record:
-        top, left, flipped = table[record["label"]]
-        image = jax.lax.dynamic_slice(record["image"], (top, left, 0), (CROP, CROP, 3))
-        image = jnp.where(flipped, image[:, ::-1], image)
-        return {"image": image.astype(jnp.float32) * GAIN + BIAS, "label": record["label"]}
-
-    return cropped
-
-
 def in_threads(count: int) -> dict[str, Any]:
     return {"engine": "threads", "num_workers": count}
 
@@ -187,7 +167,7 @@ def stage_in_jax(workload: str, short_hash: bool = True) -> Any:
     from loaderx.jax import normal
 
     if workload == "images":
-        return for_batches(augment_in_jax())
+        return for_batches(augmented.images_with_jax())
     return for_batches(augmented.with_jax(workload, normal if short_hash else None))
 
 

@@ -117,19 +117,37 @@ def members(session: int) -> list[int]:
     return found
 
 
-def cpu_s() -> float:
-    """CPU seconds, user and system, of this process's session: its workers, and those ended."""
-    own = 0.0
+class CpuClock:
+    """CPU seconds, user and system, of this process's session: its workers, and those ended.
+
+    Looking through `/proc` takes milliseconds itself, so that is done outside of the interval.
+    """
+
+    def __init__(self) -> None:
+        others = _others_cpu_s()
+        self._begun = _own_cpu_s() + others
+
+    def elapsed_s(self) -> float:
+        own = _own_cpu_s()
+        return own + _others_cpu_s() - self._begun
+
+
+def _own_cpu_s() -> float:
+    total = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(who)
-        own += used.ru_utime + used.ru_stime
+        total += used.ru_utime + used.ru_stime
+    return total
+
+
+def _others_cpu_s() -> float:
     ticks = 0
     for pid in members(os.getsid(0)):
         if pid != os.getpid():
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += sum(map(int, fields[11:15]))  # with those that it has waited for
-    return own + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:

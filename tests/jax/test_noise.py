@@ -108,6 +108,14 @@ def test_it_takes_one_key(key, said):
         normal(key(), (3,))
 
 
+def test_shapes():
+    key = jax.random.key(0)
+    with pytest.raises(ArgumentTypeError, match="`shape` must be a sequence of lengths, got 5"):
+        normal(key, 5)
+    with pytest.raises(ArgumentError, match="`shape` must be at least 0, got -1"):
+        normal(key, (3, -1))
+
+
 def test_not_too_many():
     with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32 numbers, got \(65536, 65536\)"):
         normal(jax.random.key(0), (1 << 16, 1 << 16))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
 
 _STEP, _FIRST, _SECOND, _THIRD = (
     np.uint32(word) for word in (0x9E3779B9, 0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F)
@@ -62,15 +62,21 @@ def normal(
     kind = jnp.dtype(dtype)
     if not jnp.issubdtype(kind, jnp.floating):
         raise ArgumentError(f"`dtype` must be a float dtype, got {kind}.")
-    count = math.prod(shape)
-    if count >= 1 << 32:
-        raise ArgumentError(f"`shape` must have fewer than 2**32 numbers, got {tuple(shape)}.")
-    words = _words(key)
-    hashed = _hashed(words, jax.lax.iota(jnp.uint32, count))
+    lengths = _lengths(shape)
+    hashed = _hashed(_words(key), jax.lax.iota(jnp.uint32, math.prod(lengths)))
     # In the middle of 2**24 equal steps from -1 to 1, so never one of these two.
     steps = (hashed >> 8).astype(jnp.int32).astype(jnp.float32)
     uniform = steps * np.float32(2**-23) + np.float32(2**-24 - 1)
-    return _ranked(uniform).astype(kind).reshape(tuple(shape))
+    return _ranked(uniform).astype(kind).reshape(lengths)
+
+
+def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(shape, Sequence):
+        raise ArgumentTypeError(f"`shape` must be a sequence of lengths, got {shape!r}.")
+    lengths = tuple(check_int("shape", length, least=0) for length in shape)
+    if math.prod(lengths) >= 1 << 32:
+        raise ArgumentError(f"`shape` must have fewer than 2**32 numbers, got {lengths}.")
+    return lengths
 
 
 def _words(key: jax.Array) -> jax.Array:
