@@ -55,6 +55,7 @@ PINNED = [
     (Dataset.from_iterable(range), "iterable()"),
     (arrays(9).map(grow), "map(function='grow')"),
     (arrays(9).map(grow, batched=True), "map(function='grow', batched=True)"),
+    (arrays(9).cache().map(grow), "map(function='grow')"),  # of the cache, a state says nothing
     (arrays(9).map_with_index(tag), "map_with_index(function='tag')"),
     (arrays(9).random_map(jitter), "random_map(function='jitter', seed=0)"),
     (arrays(9).random_map(jitter, seed=4), "random_map(function='jitter', seed=4)"),
