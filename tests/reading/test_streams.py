@@ -23,7 +23,7 @@ from stream_chains import batched_streams, odd, record_streams
 pytestmark = pytest.mark.filterwarnings("ignore:.*what stands above from_iterable runs in the")
 
 ENGINES = [Inline(), Threads(1), Threads(2), Threads(5, prefetch=1), Auto()]
-PROCESSES = [Processes(1), Processes(2), Processes(5, prefetch=1)]
+PROCESSES = [Processes(1), Processes(3, prefetch=1)]
 """Whichever engine runs is never visible in the data.  A new engine is one more entry."""
 
 MOST = 60  # elements compared of each generated stream
