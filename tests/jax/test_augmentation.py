@@ -275,7 +275,7 @@ def test_auto_has_threads_for_it_and_says_why():
     chain = images().batch(4).random_map(augment(crop_and_flip))
     session = Auto().session(work_of(chain))
     assert session.not_for_processes == (
-        "augment(crop_and_flip) is no work for processes: threads do it without the GIL, and each "
-        "process would import jax and compile it"
+        "augment(crop_and_flip) is not run in worker processes: threads do it without the GIL, "
+        "and each process would import jax and compile it"
     )
     assert Auto().session(work_of(images().batch(4))).not_for_processes == ""

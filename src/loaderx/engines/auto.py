@@ -95,7 +95,7 @@ class AutoSession(Session):
             for value in reachable(part):
                 why = getattr(type(value), "why_no_processes", None)
                 if isinstance(why, str):
-                    return f"{value!r} is no work for processes: {why}"
+                    return f"{value!r} is not run in worker processes: {why}"
         return ""
 
     @property

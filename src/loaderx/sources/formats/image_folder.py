@@ -44,7 +44,21 @@ _DEEPEST = 4
 _LABEL = ArraySpec((), np.dtype(np.int64))
 
 
-class ImageFolder(TableSource):
+class _ImageTable(TableSource):
+    """A record for each image: its pixels, and the number of its class."""
+
+    def __init__(
+        self, files: LooseFiles | UrlFiles, columns: dict[str, Column], names: tuple[str, ...]
+    ) -> None:
+        self._files = files
+        classes = {"label": names} if "label" in columns else {}
+        super().__init__(columns, len(files), label="images", classes=classes)
+
+    def where(self, index: int) -> str:
+        return self._files.path(index)
+
+
+class ImageFolder(_ImageTable):
     """Images in folders that are named after their classes: records ``{"image", "label"}``.
 
     Every folder in ``root`` is a class, also an empty one; images may lie in further folders below
@@ -77,12 +91,12 @@ class ImageFolder(TableSource):
         names = _names(classes, found, os.fsdecode(folder))
         below = [list_below(os.path.join(folder, one), _SUFFIXES) for one in found]
         if found:
-            self._files = LooseFiles([each for one in below for each in one])
+            files = LooseFiles([each for one in below for each in one])
         else:
-            self._files = LooseFiles([FolderFiles.of(folder, beside)])
-        _check_files(self._files, bool(found), len(beside), os.fsdecode(folder))
+            files = LooseFiles([FolderFiles.of(folder, beside)])
+        _check_files(files, bool(found), len(beside), os.fsdecode(folder))
         have: dict[str, Column] = {
-            "image": _ImageColumn(self._files, check_bool("decode", decode), channels)
+            "image": _ImageColumn(files, check_bool("decode", decode), channels)
         }
         if found:
             numbers = {name: number for number, name in enumerate(names)}
@@ -91,18 +105,10 @@ class ImageFolder(TableSource):
                 for one, inside in zip(found, below, strict=True)
                 for _ in inside
             ]
-            have["label"] = _LabelColumn(self._files, np.array(each, np.int64))
+            have["label"] = _LabelColumn(files, np.array(each, np.int64))
         known = list(have)
         chosen = known if columns is None else check_columns(columns, known, os.fsdecode(folder))
-        super().__init__(
-            {name: have[name] for name in chosen},
-            len(self._files),
-            label="images",
-            classes={"label": names} if "label" in chosen else {},
-        )
-
-    def where(self, index: int) -> str:
-        return self._files.path(index)
+        super().__init__(files, {name: have[name] for name in chosen}, names)
 
 
 def _check_files(files: LooseFiles | UrlFiles, has_classes: bool, beside: int, folder: str) -> None:
@@ -180,7 +186,7 @@ class _LabelColumn(Column):
         return list(self._labels[self._files.folder_numbers(indices)])
 
 
-class _UrlFolder(TableSource):
+class _UrlFolder(_ImageTable):
     """As `ImageFolder`, of a folder behind a URL."""
 
     def __init__(
@@ -190,22 +196,14 @@ class _UrlFolder(TableSource):
         names = _names(classes, [os.fsencode(one.name) for one in found], folder.path)
         beside = [folder.join(name) for name in folder.files if _is_image(name)]
         below = [_images_below(one) for one in found] if found else [beside]
-        self._files = UrlFiles(below, folder.file_systems)
-        _check_files(self._files, bool(found), len(beside), folder.path)
-        have: dict[str, Column] = {"image": _ImageColumn(self._files, options.decode, None)}
+        files = UrlFiles(below, folder.file_systems)
+        _check_files(files, bool(found), len(beside), folder.path)
+        have: dict[str, Column] = {"image": _ImageColumn(files, options.decode, None)}
         if found:
             labels = [names.index(one.name) for one in found]
-            have["label"] = _LabelColumn(self._files, np.array(labels, np.int64))
+            have["label"] = _LabelColumn(files, np.array(labels, np.int64))
         chosen = options.chosen(list(have), folder.path)
-        super().__init__(
-            {name: have[name] for name in chosen},
-            len(self._files),
-            label="images",
-            classes={"label": names} if "label" in chosen else {},
-        )
-
-    def where(self, index: int) -> str:
-        return self._files.path(index)
+        super().__init__(files, {name: have[name] for name in chosen}, names)
 
 
 def _images_below(folder: Folder) -> list[str]:
@@ -220,24 +218,22 @@ def _images_below(folder: Folder) -> list[str]:
     return [path for _, paths in found for path in sorted(paths, key=os.fsencode)]
 
 
-class _ImageFiles(TableSource):
+class _ImageFiles(_ImageTable):
     """Image files that were named one by one: records ``{"image"}``."""
 
     def __init__(self, paths: list[str], options: OpenOptions) -> None:
+        files: LooseFiles | UrlFiles
         if any(map(is_url, paths)):
-            self._files: LooseFiles | UrlFiles = UrlFiles([paths], options.cache.files)
+            files = UrlFiles([paths], options.cache.files)
         else:
             split = (os.path.split(os.fsencode(path)) for path in paths)
             grouped = itertools.groupby(split, key=lambda one: one[0])  # a list keeps its order
-            self._files = LooseFiles(
+            files = LooseFiles(
                 [FolderFiles.of(folder, [name for _, name in each]) for folder, each in grouped]
             )
         options.chosen(["image"], paths[0])
-        column = _ImageColumn(self._files, options.decode, None)
-        super().__init__({"image": column}, len(paths), label="images")
-
-    def where(self, index: int) -> str:
-        return self._files.path(index)
+        column = _ImageColumn(files, options.decode, None)
+        super().__init__(files, {"image": column}, ())
 
 
 # Recognition ------------------------------------------------------------------------------------
