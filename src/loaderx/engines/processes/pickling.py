@@ -38,6 +38,7 @@ from loaderx.engines.processes.mapped_files import (
     check_length,
     reduce_mapped,
 )
+from loaderx.engines.processes.mapped_ranges import HUGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
@@ -101,17 +102,20 @@ class SharedPayload:
     def _write(self, raws: list[memoryview]) -> None:
         boot = marshal.dumps(([str(place) for place in sys.path], list(map(str, sys.argv))))
         table_at = _HEAD.size + len(boot) + len(self._init) + len(self.pickled)
-        start = _page_end(table_at + _BUFFER.size * len(self._order))
+        first = start = _round_up(table_at + _BUFFER.size * len(self._order), HUGE_PAGE)
         places = []
         for raw in raws:
+            start = _round_up(start, HUGE_PAGE if raw.nbytes >= HUGE_PAGE else _PAGE)
             places.append((start, raw.nbytes, not raw.readonly))
-            start = _page_end(start + raw.nbytes)
+            start += raw.nbytes
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
-        os.ftruncate(self.descriptor, start)
+        os.ftruncate(self.descriptor, start + HUGE_PAGE)  # holes in the file take no memory
         head = _HEAD.pack(len(boot), len(self._init), len(self.pickled), len(table))
         parts = (head, boot, self._init, self.pickled, table)
         _write_at(self.descriptor, memoryview(b"".join(parts)), 0)
+        shared = MappedRange(self.descriptor, first, max(start - first, 1))
         for raw, (place, _, _) in zip(raws, places, strict=True):
+            shared.use_huge_pages_at(place - first, raw.nbytes)
             _write_at(self.descriptor, raw, place)
 
 
@@ -128,17 +132,18 @@ def load_work(descriptor: int) -> Any:
     """The work, in a worker."""
     boot, init, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     size = os.fstat(descriptor).st_size
-    frozen = map_file(descriptor, size, access=mmap.ACCESS_READ)
     start = _HEAD.size + boot + init
-    places = list(_BUFFER.iter_unpack(frozen[start + pickled : start + pickled + table]))
-    own = frozen
+    end = start + pickled + table
+    head = memoryview(map_file(descriptor, end, access=mmap.ACCESS_READ))
+    first, places = _round_up(end, HUGE_PAGE), list(_BUFFER.iter_unpack(head[end - table : end]))
+    own = frozen = MappedRange(descriptor, first, size - HUGE_PAGE - first, access=mmap.ACCESS_READ)
     if any(writable for _, _, writable in places):
-        own = map_file(descriptor, size, access=mmap.ACCESS_COPY)
+        own = MappedRange(descriptor, first, size - HUGE_PAGE - first, access=mmap.ACCESS_COPY)
     buffers = [
-        memoryview(own if writable else frozen)[place : place + length]
+        (own if writable else frozen).view(place - first, length)
         for place, length, writable in places
     ]
-    return pickle.loads(memoryview(frozen)[start : start + pickled], buffers=buffers)
+    return pickle.loads(head[start : start + pickled], buffers=buffers)
 
 
 def dumps(value: Any) -> bytes:
@@ -362,8 +367,8 @@ def _write_at(descriptor: int, data: memoryview, start: int) -> None:
         done += os.pwrite(descriptor, data[done : done + _WRITE_BYTES], start + done)
 
 
-def _page_end(place: int) -> int:
-    return -(-place // _PAGE) * _PAGE
+def _round_up(place: int, step: int) -> int:
+    return -(-place // step) * step
 
 
 def _check_memory(needed: int, free_share: float) -> None:

@@ -11,16 +11,15 @@ named by its number.
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import mmap
 from collections.abc import Mapping
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from loaderx.engines.processes.protocol import SLOT_BYTES, map_file, slot_start
+from loaderx.engines.processes.mapped_ranges import MappedRange
+from loaderx.engines.processes.protocol import SLOT_BYTES, slot_start
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
 from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
@@ -66,7 +65,7 @@ class Slot:
     """The consumer's side of a slot."""
 
     __slots__ = (
-        "_descriptor", "_idle", "_layout", "_map", "_root", "_views", "_written", "is_kept",
+        "_descriptor", "_idle", "_layout", "_range", "_root", "_views", "_written", "is_kept",
         "number",
     )  # fmt: skip
 
@@ -74,7 +73,7 @@ class Slot:
         self._descriptor = descriptor
         self.number = number
         self.is_kept = False  # a function in a worker holds an array of it
-        self._map: mmap.mmap | None = None
+        self._range: MappedRange | None = None
         self._written = 0  # bytes that workers have written for each other, not mapped here
         self._root: Array | None = None
         self._layout: ElementLayout | None = None
@@ -90,14 +89,14 @@ class Slot:
     def read_bytes(self, start: int, length: int) -> bytes:
         """Bytes that a worker left in the slot."""
         self.map_at_least(start + length)
-        assert self._map is not None
-        return self._map[start : start + length]
+        assert self._range is not None
+        return self._range.read(start, length)
 
     def write_bytes(self, data: bytes) -> None:
         """Leaves bytes at the beginning of the slot for the worker that gets it."""
         self.map_at_least(len(data))
-        assert self._map is not None
-        self._map[: len(data)] = data
+        assert self._range is not None
+        self._range.write(0, data)
 
     def note_written(self, nbytes: int) -> None:
         """A worker has written so many bytes that are not read here."""
@@ -126,12 +125,13 @@ class Slot:
 
     def map_at_least(self, nbytes: int) -> None:
         """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
-        if self._map is not None and len(self._map) >= nbytes:
+        mapped = 0 if self._range is None else self._range.size
+        if self._range is not None and mapped >= nbytes:
             return
         self._views, self._layout = [], None
-        size = _map_size(nbytes, 0 if self._map is None else len(self._map))
-        self._map = map_file(self._descriptor, size, offset=slot_start(self.number))
-        self._root = np.frombuffer(self._map, np.uint8)
+        size = _map_size(nbytes, mapped)
+        self._range = MappedRange(self._descriptor, slot_start(self.number), size)
+        self._root = self._range.root
         self._idle = getrefcount(self._root)
 
     def free_memory(self) -> None:
@@ -139,10 +139,9 @@ class Slot:
         if self.is_free and self._written:
             self.map_at_least(self._written)
             self._written = 0
-        if self._map is not None and self.is_free and hasattr(mmap, "MADV_REMOVE"):
-            with contextlib.suppress(OSError):
-                self._map.madvise(mmap.MADV_REMOVE)
-        self._views, self._layout, self._root, self._map = [], None, None, None
+        if self._range is not None and self.is_free:
+            self._range.free_memory()
+        self._views, self._layout, self._root, self._range = [], None, None, None
 
 
 def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
@@ -176,9 +175,12 @@ class SlotWriter:
         self._number = number
         self._used = 0
         self._lent = []
-        if number not in self._maps:
-            self._maps[number] = _Mapping(self._descriptor, number, self._size)
-        self._mapping = self._maps[number]
+        mapping = self._maps.get(number)
+        if mapping is None:
+            mapping = self._maps[number] = _Mapping(self._descriptor, number, self._size)
+        else:  # a slot that is used again is worth the price
+            mapping.range.use_huge_pages(mapping.used)
+        self._mapping = mapping
 
     def lend(self, layout: Layout) -> list[Array]:
         """Arrays for a layout: in the slot, unless such arrays did not stay in the element."""
@@ -206,7 +208,7 @@ class SlotWriter:
             self._size = _map_size(end, self._mapping.size)
             larger = _Mapping(self._descriptor, self._number, self._size, self._mapping)
             self._mapping = self._maps[self._number] = larger
-        self._used = end
+        self._used = self._mapping.used = end
         return first
 
     def write(self, element: Any) -> tuple[ElementLayout, list[Any]]:
@@ -267,7 +269,7 @@ class SlotWriter:
     def write_bytes(self, data: bytes) -> int:
         """Puts bytes behind the leaves, and says where."""
         start = self._reserve(len(data))
-        self._mapping.map[start : start + len(data)] = data
+        self._mapping.range.write(start, data)
         return start
 
     def keeps_slot(self) -> bool:
@@ -292,16 +294,17 @@ class SlotWriter:
 class _Mapping:
     """A worker's mapping of a slot, and those that became too small within this task."""
 
-    __slots__ = ("address", "idle", "map", "root", "size", "smaller")
+    __slots__ = ("address", "idle", "range", "root", "size", "smaller", "used")
 
     def __init__(
         self, descriptor: int, number: int, size: int, smaller: _Mapping | None = None
     ) -> None:
-        self.map = map_file(descriptor, size, offset=slot_start(number))
+        self.range = MappedRange(descriptor, slot_start(number), size)
         self.size = size
-        self.root = np.frombuffer(self.map, np.uint8)
-        self.address = self.root.ctypes.data
+        self.root = self.range.root
+        self.address = self.range.address
         self.smaller = smaller
+        self.used = 0  # bytes of the last element
         self.idle = getrefcount(self.root)
 
     def is_held(self) -> bool:
