@@ -109,14 +109,24 @@ class SharedPayload:
             places.append((start, raw.nbytes, not raw.readonly))
             start += raw.nbytes
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
-        os.ftruncate(self.descriptor, start + HUGE_PAGE)  # holes in the file take no memory
+        os.ftruncate(self.descriptor, start + HUGE_PAGE)  # a hole in a file costs nothing
         head = _HEAD.pack(len(boot), len(self._init), len(self.pickled), len(table))
         parts = (head, boot, self._init, self.pickled, table)
         _write_at(self.descriptor, memoryview(b"".join(parts)), 0)
-        shared = MappedRange(self.descriptor, first, max(start - first, 1))
+        self._use_huge_pages(first, start - first, places)
         for raw, (place, _, _) in zip(raws, places, strict=True):
-            shared.use_huge_pages_at(place - first, raw.nbytes)
             _write_at(self.descriptor, raw, place)
+
+    def _use_huge_pages(self, first: int, nbytes: int, places: list[tuple[int, int, bool]]) -> None:
+        """Gets huge pages for the large buffers before they are written: then none is copied."""
+        large = [(place, size) for place, size, _ in places if size >= HUGE_PAGE]
+        if not large:
+            return
+        shared = MappedRange(self.descriptor, first, nbytes)
+        for place, size in large:
+            for page in range(place, place + size, HUGE_PAGE):
+                os.pwrite(self.descriptor, b"\0", page)  # one that is empty is refused
+            shared.use_huge_pages(place - first, size)
 
 
 def load_init(descriptor: int) -> Init | None:
@@ -131,19 +141,25 @@ def load_init(descriptor: int) -> Init | None:
 def load_work(descriptor: int) -> Any:
     """The work, in a worker."""
     boot, init, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
-    size = os.fstat(descriptor).st_size
     start = _HEAD.size + boot + init
     end = start + pickled + table
     head = memoryview(map_file(descriptor, end, access=mmap.ACCESS_READ))
-    first, places = _round_up(end, HUGE_PAGE), list(_BUFFER.iter_unpack(head[end - table : end]))
-    own = frozen = MappedRange(descriptor, first, size - HUGE_PAGE - first, access=mmap.ACCESS_READ)
+    places = list(_BUFFER.iter_unpack(head[end - table : end]))
+    buffers = _map_buffers(descriptor, _round_up(end, HUGE_PAGE), places) if places else []
+    return pickle.loads(head[start : start + pickled], buffers=buffers)
+
+
+def _map_buffers(
+    descriptor: int, first: int, places: list[tuple[int, int, bool]]
+) -> list[memoryview]:
+    size = os.fstat(descriptor).st_size - HUGE_PAGE - first
+    own = frozen = MappedRange(descriptor, first, size, access=mmap.ACCESS_READ)
     if any(writable for _, _, writable in places):
-        own = MappedRange(descriptor, first, size - HUGE_PAGE - first, access=mmap.ACCESS_COPY)
-    buffers = [
+        own = MappedRange(descriptor, first, size, access=mmap.ACCESS_COPY)
+    return [
         (own if writable else frozen).view(place - first, length)
         for place, length, writable in places
     ]
-    return pickle.loads(head[start : start + pickled], buffers=buffers)
 
 
 def dumps(value: Any) -> bytes:
