@@ -10,6 +10,7 @@ Values that mean the same have one text: names of a dict are sorted, and ``0``, 
 
 from __future__ import annotations
 
+import codecs
 import math
 import operator
 import zlib
@@ -143,7 +144,8 @@ def encode(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     """Quoted as Python does, but always in single quotes and in ASCII."""
-    inner = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
+    # By its function: looking up the codec by name imports a module, in the first batch.
+    inner = codecs.unicode_escape_encode(text)[0].decode("ascii").replace("'", "\\'")
     return f"'{inner}'"
 
 
