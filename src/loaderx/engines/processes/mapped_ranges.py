@@ -1,13 +1,13 @@
-"""Parts of a shared file in the memory of a process, in huge pages where the system has them.
+"""Parts of a shared file in the memory of a process, in large pages where the system has them.
 
-Copying 8 MB between small pages takes up to twice as long as between huge ones: every 4 KB need an
-entry of the page table, and the processor does not keep as many entries as batches and data take.
-Linux gives small pages to shared memory unless an administrator has said otherwise, but puts those
-together that a program names (`MADV_COLLAPSE`, Linux 6.1).  It does so only where the address and
-the place in the file are equally far into a huge page.  It chooses the address itself, so a mapping
-begins at a place in the file that suits its address, before the part that is wanted.
+Copying 8 MB from small pages (4 KB) to small pages takes up to twice as long as from large ones
+(2 MB) to large ones: each page needs an entry in a table, of which the processor keeps a few.
+Linux gives small pages to shared memory, unless an administrator has said otherwise, but puts them
+together where a program asks for it (`MADV_COLLAPSE`, since Linux 6.1).  For that, the address and
+the place in the file must be equally far into a large page.  The system chooses the address, so the
+mapping begins at a place in the file that suits it, a little before the part that is wanted.
 
-Where something of this is not to be had, all is the same, only slower.
+Where the system refuses, pages stay small and everything works as before.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 from loaderx.engines.processes.protocol import map_file
 from loaderx.tree import Array
 
-HUGE_PAGE = 1 << 21
-"""Bytes of a huge page.  A file has so many more before and after a part that can have them."""
+LARGE_PAGE = 1 << 21
+"""Bytes of a large page.  A file has so many more before and after a part that can have them."""
 _TRIES = 3  # another thread may take the address meanwhile
 _COLLAPSE = 25  # MADV_COLLAPSE, which Python does not name
-_HAS_HUGE_PAGES = sys.platform == "linux"
-# The system may have to move other memory out of the way, which can take seconds for a GB.
+_HAS_LARGE_PAGES = sys.platform == "linux"
+# The system may have to move other memory out of the way, which can take seconds for 1 GB.
 _PATIENCE_S = 0.2
-_BYTES_PER_S = 2e9  # what it is allowed to take beyond that
+_BYTES_PER_S = 2e9  # time that it may take in addition
 _PIECE = 1 << 25
 
 
 class MappedRange:
-    """A part of a shared file.  Its bytes are ``root``; who looks at some of them refers to it."""
+    """A part of a shared file; ``root`` is an array of its bytes."""
 
     __slots__ = ("_inside", "_map", "_patience_s", "address", "root", "size")
 
@@ -57,13 +57,13 @@ class MappedRange:
         first = self._inside + start
         return memoryview(self._map)[first : first + length]
 
-    def use_huge_pages(self, start: int, nbytes: int) -> None:
-        """Puts the pages of some bytes together, as far as they fill huge ones.
+    def use_large_pages(self, start: int, nbytes: int) -> None:
+        """Puts the small pages of some bytes together; those at the end may not fill a large one.
 
-        Each huge page needs a byte that has been written.  ``start`` is a multiple of its size.
+        ``start`` is a multiple of a large page.  Something in each of them must have been written.
         """
-        stop = start + nbytes // HUGE_PAGE * HUGE_PAGE
-        while start < stop and self._patience_s > 0 and _HAS_HUGE_PAGES:
+        stop = start + nbytes // LARGE_PAGE * LARGE_PAGE
+        while start < stop and self._patience_s > 0 and _HAS_LARGE_PAGES:
             size = min(_PIECE, stop - start)
             begun = perf_counter()
             try:
@@ -72,6 +72,7 @@ class MappedRange:
                 pass  # a page was in use at this moment; the others are done
             except OSError:  # an older system, or no memory in one piece
                 self._patience_s = 0
+                return
             self._patience_s -= perf_counter() - begun - size / _BYTES_PER_S
             start += size
 
@@ -85,15 +86,15 @@ class MappedRange:
 def _map_suitably(
     descriptor: int, start: int, size: int, how: dict[str, int]
 ) -> tuple[mmap.mmap, int]:
-    """A mapping that huge pages fit into, and where in it the range begins."""
-    if size >= HUGE_PAGE and _HAS_HUGE_PAGES:
+    """A mapping that can have large pages, and where in it the range begins."""
+    if size >= LARGE_PAGE and _HAS_LARGE_PAGES:
         inside = 0
         for _ in range(_TRIES):
-            found = map_file(descriptor, size + HUGE_PAGE, offset=start - inside, **how)
+            found = map_file(descriptor, size + LARGE_PAGE, offset=start - inside, **how)
             address = _address(np.frombuffer(found, np.uint8))
-            if (address + inside - start) % HUGE_PAGE == 0:
+            if (address + inside - start) % LARGE_PAGE == 0:
                 return found, inside
-            inside = (start - address) % HUGE_PAGE
+            inside = (start - address) % LARGE_PAGE
             found.close()
     return map_file(descriptor, size, offset=start, **how), 0
 

@@ -38,7 +38,7 @@ from loaderx.engines.processes.mapped_files import (
     check_length,
     reduce_mapped,
 )
-from loaderx.engines.processes.mapped_ranges import HUGE_PAGE, MappedRange
+from loaderx.engines.processes.mapped_ranges import LARGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
@@ -56,6 +56,8 @@ _PAGE = mmap.ALLOCATIONGRANULARITY
 _WRITE_BYTES = 1 << 28
 _CachedFunction: Any = type(functools.cache(len))
 
+_BufferPlaces: TypeAlias = list[tuple[int, int, bool]]
+"""Where each buffer begins in the shared file, its length, and whether it may be written."""
 
 Init: TypeAlias = Callable[[int, int], object]
 """A function of the user's, called in each worker with its number and how many there are."""
@@ -102,31 +104,31 @@ class SharedPayload:
     def _write(self, raws: list[memoryview]) -> None:
         boot = marshal.dumps(([str(place) for place in sys.path], list(map(str, sys.argv))))
         table_at = _HEAD.size + len(boot) + len(self._init) + len(self.pickled)
-        first = start = _round_up(table_at + _BUFFER.size * len(self._order), HUGE_PAGE)
-        places = []
+        first = start = _round_up(table_at + _BUFFER.size * len(self._order), LARGE_PAGE)
+        places: _BufferPlaces = []
         for raw in raws:
-            start = _round_up(start, HUGE_PAGE if raw.nbytes >= HUGE_PAGE else _PAGE)
+            start = _round_up(start, LARGE_PAGE if raw.nbytes >= LARGE_PAGE else _PAGE)
             places.append((start, raw.nbytes, not raw.readonly))
             start += raw.nbytes
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
-        os.ftruncate(self.descriptor, start + HUGE_PAGE)  # a hole in a file costs nothing
+        os.ftruncate(self.descriptor, start + LARGE_PAGE)  # a hole in a file costs nothing
         head = _HEAD.pack(len(boot), len(self._init), len(self.pickled), len(table))
         parts = (head, boot, self._init, self.pickled, table)
         _write_at(self.descriptor, memoryview(b"".join(parts)), 0)
-        self._use_huge_pages(first, start - first, places)
+        self._use_large_pages(first, start - first, places)
         for raw, (place, _, _) in zip(raws, places, strict=True):
             _write_at(self.descriptor, raw, place)
 
-    def _use_huge_pages(self, first: int, nbytes: int, places: list[tuple[int, int, bool]]) -> None:
-        """Gets huge pages for the large buffers before they are written: then none is copied."""
-        large = [(place, size) for place, size, _ in places if size >= HUGE_PAGE]
+    def _use_large_pages(self, first: int, nbytes: int, places: _BufferPlaces) -> None:
+        """Gets large pages for the large buffers before they are written: then none is copied."""
+        large = [(place, size) for place, size, _ in places if size >= LARGE_PAGE]
         if not large:
             return
         shared = MappedRange(self.descriptor, first, nbytes)
         for place, size in large:
-            for page in range(place, place + size, HUGE_PAGE):
+            for page in range(place, place + size, LARGE_PAGE):
                 os.pwrite(self.descriptor, b"\0", page)  # one that is empty is refused
-            shared.use_huge_pages(place - first, size)
+            shared.use_large_pages(place - first, size)
 
 
 def load_init(descriptor: int) -> Init | None:
@@ -145,14 +147,12 @@ def load_work(descriptor: int) -> Any:
     end = start + pickled + table
     head = memoryview(map_file(descriptor, end, access=mmap.ACCESS_READ))
     places = list(_BUFFER.iter_unpack(head[end - table : end]))
-    buffers = _map_buffers(descriptor, _round_up(end, HUGE_PAGE), places) if places else []
+    buffers = _map_buffers(descriptor, _round_up(end, LARGE_PAGE), places) if places else []
     return pickle.loads(head[start : start + pickled], buffers=buffers)
 
 
-def _map_buffers(
-    descriptor: int, first: int, places: list[tuple[int, int, bool]]
-) -> list[memoryview]:
-    size = os.fstat(descriptor).st_size - HUGE_PAGE - first
+def _map_buffers(descriptor: int, first: int, places: _BufferPlaces) -> list[memoryview]:
+    size = os.fstat(descriptor).st_size - LARGE_PAGE - first
     own = frozen = MappedRange(descriptor, first, size, access=mmap.ACCESS_READ)
     if any(writable for _, _, writable in places):
         own = MappedRange(descriptor, first, size, access=mmap.ACCESS_COPY)

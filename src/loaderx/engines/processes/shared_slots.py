@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.engines.processes.mapped_ranges import HUGE_PAGE, MappedRange
+from loaderx.engines.processes.mapped_ranges import LARGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import SLOT_BYTES, slot_start
 from loaderx.errors import LoaderxError
 from loaderx.frozen import Frozen
@@ -178,8 +178,8 @@ class SlotWriter:
         mapping = self._maps.get(number)
         if mapping is None:
             mapping = self._maps[number] = _Mapping(self._descriptor, number, self._size)
-        elif mapping.used - mapping.huge >= HUGE_PAGE:
-            mapping.use_huge_pages()
+        elif mapping.used - mapping.large >= LARGE_PAGE:
+            mapping.use_large_pages()
         self._mapping = mapping
 
     def lend(self, layout: Layout) -> list[Array]:
@@ -294,7 +294,7 @@ class SlotWriter:
 class _Mapping:
     """A worker's mapping of a slot, and those that became too small within this task."""
 
-    __slots__ = ("address", "huge", "idle", "range", "root", "size", "smaller", "used")
+    __slots__ = ("address", "idle", "large", "range", "root", "size", "smaller", "used")
 
     def __init__(
         self, descriptor: int, number: int, size: int, smaller: _Mapping | None = None
@@ -305,13 +305,13 @@ class _Mapping:
         self.address = self.range.address
         self.smaller = smaller
         self.used = 0  # bytes of the last element
-        self.huge = 0  # bytes that were put into huge pages, or could not be
+        self.large = 0  # bytes that were put into large pages, or could not be
         self.idle = getrefcount(self.root)
 
-    def use_huge_pages(self) -> None:
+    def use_large_pages(self) -> None:
         """For a slot that is used again: for a single element they cost more than they save."""
-        self.range.use_huge_pages(self.huge, self.used - self.huge)
-        self.huge = self.used // HUGE_PAGE * HUGE_PAGE
+        self.range.use_large_pages(self.large, self.used - self.large)
+        self.large = self.used // LARGE_PAGE * LARGE_PAGE
 
     def is_held(self) -> bool:
         return getrefcount(self.root) != self.idle or self.smaller is not None

@@ -12,6 +12,7 @@ import gc
 import os
 
 from loaderx.engines.processes.limits import explained
+from loaderx.engines.processes.mapped_ranges import LARGE_PAGE
 from loaderx.engines.processes.protocol import SLOT_BYTES, SLOTS_AT
 from loaderx.engines.processes.shared_slots import Slot
 
@@ -98,7 +99,7 @@ class SlotPool:
         return self._empty.pop() if self._empty else self._new()
 
     def _new(self) -> Slot:
-        end = SLOTS_AT + (self.numbered + 1) * SLOT_BYTES
+        end = SLOTS_AT + (self.numbered + 1) * SLOT_BYTES + LARGE_PAGE
         with explained(f"worker processes need a sparse file of {end} bytes in memory"):
             os.ftruncate(self._descriptor, end)  # a hole in a file costs nothing
         slot = Slot(self._descriptor, self.numbered)
