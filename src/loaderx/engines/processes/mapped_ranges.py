@@ -27,8 +27,9 @@ LARGE_PAGE = 1 << 21
 _TRIES = 3  # another thread may take the address meanwhile
 _COLLAPSE = 25  # MADV_COLLAPSE, which Python does not name
 _HAS_LARGE_PAGES = sys.platform == "linux"
-# The system may have to move other memory out of the way, which can take seconds for 1 GB.
-_PATIENCE_S = 0.2
+# The system may have to move other memory out of the way, or a virtual machine to get it from its
+# host, which can take seconds for 1 GB.
+_PATIENCE_S = 0.5
 _BYTES_PER_S = 2e9  # time that it may take in addition
 _PIECE = 1 << 25
 
