@@ -111,7 +111,8 @@ class SharedPayload:
             places.append((start, raw.nbytes, not raw.readonly))
             start += raw.nbytes
         table = b"".join(_BUFFER.pack(*places[number]) for number in self._order)
-        os.ftruncate(self.descriptor, start + LARGE_PAGE)  # a hole in a file costs nothing
+        if raws:
+            os.ftruncate(self.descriptor, start + LARGE_PAGE)  # a hole in a file costs nothing
         head = _HEAD.pack(len(boot), len(self._init), len(self.pickled), len(table))
         parts = (head, boot, self._init, self.pickled, table)
         _write_at(self.descriptor, memoryview(b"".join(parts)), 0)
