@@ -8,7 +8,6 @@ reads the parts of all processes, so that any number of processes can continue.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
@@ -51,6 +50,8 @@ class Checkpointable:
 
     async def save(self, directory: Directory) -> Awaitable[None]:
         """Takes the state now, and returns the task that writes it: for Orbax, see docs/jax.md."""
+        import json  # late, as in `_read`: few programs save a state in this way
+
         running = processes()
         part, count = running if running[1] > 1 else self._part()
         return _write(directory, _name(part, count), json.dumps(self.get_state()))
@@ -111,6 +112,8 @@ def _wrong_parts(names: list[str], count: int) -> str:
 
 
 def _read(file: File) -> State:
+    import json
+
     if not file.is_file():
         # Reading a named pipe would wait forever.
         raise StateError(f"{file} is not a regular file.")
