@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from loaderx import DataLoader, Dataset
+from loaderx import DataLoader, Dataset, LoaderxError
 from loaderx.engines import Processes
-from loaderx.engines.processes import mapped_ranges
+from loaderx.engines.processes import mapped_ranges, pickling
 from loaderx.engines.processes.mapped_ranges import LARGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import shared_file
 from oracle import assert_same
@@ -141,6 +141,16 @@ def test_a_system_that_takes_too_long_is_not_asked_again(file, counted, monkeypa
     found = MappedRange(file, START, 5 * LARGE_PAGE)
     found.use_large_pages(0, 5 * LARGE_PAGE)
     assert len(counted.calls) == 1
+
+
+def test_data_is_shared_where_this_process_has_no_address_space_left(monkeypatch):
+    def no_room(*_: int) -> MappedRange:
+        raise LoaderxError("no address space")
+
+    monkeypatch.setattr(pickling, "MappedRange", no_room)
+    dataset = Dataset.from_arrays(x=np.arange(600_000).reshape(10, -1)).batch(2)
+    with DataLoader(dataset, engine=Processes(1)) as loader:
+        assert_same(loader, dataset)
 
 
 def test_large_batches_of_large_data():

@@ -125,7 +125,10 @@ class SharedPayload:
         large = [(place, size) for place, size, _ in places if size >= LARGE_PAGE]
         if not large:
             return
-        shared = MappedRange(self.descriptor, first, nbytes)
+        try:
+            shared = MappedRange(self.descriptor, first, nbytes)
+        except LoaderxError:
+            return  # no address space is left here; workers have their own
         for place, size in large:
             for page in range(place, place + size, LARGE_PAGE):
                 os.pwrite(self.descriptor, b"\0", page)  # one that is empty is refused
