@@ -60,7 +60,7 @@ def transport(quick: bool) -> list[Row]:
     rounds = 2 if quick else 2 * ROUNDS
     dataset = Dataset.from_arrays(x=x).shuffle(seed=0).batch(batch)
     records = rows
-    by_hand, torch_bar = Bar(">=", 0.5), Bar(">=", 5.0)
+    by_hand, torch_bar = Bar(">=", 0.7), Bar(">=", 5.0)
     with DataLoader(dataset, engine=Processes(1)) as loader:
         ours = epochs_of(loader)
         out = np.empty((batch, 8192), np.uint8)
