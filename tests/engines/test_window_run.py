@@ -211,8 +211,29 @@ def test_the_units_of_a_stream_are_windows(tmp_path):
     chain = records(log=tmp_path / "log").map(dict).filter(is_kept).batch(8)
     with DataLoader(chain, engine="processes", num_workers=2) as loader:
         assert_same(list(loader), list(records().filter(is_kept).batch(8)))
-    assert "units 20" in iter(DataLoader(chain, engine="inline")).get_state()["chain"]
+    # The largest chunk has 30 records, so two windows of 20 make a unit.
+    assert "units 40" in iter(DataLoader(chain, engine="inline")).get_state()["chain"]
     assert reads(tmp_path / "log") == dict.fromkeys(range(len(SIZES)), 1)
+
+
+@pytest.mark.parametrize(("window", "pack_window"), [(20, 10), (20, 30), (None, 15)])
+def test_the_units_of_packing_are_whole_windows(window, pack_window, tmp_path):
+    """Windows of packing end where those of the shuffle do, so no chunk belongs to two units."""
+
+    def chain(log=None):
+        documents = records(Documents, log, window).map(only_tokens)
+        return documents.pack({"t": 8}, window=pack_window).batch(2)
+
+    expected = list(chain())
+    with DataLoader(chain(tmp_path / "log"), engine="processes", num_workers=2) as loader:
+        assert_same(list(loader), expected)
+    assert reads(tmp_path / "log") == dict.fromkeys(range(len(SIZES)), 1)
+    tokens = sum(int((batch["t_segment_ids"] > 0).sum()) for batch in expected)
+    assert tokens == sum(n % 4 + 1 for n in range(sum(SIZES)))
+
+
+def only_tokens(record):
+    return {"t": record["t"]}
 
 
 def is_kept(record):

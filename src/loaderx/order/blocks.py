@@ -37,6 +37,7 @@ class Blocks:
     """The base.  ``keys`` name the order: one for each position, or a single one for all."""
 
     least = 1  # the smallest window
+    largest: int  # of its blocks
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
         """Where the records at these positions of the order lie."""
@@ -56,7 +57,7 @@ class EqualBlocks(Blocks):
 
     def __init__(self, length: int, size: int) -> None:
         self.length, self.size = length, size
-        self.least = size
+        self.least = self.largest = size
         self.full, self.rest = divmod(length, size)
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
@@ -121,10 +122,11 @@ class UnequalBlocks(Blocks):
 
     def __init__(self, starts: Positions) -> None:
         self.starts = starts
+        self.largest = int(np.diff(starts).max(initial=1))
         self._epochs: dict[int, _Epoch] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"starts": self.starts, "_epochs": {}}
+        return {**self.__dict__, "_epochs": {}}
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
         if keys.size > 1:

@@ -87,6 +87,11 @@ class BlockShuffled(MovedByIndex):
         assert self.input.block_starts is not None
         return UnequalBlocks(self.input.block_starts)
 
+    def whole_windows(self, least: int) -> int:
+        """About how many elements so many whole windows have that ``least`` fit, and a block."""
+        size = self.span or self.blocks.least
+        return -(-max(least, self.blocks.largest) // size) * size
+
     def move(self, seed: int) -> BlockShuffle:
         return BlockShuffle(
             self.blocks, self.span, seed_of(self.own_seed, seed), self.random_stages
@@ -139,7 +144,18 @@ class BlockShuffle(Move):
         found = self.blocks.windows(order, positions, self.window or self.blocks.least)
         return fold(order, found.number, BLOCK)
 
+    def in_windows_of(self, size: int) -> WholeWindows:
+        """The bounds of larger windows, a multiple of its own."""
+        return WholeWindows(self, size)
+
+
+class WholeWindows:
+    """Runs of whole windows, each about ``size`` elements long."""
+
+    def __init__(self, order: BlockShuffle, size: int) -> None:
+        self._order, self._size = order, size
+
     def bounds(self, epoch: Keys, number: int) -> tuple[int, int]:
-        """Where a window begins and ends in an epoch; it may be empty."""
-        assert self.window is not None
-        return self.blocks.bounds(fold(epoch, self.stage, BLOCK), number, self.window)
+        """Where a run begins and ends in an epoch; it may be empty."""
+        order = self._order
+        return order.blocks.bounds(fold(epoch, order.stage, BLOCK), number, self._size)

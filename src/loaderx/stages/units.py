@@ -33,11 +33,14 @@ class StreamInput(Frozen):
     node: Node
     rows: int | None  # None for ordered rows without a window above: as many as are asked for
     inputs: tuple[StreamInput, ...]  # those of ordered rows
-    blocks: BlockShuffled | None = None  # whose windows are the units, about so large
+    blocks: BlockShuffled | None = None  # units are whole windows of it, about so large
 
     def bounds(self, seed: int) -> UnitBounds | None:
-        """Where units begin and end, if they are the windows of shuffled blocks."""
-        return None if self.blocks is None else self.blocks.move(seed)
+        """Where units begin and end, if they are whole windows of shuffled blocks."""
+        if self.blocks is None:
+            return None
+        assert self.rows is not None
+        return self.blocks.move(seed).in_windows_of(self.rows)
 
     def below(self) -> Iterator[StreamInput]:
         """This input and those below it."""
@@ -84,12 +87,14 @@ def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
         windows += [] if node.window is None else [node.window]
         node = node.inputs[0]
     if not node.is_stream:
-        if windows:
-            return StreamInput(node, max(windows), ())
-        blocks = _shuffled_chunks(node, lanes)
+        blocks = _shuffled_chunks(node)
         if blocks is not None:
-            return StreamInput(node, blocks.span, (), blocks)
-        return StreamInput(node, _fair_share(node, lanes, masked), ())
+            least = 1 if blocks.span else _fair_share(node, lanes, masked)
+            rows = blocks.whole_windows(max(windows, default=least))
+            if (node.length or 0) >= lanes * rows:
+                return StreamInput(node, rows, (), blocks)
+        rows = max(windows) if windows else _fair_share(node, lanes, masked)
+        return StreamInput(node, rows, ())
     inputs = [_input(below, lanes, masked=masked) for below in node.inputs]
     return StreamInput(node, max(windows, default=None), tuple(inputs))
 
@@ -106,10 +111,11 @@ def _fair_share(node: Node, lanes: int, masked: bool) -> int:
     return 1 << (rows.bit_length() - 1)
 
 
-def _shuffled_chunks(node: Node, lanes: int) -> BlockShuffled | None:
-    """The shuffle of a source's chunks, if its windows are large enough in number to be units.
+def _shuffled_chunks(node: Node) -> BlockShuffled | None:
+    """The shuffle of a source's chunks.
 
-    A unit that is smaller than a window needs all chunks of it, and every worker would decode them.
+    A unit with only some of a window needs all chunks of it, and every worker would decode them. So
+    units are made of whole windows, and the windows of stages above end where units do.
     """
     if node.random_access:
         return None
@@ -117,9 +123,7 @@ def _shuffled_chunks(node: Node, lanes: int) -> BlockShuffled | None:
 
     while node.keeps_places:
         node = node.inputs[0]
-    if not isinstance(node, BlockShuffled) or node.span is None:
-        return None
-    return node if (node.length or 0) >= lanes * node.span else None
+    return node if isinstance(node, BlockShuffled) else None
 
 
 def _nbytes(leaf: ArraySpec) -> int:
