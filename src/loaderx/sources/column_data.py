@@ -7,7 +7,7 @@ bytes, image, list).  `build_column` makes a `Column` of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Indices
+from loaderx.sources.cold_reads import Span
 from loaderx.sources.columns import (
     ArrayOf,
     BytesColumn,
@@ -22,6 +23,7 @@ from loaderx.sources.columns import (
     DecodedColumn,
     FixedColumn,
     ListColumn,
+    OptionalColumn,
     TextColumn,
 )
 from loaderx.sources.file_source import BadRecordError
@@ -131,18 +133,28 @@ def joined(kind: ColumnType, pieces: Sequence[ColumnData]) -> ColumnData:
 def collect(
     kind: ColumnType, find: Callable[[tuple[str, ...], Which], Array], path: tuple[str, ...] = ()
 ) -> ColumnData:
-    """Data of this type without nulls, whose arrays are found one by one.
+    """Data of this type, whose arrays are found one by one.
 
-    They are asked for in a fixed order: values, offsets, then those of the fields.
+    They are asked for in the order of `arrays_of`.
     """
     values = None if kind.kind == "list" or kind.is_branch else find(path, "values")
     offsets = None if kind.kind == "fixed" or kind.is_branch else find(path, "offsets")
+    valid = None if kind.nulls is None else find(path, "valid")
     fields = {name: collect(field, find, (*path, name)) for name, field in kind.fields.items()}
     if offsets is not None:
         length = len(offsets) - 1
     else:
         length = len(values) if values is not None else next(iter(fields.values())).length
-    return ColumnData(length, values, offsets, fields)
+    return ColumnData(length, values, offsets, fields, valid)
+
+
+def arrays_of(kind: ColumnType, data: ColumnData) -> Iterator[Array]:
+    """The arrays of data, in a fixed order: values, offsets, valid, then those of the fields."""
+    for array in (data.values, data.offsets, data.valid):
+        if array is not None:
+            yield array
+    for name, field in kind.fields.items():
+        yield from arrays_of(field, data.fields[name])
 
 
 Which: TypeAlias = Literal["values", "offsets", "valid"]
@@ -183,14 +195,36 @@ def build_column(
     path: tuple[str, ...] = (),
     *,
     decode: bool = False,
+    optional: bool = False,
 ) -> Column | ColumnTree:
     """The column of this type; a dict of columns for a struct, a tuple of them for a tuple.
 
-    ``decode`` makes pixels of images, which are their bytes otherwise.
+    ``decode`` makes pixels of images, which are their bytes otherwise.  With ``optional``, values
+    that are not there are None.  Structs that are not there always are, which makes a column of a
+    struct.
     """
+    is_optional = kind.nulls is not None if optional else bool(kind.nulls) and kind.is_branch
+    made = _build(kind, parts, arrays, path, decode=decode, optional=optional or is_optional)
+    if not is_optional:
+        return made
+    column = made if isinstance(made, Column) else BranchColumn(made)
+    return OptionalColumn(column, parts, arrays(path, "valid"))
+
+
+def _build(
+    kind: ColumnType,
+    parts: Parts,
+    arrays: FindArrays,
+    path: tuple[str, ...],
+    *,
+    decode: bool,
+    optional: bool,
+) -> Column | ColumnTree:
     if kind.is_branch:
         fields = {
-            name: build_column(field, parts, arrays, (*path, name), decode=decode)
+            name: build_column(
+                field, parts, arrays, (*path, name), decode=decode, optional=optional
+            )
             for name, field in kind.fields.items()
         }
         return fields if kind.kind == "struct" else tuple(fields.values())
@@ -217,6 +251,25 @@ def pixels_of(data: object) -> Pixels:
         return decode_image(data)
     except FileError as error:
         raise BadRecordError(str(error)) from error
+
+
+class BranchColumn(Column):
+    """Dicts or tuples: the values of several columns together."""
+
+    def __init__(self, columns: ColumnTree) -> None:
+        leaves, self._structure = flatten(columns)
+        self._columns: list[Column] = leaves
+
+    @property
+    def spec(self) -> None:
+        return None
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        return records_of(self._structure, [column.values(indices) for column in self._columns])
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        for column in self._columns:
+            yield from column.spans(indices)
 
 
 class NestedColumn(Column):
@@ -259,7 +312,9 @@ class NestedColumn(Column):
         """Items by their number within a part."""
         # As one part of any length: items are numbered from the part's first one.
         arrays = _OfPart(self._arrays, part)
-        made = build_column(self._items, Parts([0]), arrays, self._path, decode=self._decode)
+        made = build_column(
+            self._items, Parts([0]), arrays, self._path, decode=self._decode, optional=True
+        )
         columns, structure = flatten(made)
         if len(numbers):
             _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
