@@ -121,7 +121,6 @@ class _Saving:
             assert parts.kind is not None
             finish(folder, parts.kind, told, images, self.dataset.classes)
 
-
     def _sample(self) -> Encoded:
         """Some records as columns."""
         raise NotImplementedError
@@ -129,6 +128,7 @@ class _Saving:
     def _write(self, parts: PartsWriter, at_once: int) -> None:
         """Writes the parts that are missing, so many records at once."""
         raise NotImplementedError
+
 
 class _IndexSaving(_Saving):
     """A dataset that is read by index: workers make the columns."""

@@ -1,4 +1,4 @@
-"""Some rows of several pieces of a column, put together in any order."""
+"""Rows of a column in other places: of several pieces together, or with blanks in between."""
 
 from __future__ import annotations
 
@@ -83,3 +83,25 @@ def _runs(starts: Array, lengths: Array) -> Indices:
     total = int(ends[-1]) if len(ends) else 0
     found: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
     return found
+
+
+def spread(kind: ColumnType, data: ColumnData, valid: Array) -> ColumnData:
+    """The values in the places that are valid, and blanks in the others."""
+    count = len(valid)
+    values, offsets, known, fields = data.values, data.offsets, data.valid, data.fields
+    if offsets is not None:
+        lengths = np.zeros(count + 1, np.int64)
+        lengths[1:][valid] = np.diff(offsets)
+        lengths[0] = offsets[0]
+        offsets = np.cumsum(lengths)
+    elif values is not None:
+        values = np.zeros((count, *values.shape[1:]), values.dtype)
+        values[valid] = data.values
+    if known is not None:
+        known = np.ones(count, np.bool_)
+        known[valid] = data.valid
+    if kind.is_branch:
+        fields = {
+            name: spread(field, data.fields[name], valid) for name, field in kind.fields.items()
+        }
+    return ColumnData(count, values, offsets, fields, known)

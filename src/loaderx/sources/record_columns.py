@@ -19,6 +19,7 @@ import numpy as np
 
 from loaderx.errors import StackError
 from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.column_pick import spread
 from loaderx.tree import Array, DType, Leaf, Tree, as_array, flatten, is_array_like, narrow_scalars
 
 UNKNOWN = ColumnType("ragged", np.dtype("V1"))
@@ -100,36 +101,12 @@ def _with_nulls(values: Sequence[Leaf], path: Path) -> Encoded:
     places = np.flatnonzero(valid)
     if not len(places):
         nothing, offsets = np.empty(0, NOTHING.dtype), np.zeros(count + 1, np.int64)
-        return Encoded(
-            NOTHING.replace(nulls=0), ColumnData(count, nothing, offsets, valid=valid)
-        )
+        return Encoded(NOTHING.replace(nulls=0), ColumnData(count, nothing, offsets, valid=valid))
     try:
         kind, data = encode([values[place] for place in places.tolist()], path)
     except CannotStoreError as error:
         raise CannotStoreError(error.reason, error.path, int(places[error.record])) from None
-    return Encoded(kind.replace(nulls=0), _spread(kind, data, valid)._replace(valid=valid))
-
-
-def _spread(kind: ColumnType, data: ColumnData, valid: Array) -> ColumnData:
-    """The values in the places that are valid, and blanks in the others."""
-    count = len(valid)
-    values, offsets, known, fields = data.values, data.offsets, data.valid, data.fields
-    if offsets is not None:
-        lengths = np.zeros(count + 1, np.int64)
-        lengths[1:][valid] = np.diff(offsets)
-        lengths[0] = offsets[0]
-        offsets = np.cumsum(lengths)
-    elif values is not None:
-        values = np.zeros((count, *values.shape[1:]), values.dtype)
-        values[valid] = data.values
-    if known is not None:
-        known = np.ones(count, np.bool_)
-        known[valid] = data.valid
-    if kind.is_branch:
-        fields = {
-            name: _spread(field, data.fields[name], valid) for name, field in kind.fields.items()
-        }
-    return ColumnData(count, values, offsets, fields, known)
+    return Encoded(kind.replace(nulls=0), spread(kind, data, valid)._replace(valid=valid))
 
 
 # Branches ---------------------------------------------------------------------------------------

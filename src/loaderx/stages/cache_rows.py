@@ -20,7 +20,10 @@ from loaderx.reading.row_store import RowStore
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
+from loaderx.sources.column_data import ColumnType
+from loaderx.sources.column_widening import settled, widened
 from loaderx.sources.ondisk.row_folder import RowFolder
+from loaderx.sources.ondisk.save_parts import merged_types
 from loaderx.sources.ondisk.saved_rows import saved_source
 from loaderx.sources.record_columns import Encoded
 from loaderx.stages.inputs import ReadSource
@@ -161,13 +164,16 @@ class ReadSaved(OverKept):
 
 def as_stored(rows: Rows, positions: Positions, context: ReadContext) -> Rows:
     """Rows as they would come from a folder."""
-    return _handed_out(rows, encoded_rows(rows, positions), context)
+    found = encoded_rows(rows, positions)
+    return _handed_out(rows, found, found.kind, context)
 
 
-def _handed_out(rows: Rows, found: Encoded, context: ReadContext) -> Rows:
+def _handed_out(rows: Rows, found: Encoded, known: ColumnType, context: ReadContext) -> Rows:
+    """Rows as a folder gives them whose records have the type ``known``."""
     if rows.is_stacked and is_plain(found.kind):
         return rows
-    return decoded_rows(found, context.lend)
+    kind = settled(known)
+    return decoded_rows(Encoded(kind, widened(found.data, found.kind, kind)), context.lend)
 
 
 class FillFolder(OverKept):
@@ -200,6 +206,8 @@ class FillFolder(OverKept):
     def _found(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         found = self.folder.read(addresses.index)
         if found is not None:
+            kind = settled(found.kind)
+            found = Encoded(kind, widened(found.data, found.kind, kind))
             return decoded_rows(found, context.lend)
         # They are damaged, or another process has saved all of them and removed these.
         return self.read(addresses, context) if self._is_saved() else self._made(addresses, context)
@@ -210,7 +218,8 @@ class FillFolder(OverKept):
         if self.saved is None:
             self.folder.put(addresses.index, found)
             self._is_saved()
-        return _handed_out(rows, found, context)
+        known = merged_types(self.folder.kind, found.kind, "some of them")
+        return _handed_out(rows, found, known, context)
 
     def _is_saved(self) -> bool:
         """Is the folder in the native layout?  If it has all rows, this makes it so."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.column_data import ColumnType, Which, build_column, nulls_found
+from loaderx.sources.column_build import build_column
+from loaderx.sources.column_data import ColumnType, Which, nulls_found
 from loaderx.sources.columns import ArrayOf, Column, FilledColumn, OptionalColumn
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.file_set import FileSet

@@ -14,6 +14,7 @@ sees it first writes the parts and ``loaderx.json`` (`row_parts`), and ``.fillin
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -203,7 +204,7 @@ class RowFolder(ForWorkers):
         order = np.argsort(numbers, kind="stable")
         borders = np.flatnonzero(np.diff(numbers[order], prepend=-1, append=-1)).tolist()
         found: list[Piece] | None = []
-        for start, stop in zip(borders, borders[1:], strict=False):
+        for start, stop in itertools.pairwise(borders):
             places = order[start:stop]
             number = int(numbers[places[0]])
             block = self._block(number)

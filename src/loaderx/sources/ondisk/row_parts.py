@@ -27,8 +27,8 @@ _PIECES = 4  # of a part, which are in memory one at a time
 def save_rows(rows: RowFolder) -> None:
     """Writes the parts, if all records are there and no other process does it.
 
-    What a process that was stopped has completed is kept.  If it cannot be done, a warning says why:
-    the records are there, and are read as they are.
+    What a process that was stopped has completed is kept.  If it cannot be done, a warning says
+    why: the records are there, and are read as they are.
     """
     try:
         with open_journal(rows.folder) as journal:

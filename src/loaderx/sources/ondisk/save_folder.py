@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from loaderx.errors import ArgumentTypeError, FileError
@@ -212,6 +212,18 @@ def is_complete(folder: str, made_by: Json) -> bool:
         os.unlink(os.path.join(folder, JOURNAL))
     shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
     return True
+
+
+def check_complete(folder: str, names: Sequence[str]) -> None:
+    """Refuses to read a folder into which records are still written; ``names`` are in it."""
+    has_parts = any(name.startswith("part-") for name in names)
+    if f"{FILLING}/" in names:
+        raise FileError(
+            f"{folder} is not complete: .cache(path) has begun to fill it, and has not seen all "
+            "records yet."
+        )
+    if JOURNAL in names and has_parts:
+        raise FileError(f"{folder} is not complete: save it again, which goes on with it.")
 
 
 def check_begun(folder: str, made_by: Json) -> None:
