@@ -51,13 +51,16 @@ class Cached(ByIndex, KeepsPlaces):
         return ((self.stage, self.kept),) if isinstance(self.kept, Source) else ()
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        kept = self.kept
+        kept, stage, stacked = self.kept, self.stage, request.stacked
+        is_guarded = any(node.error_policy is not None for node in self.input.below())
         if isinstance(kept, Source):
-            return ReadSaved(self.stage, self.input.record_operator(request), kept, request.stacked)
+            below = self.input.record_operator(request)
+            return ReadSaved(stage, below, kept, is_guarded=is_guarded, stacked=stacked)
         below = self.input.record_operator(request.replace(stacked=True))
         if isinstance(kept, RowFolder):
-            return FillFolder(self.stage, below, kept, request.stacked)
-        return KeepRows(self.stage, below, kept, random_access=self.input.random_access)
+            return FillFolder(stage, below, kept, is_guarded=is_guarded, stacked=stacked)
+        random_access = self.input.random_access
+        return KeepRows(stage, below, kept, is_guarded=is_guarded, random_access=random_access)
 
     def batch_operator(self, request: Request) -> BatchOperator:
         raise AssertionError("its elements are records")

@@ -48,7 +48,22 @@ class CachedAddresses:
 
 
 class OverKept(OverRecords):
-    """The base of operators that keep rows by position."""
+    """The base of operators that keep rows by position.
+
+    With ``is_guarded`` there is an `on_error` below.  It draws another replacement in each epoch:
+    the one that is kept is that of the first, whatever epoch a row is first read in.
+    """
+
+    def __init__(self, stage: str, child: RecordOperator, *, is_guarded: bool) -> None:
+        super().__init__(stage, child)
+        self.is_guarded = is_guarded
+
+    def make(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
+        """The rows that are to be kept."""
+        inner = addresses.inner
+        if self.is_guarded and (addresses.index >= 0).all():
+            inner = self.child.resolve(ROOT, addresses.index)
+        return context.read(self.child, inner)
 
     def locate(self, epochs: Keys, positions: Positions) -> CachedAddresses:
         return CachedAddresses(self.child.resolve(epochs, positions), positions)
@@ -75,28 +90,34 @@ class KeepRows(OverKept):
     """Keeps rows in shared memory when they are read for the first time."""
 
     def __init__(
-        self, stage: str, child: RecordOperator, store: RowStore, *, random_access: bool
+        self,
+        stage: str,
+        child: RecordOperator,
+        store: RowStore,
+        *,
+        is_guarded: bool,
+        random_access: bool,
     ) -> None:
-        super().__init__(stage, child)
+        super().__init__(stage, child, is_guarded=is_guarded)
         self.store, self.random_access = store, random_access
 
     def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         store, positions = self.store, addresses.index
         if not store.is_ready:
             if not store.may_begin or (len(addresses) == 1 and store.is_first_look()):
-                return context.read(self.child, addresses.inner)
+                return self.make(addresses, context)
             self._prepare(context.lend)
         flags = store.find(positions)
         if (flags == IN_COLUMNS).all():
             return Rows.of_columns(store.gather(positions, context.lend), len(positions))
         if not flags.any():
-            rows = context.read(self.child, addresses.inner)
+            rows = self.make(addresses, context)
             store.put(positions, rows)
             return rows
         try:
             return Rows.of_records(self._mended(addresses, flags, context))
         except LookupError:  # kept by another process, whose classes this one does not have
-            return context.read(self.child, addresses.inner)
+            return self.make(addresses, context)
 
     def _mended(
         self, addresses: CachedAddresses, flags: Flags, context: ReadContext
@@ -108,7 +129,7 @@ class KeepRows(OverKept):
             if not is_missing:
                 found += self.store.records(positions, flags[start:stop])
                 continue
-            rows = context.read(self.child, addresses.inner.cut(start, stop))
+            rows = self.make(addresses.cut(start, stop), context)
             self.store.put(positions, rows)
             found += rows.records()
         return found
@@ -149,13 +170,15 @@ class KeepRows(OverKept):
 class ReadSaved(OverKept):
     """Reads rows from the folder in which they were saved."""
 
-    def __init__(self, stage: str, child: RecordOperator, source: Source, stacked: bool) -> None:
-        super().__init__(stage, child)
+    def __init__(
+        self, stage: str, child: RecordOperator, source: Source, *, is_guarded: bool, stacked: bool
+    ) -> None:
+        super().__init__(stage, child, is_guarded=is_guarded)
         self.saved = ReadSource(source, stacked=stacked)
 
     def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         if (addresses.index < 0).any():
-            return as_stored(context.read(self.child, addresses.inner), addresses.index, context)
+            return as_stored(self.make(addresses, context), addresses.index, context)
         return context.read(self.saved, SourceAddresses(ROOT, addresses.index))
 
     def gather_of(self, width: int) -> Gather | None:
@@ -183,8 +206,16 @@ class FillFolder(OverKept):
     is read again.  As soon as the folder has all rows, it is saved, and read as `ReadSaved` does.
     """
 
-    def __init__(self, stage: str, child: RecordOperator, folder: RowFolder, stacked: bool) -> None:
-        super().__init__(stage, child)
+    def __init__(
+        self,
+        stage: str,
+        child: RecordOperator,
+        folder: RowFolder,
+        *,
+        is_guarded: bool,
+        stacked: bool,
+    ) -> None:
+        super().__init__(stage, child, is_guarded=is_guarded)
         self.folder, self.stacked = folder, stacked
         self.saved: ReadSource | None = None
 
@@ -213,7 +244,7 @@ class FillFolder(OverKept):
         return self.read(addresses, context) if self._is_saved() else self._made(addresses, context)
 
     def _made(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
-        rows = context.read(self.child, addresses.inner)
+        rows = self.make(addresses, context)
         found = encoded_rows(rows, addresses.index)
         if self.saved is None:
             self.folder.put(addresses.index, found)

@@ -228,11 +228,13 @@ def check_complete(folder: str, names: Sequence[str]) -> None:
 
 def check_begun(folder: str, made_by: Json) -> None:
     """Refuses a folder into which another dataset is being saved."""
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StopIteration):
-        with open(os.path.join(folder, JOURNAL), "rb") as journal:
-            begun_by = json.loads(next(journal))["made_by"]
-        if begun_by != made_by and any(name.startswith("part-") for name in os.listdir(folder)):
-            raise another_dataset(folder, "was begun with", begun_by, made_by)
+    begun_by = made_by
+    path = os.path.join(folder, JOURNAL)
+    unread = contextlib.suppress(OSError, ValueError, TypeError, KeyError, StopIteration)
+    with unread, open(path, "rb") as journal:
+        begun_by = json.loads(next(journal))["made_by"]
+    if begun_by != made_by and any(name.startswith("part-") for name in os.listdir(folder)):
+        raise another_dataset(folder, "was begun with", begun_by, made_by)
 
 
 @contextlib.contextmanager
