@@ -15,7 +15,7 @@ from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Gather, OverRecords, RecordOperator
 from loaderx.reading.row_columns import decoded_rows, encoded_rows, is_plain
-from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags
+from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags, RowMemory
 from loaderx.reading.row_store import RowStore
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import ROOT, Keys
@@ -153,12 +153,20 @@ class KeepRows(OverKept):
             self.store.put(np.array(places), Rows.of_records(list(records)))
 
     def gather_of(self, width: int) -> Gather | None:
-        return self._gather
+        store = self.store
+        memory: RowMemory | None = None
+        take: Gather | None = None
 
-    def _gather(self, positions: Positions, lend: Lend) -> Tree:
-        if not self.store.is_uniform:
-            raise LookupError("some of the rows must be made: the general way does it")
-        return self.store.gather(positions, lend)
+        def gather(positions: Positions, lend: Lend) -> Tree:
+            nonlocal memory, take
+            if take is None or store.uniform is not memory:  # it is copied for worker processes
+                memory = store.uniform
+                if memory is None:
+                    raise LookupError("some of the rows must be made: the general way does it")
+                take = memory.gatherer(width)
+            return take(positions, lend)
+
+        return gather
 
     def __getstate__(self) -> dict[str, object]:
         # On the way to worker processes, which share the memory: it must be there before.
