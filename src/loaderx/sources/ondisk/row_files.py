@@ -21,6 +21,7 @@ import json
 import mmap
 import os
 import struct
+import weakref
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -45,6 +46,7 @@ class RowFileWriter:
     def __init__(self, path: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
+        weakref.finalize(self, os.close, self._descriptor)
         self.path, self.end = path, 0
         self._types: dict[ColumnType, int] = {}
 
@@ -69,9 +71,6 @@ class RowFileWriter:
                 os.ftruncate(self._descriptor, self.end)
             raise
         self.end += len(block)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 def _block(positions: Indices, number: int, pieces: list[bytes | memoryview]) -> bytes:

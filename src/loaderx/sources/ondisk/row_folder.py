@@ -39,7 +39,7 @@ from loaderx.sources.ondisk.save_parts import merged_types
 from loaderx.sources.record_columns import Encoded
 
 _BEGUN, _ROWS = "begun.json", ".rows"
-_MOST_MAPPED = 64  # files; a process may have only so many descriptors
+MOST_MAPPED = 64  # files; a process may have only so many descriptors
 _MANY_MISSED, _FEW_LEFT, _MANY_LOOKS = 32, 1024, 256  # when the files of others are looked at
 
 Flags = npt.NDArray[np.bool_]
@@ -225,7 +225,7 @@ class RowFolder(ForWorkers):
             return None
         self._checked[number - 1] = True
         self._mapped[file.path] = file
-        if len(self._mapped) > _MOST_MAPPED:
+        if len(self._mapped) > MOST_MAPPED:
             self._mapped.pop(next(iter(self._mapped))).unmap()
         return block
 
