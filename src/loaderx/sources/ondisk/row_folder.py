@@ -41,6 +41,7 @@ from loaderx.sources.record_columns import Encoded
 _BEGUN, _ROWS = "begun.json", ".rows"
 MOST_MAPPED = 64  # files; a process may have only so many descriptors
 _MANY_MISSED, _FEW_LEFT, _MANY_LOOKS = 32, 1024, 256  # when the files of others are looked at
+_MOST_WORKERS = 64  # more or less, each of which may have as many rows under way
 
 Flags = npt.NDArray[np.bool_]
 
@@ -171,6 +172,10 @@ class RowFolder(ForWorkers):
                     f"cannot keep records in {self.folder}: {error}. What is there is whole, and a "
                     "later run goes on with it."
                 ) from error
+            # Of several processes that write the last rows, the last one must see all others'.
+            left = self.begun.records - self.present
+            if 0 < left <= max(_FEW_LEFT, _MOST_WORKERS * len(positions)):
+                self.look()
 
     def _append(self, positions: Indices, found: Encoded) -> None:
         if self._writer is None or self._writing_process != os.getpid():  # not after a fork
