@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -109,11 +110,12 @@ def tops(ds, kind, size):
         case "shuffle":
             ds = ds.shuffle(seed=1)
         case "part":
-            ds = ds.skip(1)[::2].repeat(2)
+            ds = ds[::2].repeat(2)
         case "again":
             ds = ds.sample([1] * len(ds), len(ds) + 3, seed=1)
         case "filter":
-            return ds.shuffle(seed=3).map_with_index(lambda i, r: (i, r)).filter(_is_kept)
+            ds = ds.shuffle(seed=3).map_with_index(lambda i, r: (i, r))
+            return ds.filter(_is_kept).map(lambda pair: pair[1]).batch(size, collate_fn=list)
     return ds.batch(size, collate_fn=list)
 
 
@@ -127,29 +129,31 @@ def _is_kept(pair):
     st.integers(1, 4),
     st.integers(0, 3),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_stream_is_the_same_from_every_step(records, kind, size, seen):
     """Cold, half filled and complete."""
 
-    def chain(place=None):
+    def stages(place=None):
         ds = Dataset.from_source(records)
         return tops(ds if place is None else ds.cache(place), kind, size)
 
-    plain = iter(DataLoader(chain(), engine="inline"))
+    plain = iter(DataLoader(stages(), engine="inline"))
     states, expected = [plain.get_state()], []
     for element in plain:
         expected.append(element)
         states.append(plain.get_state())
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "kept")
-        for _, _ in zip(range(seen), chain(place), strict=False):
+        for _, _ in zip(range(seen), stages(place), strict=False):
             pass  # stopped after some
         for step, state in enumerate(states):
-            again = iter(DataLoader(chain(place), engine="inline"))
+            again = iter(DataLoader(stages(place), engine="inline"))
             again.set_state(state)
             found = list(again)
             assert len(found) == len(expected) - step
-            for one, two in zip(found, expected[step:], strict=True):
+            for one, two in zip(
+                chain.from_iterable(found), chain.from_iterable(expected[step:]), strict=True
+            ):
                 check_same(one, two)
 
 
@@ -169,14 +173,14 @@ def test_workers_fill_it_together(engine, f, tmp_path):
 def test_two_runs_at_once_find_what_the_other_has_made(tmp_path):
     functions = [Made(various), Made(various)]
     runs = [
-        iter(Dataset.range(900).map(one).cache(tmp_path / "kept").batch(30, collate_fn=list))
+        iter(Dataset.range(320).map(one).cache(tmp_path / "kept").batch(10, collate_fn=list))
         for one in functions
     ]
-    expected = list(Dataset.range(900).map(various).batch(30, collate_fn=list))
+    expected = list(Dataset.range(320).map(various).batch(10, collate_fn=list))
     for batch in expected:
         for run in runs:
             check_all_equal(next(run), batch, "record")
-    assert len(functions[0].made) + len(functions[1].made) <= 900 + 2 * 32
+    assert len(functions[0].made) + len(functions[1].made) <= 320 + 2 * 32
     assert "loaderx.json" in os.listdir(tmp_path / "kept")
 
 

@@ -113,7 +113,7 @@ class IndexPlan:
                 batch = gather(index[first : first + width], lend)
             except USER_ERRORS as error:
                 raise_if_signalled(error)
-                return start + first // width
+                return int(start + first // width)
             yield batch
             del batch  # else it would be held until the next one is made
         return stop

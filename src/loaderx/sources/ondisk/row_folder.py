@@ -82,7 +82,6 @@ class RowFolder(ForWorkers):
     def is_complete(self) -> bool:
         return self.present == self.begun.records
 
-    @property
     def is_saved(self) -> bool:
         """Is the folder in the native layout?"""
         return os.path.exists(os.path.join(self.folder, MARK))
@@ -114,7 +113,7 @@ class RowFolder(ForWorkers):
                 sizes = dict(self._row_files())
             except FileNotFoundError:
                 self.was_removed = True
-                if self.is_saved:
+                if self.is_saved():
                     return
                 raise FileError(
                     f"{self.place} was removed while .cache(path) was filling it."
@@ -166,7 +165,7 @@ class RowFolder(ForWorkers):
                 self._append(fresh, found)
             except OSError as error:
                 self.was_removed = isinstance(error, FileNotFoundError)
-                if self.was_removed and self.is_saved:
+                if self.was_removed and self.is_saved():
                     return  # another process has completed it meanwhile
                 raise FileError(
                     f"cannot keep records in {self.folder}: {error}. What is there is whole, and a "

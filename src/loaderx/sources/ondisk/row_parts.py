@@ -32,7 +32,7 @@ def save_rows(rows: RowFolder) -> None:
     """
     try:
         with open_journal(rows.folder) as journal:
-            if rows.is_saved:  # by another process, which has let go of it now
+            if rows.is_saved():  # by another process, which has let go of it now
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(rows.folder, JOURNAL))
                 return
@@ -50,7 +50,7 @@ def save_rows(rows: RowFolder) -> None:
             "read as they are, and a later run tries again."
         )
         return
-    if rows.is_saved:
+    if rows.is_saved():
         shutil.rmtree(rows.place, ignore_errors=True)
 
 

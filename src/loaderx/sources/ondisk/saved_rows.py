@@ -13,9 +13,9 @@ def saved_source(rows: RowFolder) -> Source | None:
     """The records in the native layout, which are written now if all are there; else None."""
     if not rows.is_complete and not rows.was_removed:
         return None
-    if rows.is_complete and rows.may_save and not rows.is_saved:
+    if rows.is_complete and rows.may_save and not rows.is_saved():
         save_rows(rows)
-    return open_saved(rows.folder) if rows.is_saved else None
+    return open_saved(rows.folder) if rows.is_saved() else None
 
 
 def open_saved(folder: str) -> Source:
