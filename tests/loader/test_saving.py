@@ -205,7 +205,9 @@ def test_none_comes_back(tmp_path):
 
 
 def test_a_record_that_is_none_is_refused(tmp_path):
-    with pytest.raises(StackError, match="cannot save: record 1 is None, and a record must be"):
+    with pytest.raises(
+        StackError, match="cannot save: record 1 is None: a leaf of a record may be"
+    ):
         Dataset.from_source([{"x": 1}, None]).save(tmp_path)
 
 

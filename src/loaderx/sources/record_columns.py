@@ -95,7 +95,7 @@ def encode_columns(tree: Tree, count: int, path: Path = ()) -> Encoded:
 def _with_nulls(values: Sequence[Leaf], path: Path) -> Encoded:
     if not path:
         number = [value is None for value in values].index(True)
-        _refuse("is None, and a record must be something: its leaves may be None", path, number)
+        _refuse("is None: a leaf of a record may be None, the record itself may not", path, number)
     count = len(values)
     valid = np.fromiter((value is not None for value in values), np.bool_, count)
     places = np.flatnonzero(valid)
