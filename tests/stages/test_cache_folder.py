@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chains import batches, sources, stage
+from inside import node_of
 from loaderx import (
     ArgumentTypeError,
     DataLoader,
@@ -24,7 +26,9 @@ from loaderx import (
     StackError,
 )
 from loaderx.sources.ondisk import native_writer, row_files
+from loaderx.stages.cache import Cached
 from loaderx.testing.comparing import check_all_equal
+from plain import grow
 from saved_records import check_same, some_records
 from stopping import stopped_at
 
@@ -155,6 +159,43 @@ def test_the_stream_is_the_same_from_every_step(records, kind, size, seen):
                 chain.from_iterable(found), chain.from_iterable(expected[step:]), strict=True
             ):
                 check_same(one, two)
+
+
+@st.composite
+def cached_chains(draw, folder):
+    """Any chain over records that are kept in the folder."""
+    dataset = draw(sources()).map(grow).cache(os.path.join(folder, "kept"))
+    for _ in range(draw(st.integers(0, 4))):
+        grown = draw(stage(dataset))
+        dataset = grown if len(grown) <= 100 else dataset
+    return dataset if node_of(dataset).batched else draw(batches(dataset))
+
+
+def without_cache(ds):
+    """The stream of a dataset in which nothing is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Cached,
+            "make_record_operator",
+            lambda self, request: self.input.record_operator(request),
+        )
+        return list(DataLoader(ds, engine="inline"))
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_any_chain_above_it(data):
+    """From every step, each time as in a new process that finds what others have left."""
+    with tempfile.TemporaryDirectory() as folder:
+        ds = data.draw(cached_chains(folder))
+        expected = without_cache(ds)
+        steps = data.draw(st.permutations(range(len(expected) + 1)))
+        for step in steps[:12]:
+            iterator = iter(DataLoader(pickle.loads(pickle.dumps(ds)), engine="inline"))
+            iterator.seek(step)
+            again = iter(DataLoader(pickle.loads(pickle.dumps(ds)), engine="inline"))
+            again.set_state(iterator.get_state())
+            check_all_equal(list(again), expected[step:], "batch")
 
 
 @pytest.mark.parametrize(("engine", "f"), [("threads", various), ("processes", fixed)])
