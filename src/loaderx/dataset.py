@@ -749,8 +749,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         another dataset, or other files, is refused.  Random stages are saved with their draws of
         the first epoch.
 
-        Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes, and
-        lists or dicts of them.  Python numbers are saved as they are in batches (int32, float32).
+        Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes,
+        None, and lists or dicts of them.  Python numbers are saved as in batches (int32, float32).
 
         Args:
             folder: new, empty, or left by another run.
