@@ -423,6 +423,20 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
         Dataset.range(3).cache(tmp_path / "file" / "kept")
 
 
+def test_a_complete_folder_may_be_read_only(tmp_path, monkeypatch):
+    ds = Dataset.range(COUNT).map(fixed)
+    expected = list(ds.cache(tmp_path / "kept"))
+
+    def refuse(*args, **named):
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("unlink", "mkdir", "link", "replace", "rename"):
+        monkeypatch.setattr(os, name, refuse)
+    check_all_equal(list(ds.cache(tmp_path / "kept")), expected, "record")
+    with pytest.raises(FileError, match=r"cannot keep records in .*Permission denied"):
+        ds.cache(tmp_path / "other")
+
+
 def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path):
     ds = Dataset.range(COUNT).map(fixed).cache(tmp_path / "kept").batch(40)
     shutil.rmtree(tmp_path / "kept")

@@ -48,6 +48,8 @@ def fill(dataset: Dataset[Tree], path: object) -> Source | RowFolder:
         rows = begin(place, Begun(told, node.length, part_records, dataset.classes))
     except OSError as error:
         raise FileError(f"cannot keep records in {place}: {error}.") from error
+    if is_complete(place, told):  # by another process, meanwhile
+        return open_saved(place)
     if not context.failures:  # records that were replaced are counted where they are read
         rows.put(positions, sample)
     return saved_source(rows) or rows

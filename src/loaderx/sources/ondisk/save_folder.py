@@ -208,7 +208,8 @@ def is_complete(folder: str, made_by: Json) -> bool:
     found = read_description(folder)
     if found.made_by != made_by:
         raise another_dataset(folder, "has", found.made_by, made_by)
-    with contextlib.suppress(FileNotFoundError):  # a run was killed between its last steps
+    # A run may have been killed between its last steps; or the folder may be read-only.
+    with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder, JOURNAL))
     shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
     return True
