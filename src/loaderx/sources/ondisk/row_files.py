@@ -1,8 +1,8 @@
 """Files of rows in any order: what a cache holds while it is being filled.
 
 Each process appends blocks to a file of its own, so that no locks are needed.  A block is some rows
-as columns, and their positions in the dataset.  It is written behind all others, in one go: what
-ends with the file is whole, and a process that is killed leaves at most one block that is cut off.
+as columns, and their positions in the dataset.  It is written behind all others: what ends before
+the file does is whole, and a process that is killed leaves at most one block that is cut off.
 Checksums tell damage of other kinds, such as that of a machine that lost power.
 
 A block has, in multiples of 8 bytes::
@@ -17,6 +17,7 @@ One without rows is a type, in JSON; types are numbered as they come in the file
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
@@ -37,6 +38,7 @@ from loaderx.tree import Array, DType
 
 _MARK = b"LXR1"
 _HEAD = struct.Struct("<4sIQIII4x")  # the last is the checksum of all before it, and positions
+_LARGE = 1 << 16  # bytes from which a copy costs more than a call of the system
 _CHECKED = struct.Struct("<4sIQII")
 
 
@@ -61,26 +63,30 @@ class RowFileWriter:
         self._write(_block(positions, number, _pieces(found)))
         return start
 
-    def _write(self, block: bytes) -> None:
-        left = memoryview(block)
+    def _write(self, block: list[bytes | memoryview]) -> None:
         try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
+            for large, pieces in itertools.groupby(block, lambda piece: len(piece) >= _LARGE):
+                for piece in pieces if large else [b"".join(pieces)]:
+                    left = memoryview(piece)
+                    while left:
+                        left = left[os.write(self._descriptor, left) :]
         except BaseException:  # a full disk, or Ctrl-C: nothing may stand behind half a block
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.end)
             raise
-        self.end += len(block)
+        self.end += sum(map(len, block))
 
 
-def _block(positions: Indices, number: int, pieces: list[bytes | memoryview]) -> bytes:
+def _block(
+    positions: Indices, number: int, pieces: list[bytes | memoryview]
+) -> list[bytes | memoryview]:
     checksum, nbytes = 0, 0
     for piece in pieces:
         checksum, nbytes = zlib.crc32(piece, checksum), nbytes + len(piece)
     told = positions.astype("<i8").tobytes()
     fields = (_MARK, len(positions), nbytes, number, checksum)
     head = _HEAD.pack(*fields, zlib.crc32(told, zlib.crc32(_CHECKED.pack(*fields))))
-    return b"".join([head, told, *pieces])
+    return [head, told, *pieces]
 
 
 def _pieces(found: Encoded) -> list[bytes | memoryview]:
