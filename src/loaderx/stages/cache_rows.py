@@ -269,9 +269,14 @@ class FillFolder(OverKept):
         return self.saved is not None
 
     def gather_of(self, width: int) -> Gather | None:
-        return self._gather if self.stacked else None
+        take: Gather | None = None
 
-    def _gather(self, positions: Positions, lend: Lend) -> Tree:
-        if self.saved is None or not self.saved.stacked:
-            raise LookupError("some of the rows must be made: the general way does it")
-        return self.saved.source.gather(positions, lend)
+        def gather(positions: Positions, lend: Lend) -> Tree:
+            nonlocal take
+            if take is None:
+                take = None if self.saved is None else self.saved.gather_of(width)
+                if take is None:
+                    raise LookupError("some of the rows must be made: the general way does it")
+            return take(positions, lend)
+
+        return gather if self.stacked else None
