@@ -5,7 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Literal, Protocol, SupportsIndex, TypeVar, cast, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Generic,
+    Literal,
+    NamedTuple,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    final,
+    overload,
+)
 
 import numpy as np
 
@@ -44,6 +55,9 @@ from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
+
+if TYPE_CHECKING:
+    from loaderx.stages.cache import Kept
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -735,8 +749,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         another dataset, or other files, is refused.  Random stages are saved with their draws of
         the first epoch.
 
-        Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes, and
-        lists or dicts of them.  Python numbers are saved as they are in batches (int32, float32).
+        Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes,
+        None, and lists or dicts of them.  Python numbers are saved as in batches (int32, float32).
 
         Args:
             folder: new, empty, or left by another run.
@@ -753,7 +767,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         assert _run_save is not None
         try:
-            _run_save(self, folder, part_bytes, images, engine, num_workers)
+            _run_save(self, SaveArguments(folder, part_bytes, images, engine, num_workers))
         except LoaderxError as error:
             hide_own_frames(error)
             raise error
@@ -762,9 +776,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def cache(self, path: str | os.PathLike[str] | None = None) -> Dataset[T]:
         """Keeps the records that are made below: they are made once, and read from then on.
 
-        Without ``path`` they are kept in memory, which all workers of a loader share, as the first
-        epoch goes by.  With ``path`` they are saved into that folder now (as `save` does it, if
-        they are not there yet), and are read from there in this run and in later ones.
+        They are kept as they are read for the first time.  Without ``path`` that is in memory,
+        which all workers of a loader share.  With ``path`` it is in that folder, which several
+        processes may fill, and a run that was stopped, in whatever way, is gone on with by the next
+        one.  When it has all records, it is what `save` makes of them, which `open` reads, too.
 
         The stream is the same as without it.  Random stages and `repeat` belong after it.
 
@@ -781,10 +796,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         check_cacheable(self._node)
         if path is None:
             return Dataset._of(stages.Cached(self._node, RowStore(len(self))))
-        self.save(path)
-        saved = Dataset.open(path)._node
-        assert isinstance(saved, stages.FromSource)
-        return Dataset._of(stages.Cached(self._node, saved.source))
+        assert _run_fill is not None
+        try:
+            return Dataset._of(stages.Cached(self._node, _run_fill(self, path)))
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -874,10 +891,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         while plan.reads_each and first < stop:
             first = yield from plan.stream_records(first, min(stop, first + _AT_ONCE))
         for step in range(first, stop):
-            if plan.is_plain:
-                yield plan.read_fast(step, lend)
-            else:
-                yield plan.read(step, ReadContext(lend))
+            element = plan.read_fast(step, lend) if plan.is_plain else None
+            yield plan.read(step, ReadContext(lend)) if element is None else element
+            del element  # else it would be held until the next one is made
 
     @property
     def element_spec(self) -> Tree:
@@ -917,28 +933,27 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return describe_chain(self._node)
 
 
-class RunSave(Protocol):
-    """Does what `Dataset.save` says."""
+class SaveArguments(NamedTuple):
+    """The arguments of `Dataset.save`, as they were given."""
 
-    def __call__(
-        self,
-        dataset: Dataset[Tree],
-        folder: str | os.PathLike[str],
-        part_bytes: int,
-        images: Sequence[str],
-        engine: object,
-        num_workers: int | None,
-        /,
-    ) -> None: ...
+    folder: str | os.PathLike[str]
+    part_bytes: int
+    images: Sequence[str]
+    engine: object
+    num_workers: int | None
 
+
+RunSave: TypeAlias = Callable[[Dataset[Tree], SaveArguments], None]
+RunFill: TypeAlias = Callable[[Dataset[Tree], object], "Kept"]
 
 _run_save: RunSave | None = None
+_run_fill: RunFill | None = None
 
 
-def save_with(run: RunSave) -> None:
-    """Sets what saves datasets: it needs engines, which this module must not import."""
-    global _run_save
-    _run_save = run
+def save_with(save: RunSave, fill: RunFill) -> None:
+    """Sets what saves datasets and fills caches: it needs engines, which are above this module."""
+    global _run_save, _run_fill
+    _run_save, _run_fill = save, fill
 
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:

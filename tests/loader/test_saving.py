@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import tempfile
-import traceback
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +24,7 @@ from loaderx import (
 )
 from loaderx.sources.ondisk import native_writer, save_folder
 from saved_records import check_same, some_records
+from stopping import stopped_at
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +166,51 @@ def test_a_type_that_does_not_fit_names_the_records(tmp_path):
         Dataset.from_iterable(lambda: map(later, range(99))).save(tmp_path / "s", part_bytes=80)
 
 
+# None -------------------------------------------------------------------------------------------
+
+
+def optional(index):
+    number = int(index)
+    return {
+        "age": None if number % 3 else number,
+        "name": None if number < 50 else "é" * number,
+        "pixels": None if number == 7 else np.full((2, 2), number, np.uint8),
+        "tokens": None if number % 2 else np.arange(number % 5),
+        "box": None if number % 4 else {"x": number, "label": None if number % 8 else "b"},
+        "words": ["a", None] * (number % 3),
+        "never": None,
+    }
+
+
+def test_none_comes_back(tmp_path):
+    ds = Dataset.range(100).map(optional)
+    ds.save(tmp_path / "out", **SMALL)
+    found = Dataset.open(tmp_path / "out")
+    for one, two in zip(found, ds, strict=True):
+        check_same(one, two)
+    told = json.loads((tmp_path / "out" / "loaderx.json").read_text())
+    nulls = {name: kind.get("nulls") for name, kind in told["columns"].items()}
+    assert nulls == {
+        "age": 66, "name": 50, "pixels": 1, "tokens": 50, "box": 75, "words": None, "never": 100,
+    }  # fmt: skip
+    assert told["columns"]["box"]["fields"]["label"]["nulls"] == 12
+    assert np.load(tmp_path / "out" / "part-00000" / "age.valid.npy")[:4].tolist() == [
+        True, False, False, True,
+    ]  # fmt: skip
+    filled = Dataset.open(tmp_path / "out", columns=["age"], fill={"age": -1}).batch(5)
+    assert next(iter(filled))["age"].tolist() == [0, -1, -1, 3, -1]
+    found.save(tmp_path / "again", **SMALL)
+    for one, two in zip(Dataset.open(tmp_path / "again"), ds, strict=True):
+        check_same(one, two)
+
+
+def test_a_record_that_is_none_is_refused(tmp_path):
+    with pytest.raises(
+        StackError, match="cannot save: record 1 is None: a leaf of a record may be"
+    ):
+        Dataset.from_source([{"x": 1}, None]).save(tmp_path)
+
+
 # Refusals ---------------------------------------------------------------------------------------
 
 
@@ -248,45 +291,6 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
 
 
 # Stopped and gone on with -----------------------------------------------------------------------
-
-
-def stopped_at(event, save, folder):
-    """Runs ``save(folder)`` in a fork that is killed before the event of this number.
-
-    Events are calls that change what is on disk.  True if there was such an event.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python and JAX warn of forks
-        child = os.fork()
-    if child:
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert status in (0, -signal.SIGKILL)
-        return status != 0
-    code = 1
-    try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(50)
-        left = [event]
-
-        def counted(function):
-            def call(*args, **named):
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left[0] -= 1
-                return function(*args, **named)
-
-            return call
-
-        for name in ("rename", "replace", "unlink", "fsync", "makedirs"):
-            setattr(os, name, counted(getattr(os, name)))
-        shutil.rmtree = counted(shutil.rmtree)
-        native_writer.PartWriter.append = counted(native_writer.PartWriter.append)
-        save(folder)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from loaderx import ArgumentError, FileError
 from loaderx.sources.arrow_columns import arrow_data
 from loaderx.sources.arrow_types import Features, column_type, column_types
-from loaderx.sources.column_data import DataArrays, build_column
+from loaderx.sources.column_build import DataArrays, build_column
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import TableSource
 

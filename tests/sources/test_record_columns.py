@@ -47,7 +47,8 @@ def test_types(values, told):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1, None], "is None, and a record has a value in every leaf"),
+        ([1, None], "is None: a leaf of a record may be None, the record itself may not"),
+        ([{"a": 1}, {"a": None}, {"a": object()}], "is an object, which cannot be stored"),
         ([object()], "is an object, which cannot be stored. Make arrays, numbers, text or bytes"),
         ([1, 2.5], "has the dtype float32, and others have int32. Cast it in a .map()"),
         ([1, "a"], "is a str, which cannot be stored"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loaderx import ChainError, DataLoader, Dataset, FileError, LoaderxError, LoaderxWarning
+from loaderx import ChainError, DataLoader, Dataset, LoaderxError, LoaderxWarning
 from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
 from workers import own_pss, pids
@@ -149,21 +149,6 @@ def test_what_is_handed_out_may_be_changed():
         (batch,) = list(ds)
         assert batch["x"][3].tolist() == [3, 3, 3]
         batch["x"][:] = -1
-
-
-def test_in_a_folder(tmp_path):
-    function = Made(various)
-    kept = above(Dataset.range(COUNT).map(function).cache(tmp_path / "kept")).batch(
-        7, collate_fn=list
-    )
-    calls = function.calls
-    plain = above(Dataset.range(COUNT).map(lambda i: various(int(i)))).batch(7, collate_fn=list)
-    check_all_equal(list(kept), list(plain), "batch")
-    again = Dataset.range(COUNT).map(function).cache(tmp_path / "kept")
-    assert len(list(again)) == COUNT
-    assert function.calls <= calls + 32  # by which it is known again
-    with pytest.raises(FileError, match="kept has another dataset"):
-        Dataset.range(COUNT).cache(tmp_path / "kept")
 
 
 def test_refusals():

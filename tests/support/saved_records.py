@@ -43,14 +43,21 @@ simple = st.one_of(
 
 
 @st.composite
+def maybe(draw, inner):
+    """Leaves and branches, some of which may be None."""
+    values = draw(inner)
+    return draw(st.sampled_from([values, values, st.one_of(st.none(), values)]))
+
+
+@st.composite
 def dicts(draw, inner):
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
-    return st.fixed_dictionaries({name: draw(inner) for name in names})
+    return st.fixed_dictionaries({name: draw(maybe(inner)) for name in names})
 
 
 @st.composite
 def tuples(draw, inner):
-    return st.tuples(*draw(st.lists(inner, min_size=1, max_size=2)))
+    return st.tuples(*draw(st.lists(maybe(inner), min_size=1, max_size=2)))
 
 
 @st.composite

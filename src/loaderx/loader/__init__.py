@@ -3,9 +3,9 @@
 from loaderx.dataset import save_with
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import DataLoader
-from loaderx.loader.save_start import start_saving
+from loaderx.loader.save_start import start_filling, start_saving
 from loaderx.loader.state import merge_states
 
 __all__ = ["DataLoader", "LoaderIterator", "merge_states"]
 
-save_with(start_saving)  # `dataset` is below this package, and cannot import it
+save_with(start_saving, start_filling)  # `dataset` is below this package, and cannot import it

@@ -1,27 +1,25 @@
-"""Where `Dataset.save` comes in."""
+"""Where `Dataset.save` and `Dataset.cache` come in."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.dataset import Dataset
-    from loaderx.engines import Engine
+    from loaderx.dataset import Dataset, SaveArguments
+    from loaderx.stages.cache import Kept
 
 
-def start_saving(
-    dataset: Dataset[Tree],
-    folder: str | os.PathLike[str],
-    part_bytes: int,
-    images: Sequence[str],
-    engine: object,
-    num_workers: int | None,
-) -> None:
+def start_saving(dataset: Dataset[Tree], given: SaveArguments) -> None:
     """Saves a dataset."""
     from loaderx.loader.saving import save  # late: most programs save nothing
 
-    save(dataset, folder, part_bytes, images, cast("str | Engine", engine), num_workers)
+    save(dataset, given)
+
+
+def start_filling(dataset: Dataset[Tree], path: object) -> Kept:
+    """The folder of a cache."""
+    from loaderx.loader.filling import fill  # late: most programs keep nothing
+
+    return fill(dataset, path)

@@ -8,22 +8,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from loaderx.engines.base import Measured, Task
-from loaderx.errors import StackError
 from loaderx.frozen import Frozen
 from loaderx.loader.work import are_thread_safe, parts_of
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Request
-from loaderx.reading.rows import Positions, Rows
+from loaderx.reading.row_columns import encoded_rows
+from loaderx.reading.rows import Positions
 from loaderx.rng import ROOT
-from loaderx.sources.column_data import ColumnData, ColumnType, collect
+from loaderx.sources.column_data import arrays_of, collect
 from loaderx.sources.ondisk.native_layout import type_json, type_of
-from loaderx.sources.record_columns import CannotStoreError, Encoded, encode, encode_columns
+from loaderx.sources.record_columns import Encoded
 from loaderx.sources.table import TableSource
 from loaderx.sources.table_columns import table_columns
 from loaderx.stages.inputs import ReadSource
 from loaderx.stages.node import Node
-from loaderx.tree import Array, Tree
+from loaderx.tree import Tree
 
 
 class Steps(Frozen):
@@ -103,25 +103,13 @@ class SaveWork:
         return {**self.__dict__, "_node": None}  # workers do not need it
 
 
-def encoded_rows(rows: Rows, positions: Positions) -> Encoded:
-    """Rows as columns; ``positions`` are those of the records in the dataset, for messages."""
-    try:
-        if rows.is_stacked:
-            return encode_columns(rows.tree, rows.count)
-        return encode(rows.records())
-    except CannotStoreError as error:
-        where = f'leaf "{".".join(error.path)}" of record' if error.path else "record"
-        number = positions[error.record]
-        raise StackError(f"cannot save: {where} {number} {error.reason}") from None
-
-
 # Columns on their way from a worker -------------------------------------------------------------
 
 
 def packed(found: Encoded) -> dict[str, Tree]:
     """Columns as a tree of arrays, which any engine hands on."""
     told = json.dumps(type_json(found.kind)).encode()
-    arrays = list(_arrays(found.kind, found.data))
+    arrays = list(arrays_of(found.kind, found.data))
     return {"type": np.frombuffer(told, np.uint8), "arrays": arrays}
 
 
@@ -130,11 +118,3 @@ def unpacked(element: Tree) -> Encoded:
     kind = type_of(json.loads(element["type"].tobytes()))
     arrays = iter(element["arrays"])
     return Encoded(kind, collect(kind, lambda *_: next(arrays)))
-
-
-def _arrays(kind: ColumnType, data: ColumnData) -> Iterator[Array]:
-    for array in (data.values, data.offsets):
-        if array is not None:
-            yield array
-    for name, field in kind.fields.items():
-        yield from _arrays(field, data.fields[name])

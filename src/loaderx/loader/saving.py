@@ -10,16 +10,14 @@ of all records so far, and at the end those that have a narrower one are written
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 
-from loaderx.dataset import Dataset
+from loaderx.dataset import Dataset, SaveArguments
 from loaderx.engines import Engine
 from loaderx.engines.base import Measured, Session
 from loaderx.errors import ArgumentTypeError, ChainError, FileError, check_int, warn_user
@@ -27,31 +25,33 @@ from loaderx.frozen import Frozen
 from loaderx.loader.failures import FailureLog, failure_limit
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import DataLoader, engine_of
-from loaderx.loader.save_parts import PartsWriter
-from loaderx.loader.save_types import check_images, leaf_at, with_images
-from loaderx.loader.save_work import SaveWork, Steps, encoded_rows, packed, unpacked
+from loaderx.loader.save_sample import (
+    LOOKED_AT,
+    NO_RECORDS,
+    made_by,
+    read_sample,
+    record_bytes,
+)
+from loaderx.loader.save_work import SaveWork, Steps, unpacked
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
+from loaderx.reading.row_columns import encoded_rows
 from loaderx.reading.rows import Rows
-from loaderx.sources.column_data import ColumnType
-from loaderx.sources.column_widening import settled
 from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.ondisk.native_layout import MARK, Description, read_description
 from loaderx.sources.ondisk.progress import progress
 from loaderx.sources.ondisk.save_folder import (
-    JOURNAL,
     SaveFolder,
-    another_dataset,
     check_folder,
-    columns_of,
+    folder_path,
+    is_complete,
     open_journal,
 )
+from loaderx.sources.ondisk.save_parts import PartsWriter, finish
+from loaderx.sources.ondisk.save_types import check_images
 from loaderx.sources.record_columns import Encoded
-from loaderx.stages.fingerprint import fingerprints, identity
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
-_LOOKED_AT = 32  # records from which the size of others is estimated
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # the most that is made at once, more or less
 
 
@@ -63,26 +63,18 @@ class SaveOptions(Frozen):
     engine: Engine
 
 
-def save(
-    dataset: Dataset[Tree],
-    folder: str | os.PathLike[str],
-    part_bytes: int,
-    images: Sequence[str],
-    engine: str | Engine,
-    num_workers: int | None,
-) -> None:
+def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
     """Saves a dataset, or goes on with what another run of the same has left."""
-    if not isinstance(folder, (str, os.PathLike)):
-        raise ArgumentTypeError(f"`folder` must be a path, got {folder!r}.")
+    place, images = folder_path("folder", given.folder), given.images
     if isinstance(images, str) or not all(isinstance(name, str) for name in images):
         raise ArgumentTypeError(f"`images` must be a list of names of leaves, got {images!r}.")
+    engine = cast("str | Engine", given.engine)  # `dataset` cannot say it: it is below engines
     options = SaveOptions(
-        check_int("part_bytes", part_bytes, least=1),
+        check_int("part_bytes", given.part_bytes, least=1),
         tuple(images),
-        engine_of(engine, num_workers, None),
+        engine_of(engine, given.num_workers, None),
     )
     _check_chain(dataset._node)
-    place = os.path.abspath(os.path.expanduser(os.fspath(folder)))
     check_folder(place)
     try:
         kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
@@ -110,16 +102,15 @@ class _Saving:
         self.dataset, self.node, self.place, self.options = dataset, dataset._node, place, options
 
     def save(self) -> None:
-        sample = self._sample()
-        check_images(sample.kind, self.options.images)
-        made_by = self._made_by(sample)
-        if os.path.exists(os.path.join(self.place, MARK)):
-            self._check_complete(made_by)
+        sample, images = self._sample(), self.options.images
+        check_images(sample.kind, images)
+        told = made_by(self.node, sample, images)
+        if is_complete(self.place, told):
             return
-        size = max(1, sample.data.nbytes // sample.data.length)
+        size = record_bytes(sample)
         with open_journal(self.place) as journal:
             most = max(1, self.options.part_bytes // size)
-            folder = SaveFolder(self.place, journal, made_by, most)
+            folder = SaveFolder(self.place, journal, told, most)
             at_once = max(1, min(_STEP_BYTES // size, _STEP_RECORDS, folder.part_records))
             what = f"saving into {self.place}"
             with (
@@ -127,7 +118,8 @@ class _Saving:
                 PartsWriter(folder, shown) as parts,
             ):
                 self._write(parts, at_once)
-            self._finish(folder, parts.kind, made_by)
+            assert parts.kind is not None
+            finish(folder, parts.kind, told, images, self.dataset.classes)
 
     def _sample(self) -> Encoded:
         """Some records as columns."""
@@ -137,54 +129,12 @@ class _Saving:
         """Writes the parts that are missing, so many records at once."""
         raise NotImplementedError
 
-    def _made_by(self, sample: Encoded) -> Json:
-        """What distinguishes this dataset from others: functions are known by what they make."""
-        content = packed(sample)
-        digest = hashlib.sha256(content["type"].tobytes())
-        for array in content["arrays"]:
-            digest.update(np.ascontiguousarray(array).tobytes())
-        found = fingerprints(self.node, self.node.default_seed(), whole=True)
-        stages: list[Json] = [*map(identity, found)]
-        return {"stages": stages, "values": digest.hexdigest(), "images": [*self.options.images]}
-
-    def _check_complete(self, made_by: Json) -> None:
-        """Accepts a folder that has this very dataset already."""
-        found = read_description(self.place)
-        if found.made_by != made_by:
-            raise another_dataset(self.place, "has", found.made_by, made_by)
-        with contextlib.suppress(FileNotFoundError):  # a run was killed between its last two steps
-            os.unlink(os.path.join(self.place, JOURNAL))
-
-    def _finish(self, folder: SaveFolder, kind: ColumnType | None, made_by: Json) -> None:
-        assert kind is not None
-        final = settled(kind)
-        for number in sorted(folder.parts):
-            if folder.parts[number].kind != final:
-                folder.widen(number, final)
-        record, columns = columns_of(with_images(final, self.options.images))
-        classes = {}
-        for path, names in self.dataset.classes.items():
-            leaf = leaf_at(final, path)
-            if leaf is not None and leaf.dtype is not None and leaf.dtype.kind in "iu":
-                classes[path] = names  # other stages may have made something else of it
-        done = [folder.parts[number].part for number in sorted(folder.parts)]
-        folder.finish(Description(columns, done, classes, (), record, made_by))
-
 
 class _IndexSaving(_Saving):
     """A dataset that is read by index: workers make the columns."""
 
     def _sample(self) -> Encoded:
-        length = self.node.length
-        assert length is not None
-        if not length:
-            raise ChainError("cannot save: the dataset has no records.")
-        work = SaveWork(self.node, Steps(length, length, length))
-        count = min(length, _LOOKED_AT)
-        positions = np.arange(count)
-        if self.node.random_access:
-            positions = positions * length // count
-        return work.read(positions, ReadContext(Pool().lend))[0]
+        return read_sample(self.node, ReadContext(Pool().lend))[1]
 
     def _write(self, parts: PartsWriter, at_once: int) -> None:
         length = self.node.length
@@ -258,9 +208,9 @@ class _StreamSaving(_Saving):
     """A stream: a loader runs it, and the state behind each part says where to go on."""
 
     def _sample(self) -> Encoded:
-        records = list(itertools.islice(self.dataset, _LOOKED_AT))
+        records = list(itertools.islice(self.dataset, LOOKED_AT))
         if not records:
-            raise ChainError("cannot save: the dataset has no records.")
+            raise ChainError(NO_RECORDS)
         return encoded_rows(Rows.of_records(records), np.arange(len(records)))
 
     def _write(self, parts: PartsWriter, at_once: int) -> None:

@@ -66,7 +66,9 @@ class PlanWork:
         sampler = self._sampler
         if not sampler.is_due():
             if self._plain:
-                return self.plan.read_fast(step, lend)
+                element = self.plan.read_fast(step, lend)
+                if element is not None:
+                    return element
             context = ReadContext(lend)
             element = self.plan.read(step, context)
             return Measured(element, context.failures, None) if context.failures else element

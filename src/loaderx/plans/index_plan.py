@@ -77,27 +77,29 @@ class IndexPlan:
             start, _, block = self._find(step)
         return self._read(block, step - start, step, context)
 
-    def read_fast(self, step: int, lend: Lend) -> Tree:
-        """The same where a batch is one gather and nothing else: no operators, no context."""
+    def read_fast(self, step: int, lend: Lend) -> Tree | None:
+        """The same where a batch is one gather and nothing else: no operators, no context.
+
+        None where that fails, or is not enough: then `read` makes it, or names what is wrong.
+        """
         start, stop, block = self._current
         if not start <= step < stop:
             start, _, block = self._find(step)
         assert self._gather is not None
         inside, width = step - start, block.width
         if block.counts is not None and block.counts[inside] < width:
-            return self._read(block, inside, step, ReadContext(lend))
+            return None
         first = inside * width
         try:
             return self._gather(block.addresses.index[first : first + width], lend)
         except USER_ERRORS as error:
             raise_if_signalled(error)
-        # The general way reads again, and names the record that fails.
-        return self._read(block, inside, step, ReadContext(lend))
+        return None
 
     def stream_fast(self, step: int, stop: int, lend: Lend) -> Generator[Tree, None, int]:
         """`read_fast` for consecutive steps: yields elements, and returns the step after them.
 
-        It ends early where the block does, and before a short batch.
+        It ends early where the block does, and before a batch for which `read` is needed.
         """
         start, end, block = self._find(step)
         index, width, gather = block.addresses.index, block.width, self._gather
@@ -111,9 +113,7 @@ class IndexPlan:
                 batch = gather(index[first : first + width], lend)
             except USER_ERRORS as error:
                 raise_if_signalled(error)
-                batch = None
-            if batch is None:
-                batch = self._read(block, first // width, start + first // width, ReadContext(lend))
+                return int(start + first // width)
             yield batch
             del batch  # else it would be held until the next one is made
         return stop

@@ -26,6 +26,7 @@ from loaderx.errors import LoaderxError, one_line
 from loaderx.free_memory import free_memory
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.sources.arrays import Gather, gatherer_of
 from loaderx.tree import Array, DType, Structure, Tree, flatten
 
 MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2
@@ -206,6 +207,14 @@ class RowMemory:
         for column, target in zip(self.columns, out, strict=True):
             column.take(positions, 0, target, "clip")  # other modes buffer the output first
         return layout.structure.build(out)
+
+    def gatherer(self, count: int) -> Gather:
+        """`gather` of so many rows, with everything looked up beforehand."""
+        structure = self.layout.structure
+        assert structure is not None
+        if structure.is_flat_dict:
+            return gatherer_of(structure.keys, self.columns, count)
+        return self.gather
 
     def row(self, position: int) -> Record:
         assert self.layout.structure is not None

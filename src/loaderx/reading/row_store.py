@@ -44,17 +44,13 @@ class RowStore(ForWorkers):
         self.count, self.may_begin = count, may_begin
         self._lock = threading.Lock()
         self._memory: RowMemory | None = None
-        self._is_complete = self._is_uniform = False
+        self._is_complete = False
+        self.uniform: RowMemory | None = None  # the memory, when all rows are there, in columns
         self._looks, self._has_warned = 0, False
 
     @property
     def is_ready(self) -> bool:
         return self._memory is not None
-
-    @property
-    def is_uniform(self) -> bool:
-        """Are all rows there, and in columns?"""
-        return self._is_uniform
 
     def is_first_look(self) -> bool:
         """True once: a single record that is looked at need not be kept."""
@@ -83,7 +79,8 @@ class RowStore(ForWorkers):
                 memory = self._opened
                 flags = memory.flags[positions]
                 self._is_complete = int(memory.header[ROWS]) == self.count
-                self._is_uniform = self._is_complete and not memory.header[ROWS_IN_HEAP]
+                if self._is_complete and not memory.header[ROWS_IN_HEAP]:
+                    self.uniform = memory
         flags[positions < 0] = MISSING
         return flags
 
@@ -183,6 +180,7 @@ class RowStore(ForWorkers):
             if memory is not None and not memory.is_shared:
                 if memory.has_room_for_copy():
                     self._memory = memory = memory.shared_copy()
+                    self.uniform = memory if self.uniform is not None else None
                 else:
                     warn_user(
                         "cache() has kept so much that there is no memory to share it with worker "

@@ -15,12 +15,11 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.arrow_types import is_list, number_type
+from loaderx.sources.column_build import DataArrays, build_column
 from loaderx.sources.column_data import (
     ITEMS,
     ColumnData,
     ColumnType,
-    DataArrays,
-    build_column,
     nulls_found,
 )
 from loaderx.sources.columns import Column

@@ -29,7 +29,8 @@ from loaderx.sources.arrow_places import (
 from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import FEW, bulk_values
 from loaderx.sources.cold_reads import Span
-from loaderx.sources.column_data import ITEMS, ColumnType, pixels_of
+from loaderx.sources.column_build import pixels_of
+from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.mapping import open_regular
 from loaderx.sources.ondisk.byte_ranges import gather_rows

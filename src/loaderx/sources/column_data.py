@@ -2,33 +2,19 @@
 
 Arrow data, Parquet and the native layout come down to the same few arrays: rows of one shape
 (fixed), or elements one after the other with the offsets at which each record begins (ragged, text,
-bytes, image, list).  `build_column` makes a `Column` of them.
+bytes, image, list).  `column_build` makes a `Column` of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
-from loaderx.sources.base import Indices
-from loaderx.sources.columns import (
-    ArrayOf,
-    BytesColumn,
-    Column,
-    DecodedColumn,
-    FixedColumn,
-    ListColumn,
-    TextColumn,
-)
-from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.images import Pixels, decode_image
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import ColumnTree, records_of
-from loaderx.tree import Array, ArraySpec, flatten
+from loaderx.tree import Array
 
 Kind: TypeAlias = Literal["fixed", "ragged", "text", "bytes", "image", "list", "struct", "tuple"]
 
@@ -131,164 +117,31 @@ def joined(kind: ColumnType, pieces: Sequence[ColumnData]) -> ColumnData:
 def collect(
     kind: ColumnType, find: Callable[[tuple[str, ...], Which], Array], path: tuple[str, ...] = ()
 ) -> ColumnData:
-    """Data of this type without nulls, whose arrays are found one by one.
+    """Data of this type, whose arrays are found one by one.
 
-    They are asked for in a fixed order: values, offsets, then those of the fields.
+    They are asked for in the order of `arrays_of`.
     """
     values = None if kind.kind == "list" or kind.is_branch else find(path, "values")
     offsets = None if kind.kind == "fixed" or kind.is_branch else find(path, "offsets")
+    valid = None if kind.nulls is None else find(path, "valid")
     fields = {name: collect(field, find, (*path, name)) for name, field in kind.fields.items()}
     if offsets is not None:
         length = len(offsets) - 1
     else:
         length = len(values) if values is not None else next(iter(fields.values())).length
-    return ColumnData(length, values, offsets, fields)
+    return ColumnData(length, values, offsets, fields, valid)
+
+
+def arrays_of(kind: ColumnType, data: ColumnData) -> Iterator[Array]:
+    """The arrays of data, in a fixed order: values, offsets, valid, then those of the fields."""
+    for array in (data.values, data.offsets, data.valid):
+        if array is not None:
+            yield array
+    for name, field in kind.fields.items():
+        yield from arrays_of(field, data.fields[name])
 
 
 Which: TypeAlias = Literal["values", "offsets", "valid"]
-
-FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
-"""Where the arrays of a column, or of a field in it, are found by part."""
-
-
-class DataArrays:
-    """`FindArrays` for those who have the `ColumnData` of each part."""
-
-    def __init__(self, data_of: Callable[[int], ColumnData]) -> None:
-        self._data_of = data_of
-
-    def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
-        return _ArrayInData(self._data_of, path, which)
-
-
-class _ArrayInData:
-    def __init__(
-        self, data_of: Callable[[int], ColumnData], path: tuple[str, ...], which: Which
-    ) -> None:
-        self._data_of, self._path, self._which = data_of, path, which
-
-    def __call__(self, part: int) -> Array:
-        data = self._data_of(part)
-        for name in self._path:
-            data = data.fields[name]
-        array = {"values": data.values, "offsets": data.offsets, "valid": data.valid}[self._which]
-        assert array is not None, (self._path, self._which)
-        return array
-
-
-def build_column(
-    kind: ColumnType,
-    parts: Parts,
-    arrays: FindArrays,
-    path: tuple[str, ...] = (),
-    *,
-    decode: bool = False,
-) -> Column | ColumnTree:
-    """The column of this type; a dict of columns for a struct, a tuple of them for a tuple.
-
-    ``decode`` makes pixels of images, which are their bytes otherwise.
-    """
-    if kind.is_branch:
-        fields = {
-            name: build_column(field, parts, arrays, (*path, name), decode=decode)
-            for name, field in kind.fields.items()
-        }
-        return fields if kind.kind == "struct" else tuple(fields.values())
-    if kind.kind == "list":
-        return NestedColumn(parts, arrays, path, kind.fields[ITEMS], decode=decode)
-    values = arrays(path, "values")
-    if kind.kind == "fixed":
-        assert kind.dtype is not None
-        return FixedColumn(parts, values, ArraySpec(kind.shape, kind.dtype))
-    offsets = arrays(path, "offsets")
-    if kind.kind == "ragged":
-        return ListColumn(parts, values, offsets)
-    if kind.kind == "image" and decode:
-        made = DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
-        made.is_large = True
-        return made
-    return (TextColumn if kind.kind == "text" else BytesColumn)(parts, values, offsets)
-
-
-def pixels_of(data: object) -> Pixels:
-    """The pixels of an image; one that is damaged is a bad record."""
-    assert isinstance(data, bytes)
-    try:
-        return decode_image(data)
-    except FileError as error:
-        raise BadRecordError(str(error)) from error
-
-
-class NestedColumn(Column):
-    """Lists of text, of dicts, of lists: a Python list for each record."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        arrays: FindArrays,
-        path: tuple[str, ...],
-        items: ColumnType,
-        *,
-        decode: bool,
-    ) -> None:
-        self._parts, self._offsets_of = parts, arrays(path, "offsets")
-        self._arrays, self._path = arrays, (*path, ITEMS)
-        self._items, self._decode = items, decode
-
-    @property
-    def spec(self) -> None:
-        return None
-
-    def values(self, indices: Indices) -> Sequence[object]:
-        found: list[object] = [None] * len(indices)
-        for part, places, local in self._parts.split(indices):
-            offsets = self._offsets_of(part)
-            starts = offsets[local].astype(np.int64)
-            lengths = offsets[local + 1] - starts
-            if (starts < 0).any() or (lengths < 0).any():
-                raise BadRecordError("the offsets of a column are damaged: they do not ascend.")
-            ends = np.cumsum(lengths)
-            total = int(ends[-1]) if len(ends) else 0
-            items = self._read(part, np.repeat(starts - ends + lengths, lengths) + np.arange(total))
-            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            for place, end, length in zip(each, ends.tolist(), lengths.tolist(), strict=True):
-                found[place] = items[end - length : end]
-        return found
-
-    def _read(self, part: int, numbers: Indices) -> list[object]:
-        """Items by their number within a part."""
-        # As one part of any length: items are numbered from the part's first one.
-        arrays = _OfPart(self._arrays, part)
-        made = build_column(self._items, Parts([0]), arrays, self._path, decode=self._decode)
-        columns, structure = flatten(made)
-        if len(numbers):
-            _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
-        return records_of(structure, [column.values(numbers) for column in columns])
-
-
-class _OfPart:
-    """The arrays of one part, whatever part is asked for."""
-
-    def __init__(self, arrays: FindArrays, part: int) -> None:
-        self._arrays, self._part = arrays, part
-
-    def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
-        array_of = self._arrays(path, which)
-        return lambda _: array_of(self._part)
-
-
-def _check_within(
-    kind: ColumnType, arrays: FindArrays, part: int, path: tuple[str, ...], last: int
-) -> None:
-    """Refuses offsets that lead behind the items."""
-    if kind.is_branch:
-        for name, field in kind.fields.items():
-            _check_within(field, arrays, part, (*path, name), last)
-        return
-    is_fixed = kind.kind == "fixed"
-    have = len(arrays(path, "values" if is_fixed else "offsets")(part)) - (not is_fixed)
-    if last >= have:
-        raise BadRecordError(f"the offsets of a column are damaged: item {last} of {have}.")
 
 
 def nulls_found(at: str, name: str, count: int, example: str = "...") -> FileError:

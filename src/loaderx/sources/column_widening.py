@@ -1,7 +1,8 @@
 """Types of columns that differ between records: the type that holds both, and data made to fit it.
 
 Arrays of one shape (fixed) become arrays of various lengths (ragged) where others are longer; lists
-of which nothing is known because all are empty become what the others are.
+of which nothing is known because all are empty become what the others are, and so do values that
+are all None.  If one of two types has nulls, so has the type that holds both.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from loaderx.sources.column_data import ColumnData, ColumnType
-from loaderx.sources.record_columns import UNKNOWN, Path, same_dtype
+from loaderx.sources.record_columns import NOTHING, UNKNOWN, Path, same_dtype
 
 
 class MisfitError(Exception):
@@ -24,6 +25,10 @@ def merged(one: ColumnType, two: ColumnType, path: Path = ()) -> ColumnType:
     """The narrowest type that holds the values of both."""
     if one == two:
         return one
+    if one.nulls is not None or two.nulls is not None:
+        return merged(one.replace(nulls=None), two.replace(nulls=None), path).replace(nulls=0)
+    if NOTHING in (one, two):
+        return two if one == NOTHING else one
     if two == UNKNOWN:
         one, two = two, one
     if one == UNKNOWN and two.kind == "list":
@@ -65,8 +70,13 @@ def _as_ragged(kind: ColumnType) -> ColumnType:
 
 
 def settled(kind: ColumnType) -> ColumnType:
-    """The type with float32 for lists that are all empty: so they are in batches."""
-    if kind == UNKNOWN:
+    """The type with float32 for lists that are all empty: so they are in batches.
+
+    For values that are all None as well, which have no type of their own.
+    """
+    if kind.replace(nulls=None) == NOTHING:
+        return ColumnType("fixed", np.dtype(np.float32), nulls=0)
+    if kind.replace(nulls=None) == UNKNOWN:
         return kind.replace(dtype=np.dtype(np.float32))
     if not kind.fields:
         return kind
@@ -77,8 +87,12 @@ def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
     """Data of one type as data of a wider one."""
     if have == want:
         return data
-    if have == UNKNOWN:
-        return _empty(want, data.length)
+    if want.nulls is not None:
+        valid = np.ones(data.length, np.bool_) if data.valid is None else data.valid
+        plain = [kind.replace(nulls=None) for kind in (have, want)]
+        return widened(data._replace(valid=None), *plain)._replace(valid=valid)
+    if have in (NOTHING, UNKNOWN):
+        return _blank(want, data.length)
     if want.kind in ("fixed", "ragged"):
         assert data.values is not None
         values, offsets = data.values, data.offsets
@@ -93,12 +107,14 @@ def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
     return data._replace(fields=fields)
 
 
-def _empty(kind: ColumnType, lists: int = 0) -> ColumnData:
-    """No values; of lists, as many as are asked for, all empty."""
-    fields = {name: _empty(field) for name, field in kind.fields.items()}
+def _blank(kind: ColumnType, count: int) -> ColumnData:
+    """So many values that are zeros, or empty."""
+    inside = count if kind.is_branch else 0
+    fields = {name: _blank(field, inside) for name, field in kind.fields.items()}
+    valid = None if kind.nulls is None else np.ones(count, np.bool_)
     if kind.is_branch:
-        return ColumnData(0, fields=fields)
-    values = None if kind.kind == "list" else np.empty((0, *kind.shape), kind.dtype or np.uint8)
-    if kind.kind == "fixed":
-        return ColumnData(0, values)
-    return ColumnData(lists, values, np.zeros(lists + 1, np.int64), fields)
+        return ColumnData(count, fields=fields, valid=valid)
+    rows = count if kind.kind == "fixed" else 0
+    values = None if kind.kind == "list" else np.zeros((rows, *kind.shape), kind.dtype or np.uint8)
+    offsets = None if kind.kind == "fixed" else np.zeros(count + 1, np.int64)
+    return ColumnData(count, values, offsets, fields, valid)

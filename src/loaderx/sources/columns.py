@@ -245,11 +245,7 @@ class FilledColumn(Column):
         return self._column.spec
 
     def _missing(self, indices: Indices) -> Indices:
-        """The places of values that are not there."""
-        found = np.zeros(len(indices), np.bool_)
-        for part, places, local in self._parts.split(indices):
-            found[places] = ~self._valid_of(part)[local]
-        return np.flatnonzero(found)
+        return missing(self._parts, self._valid_of, indices)
 
     def take(self, indices: Indices, out: Array) -> None:
         self._column.take(indices, out)
@@ -271,6 +267,34 @@ class FilledColumn(Column):
         found = np.empty((len(indices), *(axis or 0 for axis in self.spec.shape)), self.spec.dtype)
         self.take(indices, found)
         return found
+
+
+class OptionalColumn(Column):
+    """Another column, with None in place of values that are not there."""
+
+    def __init__(self, column: Column, parts: Parts, valid_of: ArrayOf) -> None:
+        self._column, self._parts, self._valid_of = column, parts, valid_of
+
+    @property
+    def spec(self) -> None:
+        return None
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        values = list(self._column.values(indices))
+        for place in missing(self._parts, self._valid_of, indices).tolist():
+            values[place] = None
+        return values
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._column.spans(indices)
+
+
+def missing(parts: Parts, valid_of: ArrayOf, indices: Indices) -> Indices:
+    """The places of values that are not there."""
+    found = np.zeros(len(indices), np.bool_)
+    for part, places, local in parts.split(indices):
+        found[places] = ~valid_of(part)[local]
+    return np.flatnonzero(found)
 
 
 class ListedArrays:

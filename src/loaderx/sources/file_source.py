@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from loaderx.errors import FileError, one_line
 from loaderx.frozen import Frozen
+from loaderx.memory import Lend
 from loaderx.sources.base import Indices, Source
+from loaderx.tree import Tree
 
 
 class Problem(Frozen):
@@ -39,6 +41,10 @@ class FileSource(Source):
     def large_records(self) -> bool:
         """Are records so large that those of a batch do not fit into the caches together?"""
         return False
+
+    def gatherer(self, rows: int) -> Callable[[Indices, Lend], Tree]:
+        """`gather` for batches of one size; where it can be, with everything looked up before."""
+        return self.gather
 
     @property
     def shard_counts(self) -> Sequence[int] | None:

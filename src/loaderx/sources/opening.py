@@ -28,6 +28,7 @@ from loaderx.sources.format_table import FILE_FORMATS, FOLDER_FORMATS
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument
 from loaderx.sources.ondisk.paths import PathLike, find
+from loaderx.sources.ondisk.save_folder import check_complete
 from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
 from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.split_names import canonical_split, split_files
@@ -123,6 +124,7 @@ def recognise(
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
     """A folder that is known by the files in it."""
+    check_complete(folder.path, folder.names)
     weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
     suffixes = _known_suffixes()
     strong = tuple(suffix for suffix in suffixes if suffix not in weak)

@@ -4,7 +4,9 @@
 alone.  Those of other records may need a wider type: `column_widening` joins types.
 
 Numbers of Python get the dtypes that they have in batches (int32, float32).  A list of numbers is
-an array; a list of anything else stays a list.
+an array; a list of anything else stays a list.  Where some values are None, ``valid`` says which;
+in the others' arrays a blank stands in their place (zeros, or nothing).  The ``nulls`` of such a
+type are 0: they are counted when all records are there.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ import numpy as np
 
 from loaderx.errors import StackError
 from loaderx.sources.column_data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.column_pick import spread
 from loaderx.tree import Array, DType, Leaf, Tree, as_array, flatten, is_array_like, narrow_scalars
 
 UNKNOWN = ColumnType("ragged", np.dtype("V1"))
 """Lists of which all that were seen are empty; no value that can be stored has this dtype."""
+
+NOTHING = ColumnType("ragged", np.dtype("V2"))
+"""Values of which all that were seen are None; ``nulls`` aside."""
 
 _NUMBERS = (bool, int, float, complex)
 _MAP = "Change it in a .map() before saving."
@@ -46,6 +52,8 @@ class CannotStoreError(Exception):
 
 def encode(values: Sequence[Leaf], path: Path = ()) -> Encoded:
     """The values of a leaf, or records; there is at least one."""
+    if type(None) in set(map(type, values)):
+        return _with_nulls(values, path)
     first = values[0]
     if isinstance(first, str):
         return _runs("text", values, path)
@@ -73,10 +81,32 @@ def encode_columns(tree: Tree, count: int, path: Path = ()) -> Encoded:
         named = [(str(number), one) for number, one in enumerate(tree)]
         fields = {name: encode_columns(one, count, (*path, name)) for name, one in named}
         return branch("tuple", fields, count)
+    if tree is None:
+        return _with_nulls([None] * count, path)
     leaves, structure = flatten(tree)
     if not leaves:
         _refuse("has no leaves, so that there is nothing to store", path, 0)
     return encode([structure.build(row) for row in zip(*leaves, strict=True)], path)
+
+
+# None -------------------------------------------------------------------------------------------
+
+
+def _with_nulls(values: Sequence[Leaf], path: Path) -> Encoded:
+    if not path:
+        number = [value is None for value in values].index(True)
+        _refuse("is None: a leaf of a record may be None, the record itself may not", path, number)
+    count = len(values)
+    valid = np.fromiter((value is not None for value in values), np.bool_, count)
+    places = np.flatnonzero(valid)
+    if not len(places):
+        nothing, offsets = np.empty(0, NOTHING.dtype), np.zeros(count + 1, np.int64)
+        return Encoded(NOTHING.replace(nulls=0), ColumnData(count, nothing, offsets, valid=valid))
+    try:
+        kind, data = encode([values[place] for place in places.tolist()], path)
+    except CannotStoreError as error:
+        raise CannotStoreError(error.reason, error.path, int(places[error.record])) from None
+    return Encoded(kind.replace(nulls=0), spread(kind, data, valid)._replace(valid=valid))
 
 
 # Branches ---------------------------------------------------------------------------------------
@@ -225,8 +255,6 @@ def _numbers(values: Sequence[Leaf], path: Path) -> Array:
 
 def _array(value: Leaf, path: Path, number: int) -> Array:
     """A value as an array; object arrays have one axis."""
-    if value is None:
-        _refuse(f"is None, and a record has a value in every leaf. {_MAP}", path, number)
     if hasattr(type(value), "__dataclass_fields__") and not is_array_like(value):
         _refuse(f"{_is_a(value)}: make a dict of it, .map(dataclasses.asdict)", path, number)
     try:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from loaderx.errors import one_line
+from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import Lend
+from loaderx.sources.arrays import Gather, gatherer_of
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
-from loaderx.sources.columns import Column, ColumnSpans
+from loaderx.sources.columns import Column, ColumnSpans, FixedColumn
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
-from loaderx.tree import LEAF, Structure, Tree, flatten
+from loaderx.tree import LEAF, Array, Structure, Tree, flatten
 
 NamedColumns: TypeAlias = "Mapping[str, Column | ColumnTree]"
 ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
@@ -74,6 +76,32 @@ class TableSource(PadsLists, ColumnarSource):
         for column, target in zip(self._columns, out, strict=True):
             column.take(indices, target)
         return self._structure.build(out)
+
+    def gatherer(self, rows: int) -> Gather:
+        arrays = self._arrays() if self._structure.is_flat_dict else None
+        if arrays is None:
+            return self.gather
+        gather, cold = gatherer_of(self._structure.keys, arrays, rows), self._cold
+        if not cold.is_needed:
+            return gather
+
+        def gather_mapped(indices: Indices, lend: Lend) -> Tree:
+            cold.before(indices)
+            return gather(indices, lend)
+
+        return gather_mapped
+
+    def _arrays(self) -> list[Array] | None:
+        """The columns, if each is one array that stays mapped."""
+        found = []
+        for column in self._columns if self.is_mapped else ():
+            if type(column) is not FixedColumn or len(column.parts.counts) != 1:
+                return None
+            with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
+                array = column.part(0)
+                if array is column.part(0) and array.dtype == column.spec.dtype:
+                    found.append(array)
+        return found if len(found) == len(self._columns) else None
 
     def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
         specs = [column.spec for column in self._columns]

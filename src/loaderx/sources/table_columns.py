@@ -25,11 +25,6 @@ from loaderx.sources.record_columns import Encoded, branch
 from loaderx.sources.table import TableSource
 from loaderx.tree import LEAF, Structure
 
-_RUNS: dict[type[RunColumn], ColumnType] = {
-    TextColumn: ColumnType("text"),
-    BytesColumn: ColumnType("bytes"),
-}
-
 
 def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None:
     """The records at ``indices``, a piece for each part of the table that has some of them.
@@ -49,7 +44,9 @@ def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None
 
 
 def _is_plain(column: Column) -> bool:
-    return type(column) in (FixedColumn, ListColumn, TextColumn, BytesColumn)
+    # Kinds of text differ in how they are read, not in what they are.
+    is_text = isinstance(column, TextColumn)
+    return is_text or type(column) in (FixedColumn, ListColumn, BytesColumn)
 
 
 def _is_tree(structure: Structure) -> bool:
@@ -74,7 +71,10 @@ def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded:
         return Encoded(ColumnType("fixed", rows.dtype, rows.shape[1:]), ColumnData(len(rows), rows))
     numbers = np.arange(run.start, run.stop) + int(column.parts.starts[run.part])
     ((_, data, starts, stops),) = column.runs(numbers)
-    kind = _RUNS.get(type(column)) or ColumnType("ragged", data.dtype, data.shape[1:])
+    if isinstance(column, BytesColumn):
+        kind = ColumnType("text" if isinstance(column, TextColumn) else "bytes")
+    else:
+        kind = ColumnType("ragged", data.dtype, data.shape[1:])
     first, last = int(starts[0]), int(stops[-1])
     offsets = np.concatenate([starts, stops[-1:]], dtype=np.int64) - first
     return Encoded(kind, ColumnData(len(starts), data[first:last], offsets))

@@ -1,39 +1,31 @@
 """cache: what stands below is made once, and read from then on.
 
-The rows are kept in shared memory (`row_store`), or they are read from a folder into which the
-dataset was saved.  A stream is the same with and without it: random stages above find the same
-keys, and a saved state says nothing of it.
+The rows are kept in shared memory (`row_store`) or in a folder (`row_folder`) as they are made; a
+folder that has all of them is read as any other dataset.  A stream is the same with and without it:
+random stages above find the same keys, and a saved state says nothing of it.
 """
 
 from __future__ import annotations
 
-import contextlib
-from itertools import pairwise
+from typing import TypeAlias
 
-import numpy as np
-
-from loaderx.errors import ChainError, RecordError
-from loaderx.memory import Lend, Pool
-from loaderx.reading.addresses import Addresses, SourceAddresses
-from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import BatchOperator, Gather, OverRecords, RecordOperator, Request
-from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags
+from loaderx.errors import ChainError
+from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.row_store import RowStore
-from loaderx.reading.rows import Positions, Record, Rows
-from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
+from loaderx.sources.ondisk.row_folder import RowFolder
+from loaderx.stages.cache_rows import FillFolder, KeepRows, ReadSaved
 from loaderx.stages.families import ByIndex, KeepsPlaces
-from loaderx.stages.inputs import ReadSource
 from loaderx.stages.node import Node
-from loaderx.tree import Tree
 
-_SAMPLE = 16  # records from which it is known whether all have one shape
+Kept: TypeAlias = RowStore | RowFolder | Source
+"""Where records are kept: in memory, in a folder that is being filled, or saved in one."""
 
 
 class Cached(ByIndex, KeepsPlaces):
     """Keeps the records of its input."""
 
-    kept: RowStore | Source  # in memory, or saved in a folder
+    kept: Kept
 
     window = None
     unit_cost = "nothing"
@@ -42,27 +34,33 @@ class Cached(ByIndex, KeepsPlaces):
 
     @property
     def stage(self) -> str:
-        return "cache()" if isinstance(self.kept, RowStore) else f"cache({self.kept.label()})"
+        kept = self.kept
+        if isinstance(kept, RowStore):
+            return "cache()"
+        return f"cache({kept.folder if isinstance(kept, RowFolder) else kept.label()})"
 
     def fingerprint(self, seed: int) -> str:
         return ""  # the stream is the same without it
 
     @property
     def random_access(self) -> bool:
-        return not isinstance(self.kept, RowStore) or self.input.random_access
+        return isinstance(self.kept, Source) or self.input.random_access
 
     @property
     def user_objects(self) -> tuple[tuple[str, object], ...]:
-        return () if isinstance(self.kept, RowStore) else ((self.stage, self.kept),)
+        return ((self.stage, self.kept),) if isinstance(self.kept, Source) else ()
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        kept = self.kept
-        below = self.input.record_operator(
-            request.replace(stacked=request.stacked or isinstance(kept, RowStore))
-        )
-        if isinstance(kept, RowStore):
-            return KeepRows(self.stage, below, kept, random_access=self.input.random_access)
-        return ReadSaved(self.stage, below, kept, stacked=request.stacked)
+        kept, stage, stacked = self.kept, self.stage, request.stacked
+        is_guarded = any(node.error_policy is not None for node in self.input.below())
+        if isinstance(kept, Source):
+            below = self.input.record_operator(request)
+            return ReadSaved(stage, below, kept, is_guarded=is_guarded, stacked=stacked)
+        below = self.input.record_operator(request.replace(stacked=True))
+        if isinstance(kept, RowFolder):
+            return FillFolder(stage, below, kept, is_guarded=is_guarded, stacked=stacked)
+        random_access = self.input.random_access
+        return KeepRows(stage, below, kept, is_guarded=is_guarded, random_access=random_access)
 
     def batch_operator(self, request: Request) -> BatchOperator:
         raise AssertionError("its elements are records")
@@ -86,126 +84,3 @@ def check_cacheable(node: Node) -> None:
                 f"cache above {below.stage}: caching would freeze the augmentation, or the order, "
                 f"of the first epoch. Put .cache() before it."
             )
-
-
-class CachedAddresses:
-    """Rows with the positions under which they are kept; -1 for one that took another's place."""
-
-    __slots__ = ("index", "inner")
-
-    def __init__(self, inner: Addresses, index: Positions) -> None:
-        self.inner, self.index = inner, index
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def cut(self, start: int, stop: int) -> CachedAddresses:
-        return CachedAddresses(self.inner.cut(start, stop), self.index[start:stop])
-
-
-class OverKept(OverRecords):
-    """The base of operators that keep rows by position."""
-
-    def locate(self, epochs: Keys, positions: Positions) -> CachedAddresses:
-        return CachedAddresses(self.child.resolve(epochs, positions), positions)
-
-    def keys(self, addresses: CachedAddresses) -> Keys:
-        return self.child.keys(addresses.inner)
-
-    def index(self, addresses: CachedAddresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner, number)
-
-    def relocate(self, addresses: CachedAddresses, attempt: int) -> CachedAddresses:
-        other = self.child.relocate(addresses.inner, attempt)
-        return CachedAddresses(other, np.full(len(addresses), -1, np.int64))
-
-
-class KeepRows(OverKept):
-    """Keeps rows in shared memory when they are read for the first time."""
-
-    def __init__(
-        self, stage: str, child: RecordOperator, store: RowStore, *, random_access: bool
-    ) -> None:
-        super().__init__(stage, child)
-        self.store, self.random_access = store, random_access
-
-    def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
-        store, positions = self.store, addresses.index
-        if not store.is_ready:
-            if not store.may_begin or (len(addresses) == 1 and store.is_first_look()):
-                return context.read(self.child, addresses.inner)
-            self._prepare(context.lend)
-        flags = store.find(positions)
-        if (flags == IN_COLUMNS).all():
-            return Rows.of_columns(store.gather(positions, context.lend), len(positions))
-        if not flags.any():
-            rows = context.read(self.child, addresses.inner)
-            store.put(positions, rows)
-            return rows
-        try:
-            return Rows.of_records(self._mended(addresses, flags, context))
-        except LookupError:  # kept by another process, whose classes this one does not have
-            return context.read(self.child, addresses.inner)
-
-    def _mended(
-        self, addresses: CachedAddresses, flags: Flags, context: ReadContext
-    ) -> list[Record]:
-        """Rows of which some are missing: runs of these are read and kept."""
-        is_missing = flags == MISSING
-        borders = [0, *(np.flatnonzero(np.diff(is_missing)) + 1).tolist(), len(flags)]
-        found: list[Record] = []
-        for start, stop in pairwise(borders):
-            positions = addresses.index[start:stop]
-            if not is_missing[start]:
-                found += self.store.records(positions, flags[start:stop])
-                continue
-            rows = context.read(self.child, addresses.inner.cut(start, stop))
-            self.store.put(positions, rows)
-            found += rows.records()
-        return found
-
-    def _prepare(self, lend: Lend) -> None:
-        """Takes memory for rows such as some that are spread over the dataset, and keeps these."""
-        count = min(_SAMPLE, self.store.count)
-        positions = np.arange(count)
-        if self.random_access:
-            positions = positions * self.store.count // count
-        found, sample = [], []
-        for position in positions:
-            address = self.child.resolve(ROOT, np.array([position]))
-            with contextlib.suppress(RecordError):  # it is reported where that row is read
-                sample += ReadContext(lend).read(self.child, address).records()
-                found.append(position)
-        self.store.prepare(sample)
-        if found:
-            self.store.put(np.array(found), Rows.of_records(sample))
-
-    def gather_of(self, width: int) -> Gather | None:
-        return self._gather
-
-    def _gather(self, positions: Positions, lend: Lend) -> Tree:
-        if not self.store.is_uniform:
-            raise LookupError("some of the rows must be made: the general way does it")
-        return self.store.gather(positions, lend)
-
-    def __getstate__(self) -> dict[str, object]:
-        # On the way to worker processes, which share the memory: it must be there before.
-        if not self.store.is_ready:
-            self._prepare(Pool().lend)
-        return self.__dict__
-
-
-class ReadSaved(OverKept):
-    """Reads rows from the folder in which they were saved."""
-
-    def __init__(self, stage: str, child: RecordOperator, source: Source, *, stacked: bool) -> None:
-        super().__init__(stage, child)
-        self.saved = ReadSource(source, stacked=stacked)
-
-    def read(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
-        if (addresses.index < 0).any():
-            return context.read(self.child, addresses.inner)
-        return context.read(self.saved, SourceAddresses(ROOT, addresses.index))
-
-    def gather_of(self, width: int) -> Gather | None:
-        return self.saved.gather_of(width)

@@ -235,7 +235,7 @@ class ReadSource(RecordOperator):
         source = self.source
         if not self.stacked or not source.thread_safe:
             return None
-        if isinstance(source, (ArraySource, Tokens)):
+        if isinstance(source, (ArraySource, FileSource, Tokens)):
             return source.gatherer(width)
         return source.gather
 

@@ -26,7 +26,9 @@ from loaderx import (
     MissingPackageError,
     RecordError,
 )
+from loaderx.sources.table_columns import table_columns
 from loaderx.testing import SourceContract
+from loaderx.testing.comparing import check_all_equal
 
 COUNT = 23
 
@@ -455,3 +457,13 @@ def test_texts_of_damaged_blocks_are_named_where_they_are(tmp_path):
     kept = [record["text"] for record in shuffled.on_error("skip")]
     assert sorted(kept) == sorted(text.decode() for text in texts if b"\xff" not in text)
     assert kept != sorted(kept)
+
+
+def test_row_groups_are_saved_without_making_records(tmp_path):
+    pq.write_table(table(), tmp_path / "x.parquet", row_group_size=4)
+    ds = Dataset.open(tmp_path / "x.parquet", cache=False)
+    pieces = table_columns(node_of(ds).source, np.arange(3, 9))
+    assert [piece.data.length for piece in pieces] == [1, 4, 1]
+    assert pieces[0].kind.fields["text"].kind == "text"
+    ds.save(tmp_path / "out", engine="inline")
+    check_all_equal(list(Dataset.open(tmp_path / "out")), expected(), "record")

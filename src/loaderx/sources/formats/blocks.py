@@ -20,7 +20,8 @@ from loaderx.memory import Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import FEW, bulk_values
 from loaderx.sources.chunked import chunk_counts
-from loaderx.sources.column_data import ColumnData, DataArrays, build_column
+from loaderx.sources.column_build import DataArrays, build_column
+from loaderx.sources.column_data import ColumnData
 from loaderx.sources.columns import Column, TextColumn
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.native import open_native

@@ -10,8 +10,9 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.column_data import ColumnType, Which, build_column, nulls_found
-from loaderx.sources.columns import ArrayOf, Column, FilledColumn
+from loaderx.sources.column_build import build_column
+from loaderx.sources.column_data import ColumnType, Which, nulls_found
+from loaderx.sources.columns import ArrayOf, Column, FilledColumn, OptionalColumn
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import FileSystems
@@ -82,7 +83,7 @@ def _without_nulls(
     arrays: _ColumnFiles,
     fill: Mapping[str, object],
 ) -> Column | ColumnTree:
-    """Fills the nulls of a column, or refuses them."""
+    """Fills the nulls of a column, or refuses them; those that `Dataset.save` wrote are None."""
     if not isinstance(made, Column):
         named = made.items() if isinstance(made, Mapping) else zip(kind.fields, made, strict=True)
         fields = {
@@ -93,9 +94,12 @@ def _without_nulls(
     name = ".".join(path)
     if not kind.nulls:
         return made
-    if name not in fill:
+    valid = arrays(path[1:], "valid")
+    if name in fill:
+        return FilledColumn(made, parts, valid, fill[name], name)
+    if not arrays.is_saved:
         raise nulls_found(f"{arrays.folder}: column {name!r}", name, kind.nulls)
-    return FilledColumn(made, parts, arrays(path[1:], "valid"), fill[name], name)
+    return made if isinstance(made, OptionalColumn) else OptionalColumn(made, parts, valid)
 
 
 class _Files:
@@ -137,6 +141,11 @@ class _ColumnFiles:
     @property
     def folder(self) -> str:
         return self._layout.folder
+
+    @property
+    def is_saved(self) -> bool:
+        """Did `Dataset.save` write it?"""
+        return self._layout.found.made_by is not None
 
     def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
         layout = self._layout

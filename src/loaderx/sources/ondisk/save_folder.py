@@ -4,6 +4,8 @@ Beside the parts there is ``saving.jsonl`` until all is done: a line that says w
 saved, and one for each part, with the sizes of its files and the type of its records.  A line is
 written when the files are on disk, and then the part gets its name: what has both is complete, and
 all else is removed and made again.  A last line that is cut off counts as none.
+
+A folder that ``.cache(path)`` fills has a subfolder of its own until then (`row_folder`).
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from loaderx.errors import FileError
+from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.column_data import ColumnType
 from loaderx.sources.mapping import reading
@@ -29,6 +31,7 @@ from loaderx.sources.ondisk.native_layout import (
     RecordKind,
     part_json,
     part_of,
+    read_description,
     sync_folder,
     type_json,
     type_of,
@@ -37,7 +40,14 @@ from loaderx.sources.ondisk.native_layout import (
 from loaderx.sources.ondisk.native_writer import PartWriter, has_columns
 
 JOURNAL = "saving.jsonl"
-_OWN = re.compile(r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?|saving\.jsonl")
+FILLING = ".filling"
+_OWN = re.compile(
+    r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?|saving\.jsonl|\.filling"
+)
+
+
+class FolderInUseError(FileError):
+    """Another process is saving into a folder."""
 
 
 class SavedPart(Frozen):
@@ -104,7 +114,7 @@ class SaveFolder:
             return False
 
     def _remove_unfinished(self) -> None:
-        kept = {JOURNAL, *(one.part.name for one in self.parts.values())}
+        kept = {JOURNAL, FILLING, *(one.part.name for one in self.parts.values())}
         for name in set(os.listdir(self.folder)) - kept:
             place = os.path.join(self.folder, name)
             if os.path.isdir(place) and not os.path.islink(place):
@@ -160,8 +170,11 @@ def columns_of(kind: ColumnType) -> tuple[RecordKind, dict[str, ColumnType]]:
     return ("tuple", dict(kind.fields)) if kind.kind == "tuple" else ("value", {VALUE: kind})
 
 
-def check_folder(folder: str) -> None:
-    """Refuses a folder in which there are files of others."""
+def check_folder(folder: str, *, fills: bool = False) -> None:
+    """Refuses a folder in which there are files of others.
+
+    One that ``.cache(path)`` has begun to fill is for those who go on with that.
+    """
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -169,11 +182,60 @@ def check_folder(folder: str) -> None:
     except OSError as error:
         raise FileError(f"cannot save into {folder}: {error}.") from error
     others = [name for name in names if not _OWN.fullmatch(name)]
-    if others or (names and not {MARK, JOURNAL} & set(names)):
+    if FILLING in names and MARK not in names and not fills:
+        raise FileError(
+            f"cannot save into {folder}: .cache(path) has begun to fill it. Go on with that, or "
+            "remove it."
+        )
+    if others or (names and not {MARK, JOURNAL, FILLING} & set(names)):
         raise FileError(
             f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give "
             "a folder that is new or empty."
         )
+
+
+def folder_path(name: str, given: object) -> str:
+    """The folder that the argument ``name`` gives."""
+    if not isinstance(given, (str, os.PathLike)):
+        raise ArgumentTypeError(f"`{name}` must be a path, got {given!r}.")
+    return os.path.abspath(os.path.expanduser(os.fspath(given)))
+
+
+def is_complete(folder: str, made_by: Json) -> bool:
+    """Has it this very dataset already?  One that has another is refused."""
+    if not os.path.exists(os.path.join(folder, MARK)):
+        return False
+    found = read_description(folder)
+    if found.made_by != made_by:
+        raise another_dataset(folder, "has", found.made_by, made_by)
+    # A run may have been killed between its last steps; or the folder may be read-only.
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, JOURNAL))
+    shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
+    return True
+
+
+def check_complete(folder: str, names: Sequence[str]) -> None:
+    """Refuses to read a folder into which records are still written; ``names`` are in it."""
+    has_parts = any(name.startswith("part-") for name in names)
+    if f"{FILLING}/" in names:
+        raise FileError(
+            f"{folder} is not complete: .cache(path) has begun to fill it, and has not seen all "
+            "records yet."
+        )
+    if JOURNAL in names and has_parts:
+        raise FileError(f"{folder} is not complete: save it again, which goes on with it.")
+
+
+def check_begun(folder: str, made_by: Json) -> None:
+    """Refuses a folder into which another dataset is being saved."""
+    begun_by = made_by
+    path = os.path.join(folder, JOURNAL)
+    unread = contextlib.suppress(OSError, ValueError, TypeError, KeyError, StopIteration)
+    with unread, open(path, "rb") as journal:
+        begun_by = json.loads(next(journal))["made_by"]
+    if begun_by != made_by and any(name.startswith("part-") for name in os.listdir(folder)):
+        raise another_dataset(folder, "was begun with", begun_by, made_by)
 
 
 @contextlib.contextmanager
@@ -194,7 +256,7 @@ def _lock(journal: BinaryIO, folder: str) -> None:
     try:
         fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise FileError(f"another process is saving into {folder}.") from None
+        raise FolderInUseError(f"another process is saving into {folder}.") from None
 
 
 def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:
