@@ -8,6 +8,7 @@ keys, and a saved state says nothing of it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,14 @@ from loaderx.errors import ChainError, RecordError
 from loaderx.memory import Lend, Pool
 from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import BatchOperator, Gather, OverRecords, RecordOperator, Request
+from loaderx.reading.operators import (
+    BatchOperator,
+    Gather,
+    OverRecords,
+    RecordOperator,
+    Request,
+    SourceRecords,
+)
 from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags
 from loaderx.reading.row_store import RowStore
 from loaderx.reading.rows import Positions, Record, Rows
@@ -151,12 +159,10 @@ class KeepRows(OverKept):
         self, addresses: CachedAddresses, flags: Flags, context: ReadContext
     ) -> list[Record]:
         """Rows of which some are missing: runs of these are read and kept."""
-        is_missing = flags == MISSING
-        borders = [0, *(np.flatnonzero(np.diff(is_missing)) + 1).tolist(), len(flags)]
         found: list[Record] = []
-        for start, stop in pairwise(borders):
+        for is_missing, start, stop in _runs(flags):
             positions = addresses.index[start:stop]
-            if not is_missing[start]:
+            if not is_missing:
                 found += self.store.records(positions, flags[start:stop])
                 continue
             rows = context.read(self.child, addresses.inner.cut(start, stop))
@@ -164,12 +170,23 @@ class KeepRows(OverKept):
             found += rows.records()
         return found
 
+    def source_records(self, addresses: CachedAddresses) -> Iterator[SourceRecords]:
+        if not self.store.is_ready:
+            yield from self.child.source_records(addresses.inner)
+            return
+        for is_missing, start, stop in _runs(self.store.find(addresses.index)):
+            if is_missing:
+                yield from self.child.source_records(addresses.inner.cut(start, stop))
+
     def _prepare(self, lend: Lend) -> None:
         """Takes memory for rows such as some that are spread over the dataset, and keeps these."""
         count = min(_SAMPLE, self.store.count)
         positions = np.arange(count)
         if self.random_access:
             positions = positions * self.store.count // count
+        for source, indices in self.child.source_records(self.child.resolve(ROOT, positions)):
+            with contextlib.suppress(Exception):  # together; reading them would fetch one by one
+                source.fetch(indices)
         found, sample = [], []
         for position in positions:
             address = self.child.resolve(ROOT, np.array([position]))
@@ -195,6 +212,14 @@ class KeepRows(OverKept):
         return self.__dict__
 
 
+def _runs(flags: Flags) -> Iterator[tuple[bool, int, int]]:
+    """Runs of rows that are missing, and of rows that are not: from one place to another."""
+    is_missing = flags == MISSING
+    borders = [0, *(np.flatnonzero(np.diff(is_missing)) + 1).tolist(), len(flags)]
+    for start, stop in pairwise(borders):
+        yield bool(is_missing[start]), start, stop
+
+
 class ReadSaved(OverKept):
     """Reads rows from the folder in which they were saved."""
 
@@ -206,6 +231,11 @@ class ReadSaved(OverKept):
         if (addresses.index < 0).any():
             return context.read(self.child, addresses.inner)
         return context.read(self.saved, SourceAddresses(ROOT, addresses.index))
+
+    def source_records(self, addresses: CachedAddresses) -> Iterator[SourceRecords]:
+        if (addresses.index < 0).any():
+            return self.child.source_records(addresses.inner)
+        return self.saved.source_records(SourceAddresses(ROOT, addresses.index))
 
     def gather_of(self, width: int) -> Gather | None:
         return self.saved.gather_of(width)
