@@ -26,6 +26,7 @@ import loaderx
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Inline, Processes, Threads
 from loaderx.engines.signals import SignalsDeferred
+from loaderx.sources import Source
 from workers import loader_threads, wait_until_no_worker_is_left
 
 PACKAGE = str(Path(loaderx.__file__).parent)
@@ -155,6 +156,35 @@ def test_ctrl_c_anywhere_loses_no_batch_and_leaves_nothing(kind, engine, later):
     every = 1 if kind == "by index" and not later else 7  # a stream has many places in its plan
     for place in range(1 + later, count + 1, every):
         loader = DataLoader(dataset, engine=ENGINES[engine])
+        use(loader, place, later)
+        assert_nothing_is_left(before, loader)
+
+
+class Far(Source):
+    """Numbers that are fetched."""
+
+    thread_safe = True
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def gather(self, indices: Any) -> Any:
+        return indices.copy()
+
+    def fetch(self, indices: Any) -> int:
+        return len(indices)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("later", [0, 3], ids=lambda later: f"and {later}")
+def test_ctrl_c_while_records_are_fetched_ahead(later):
+    dataset = Dataset.from_source(Far()).batch(2)
+    use(DataLoader(dataset, engine="inline"))  # imports, caches
+    count = use(DataLoader(dataset, engine="inline"))
+    gc.collect()
+    before = descriptors()
+    for place in range(1 + later, count + 1, 2):
+        loader = DataLoader(dataset, engine="inline")
         use(loader, place, later)
         assert_nothing_is_left(before, loader)
 

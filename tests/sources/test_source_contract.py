@@ -264,6 +264,37 @@ class FirstThreadOnly(Good):
         return batch
 
 
+class Fetching(Good):
+    """Writes down what it was asked to fetch."""
+
+    def __init__(self):
+        self.fetched = set()
+
+    def fetch(self, indices):
+        before = len(self.fetched)
+        self.fetched.update(indices.tolist())
+        return 8 * (len(self.fetched) - before)
+
+
+class ReadsOtherwise(Fetching):
+    """Reads other records once they were fetched."""
+
+    def gather(self, indices, lend):
+        batch = super().gather(indices, lend)
+        batch["x"] += len(self.fetched)
+        return batch
+
+
+class FetchesLess(Fetching):
+    def fetch(self, indices):
+        return -1
+
+
+class TestFetching(Rows):
+    def make_source(self):
+        return Fetching()
+
+
 @pytest.mark.filterwarnings("ignore::loaderx.LoaderxWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
@@ -286,6 +317,8 @@ class FirstThreadOnly(Good):
         (HandleLater, "test_pickled"),
         (ByProcess, "test_worker_processes"),
         (FirstThreadOnly, "test_threads"),
+        (ReadsOtherwise, "test_fetch"),
+        (FetchesLess, "test_fetch"),
         (Leaking, "test_files_are_closed"),
     ],
 )

@@ -69,6 +69,7 @@ class WindowRun:
         self._pending: deque[tuple[Task, Pending]] = deque()
         self._depth = 0  # windows to keep under way; 0: not known yet
         self._workers = workers
+        self.submitted = steps.start  # the step after those that workers have been given
         self._parts: list[Element] = []  # of the step that goes on in the next window
         # What is ready, the next one last; and is it part of the memory of a window?
         self._left: list[tuple[Element, bool]] = []
@@ -84,6 +85,7 @@ class WindowRun:
             if not self._depth and len(task) > 1:
                 self._set_depth(self._work.nbytes(task), self._workers)
             self._pending.append((task, self._session.submit(task)))
+            self.submitted = task[0] + 1 if len(task) == 1 else task[2]
 
     def _set_depth(self, nbytes: int, most: int) -> None:
         """As many windows of this size as the budget has room for."""

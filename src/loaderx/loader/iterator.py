@@ -51,6 +51,9 @@ Mark: TypeAlias = tuple[float, int, float]
 Place: TypeAlias = Callable[[Run], Run]
 """Turns a run of batches into one whose batches are on devices."""
 
+FetchAhead: TypeAlias = Callable[[Run, range], Run]
+"""Turns a run of steps into one whose records are fetched ahead of it, where sources do so."""
+
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
 
@@ -82,6 +85,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         session: Session | None,
         counters: Counters,
         place: Place | None = None,
+        ahead: FetchAhead | None = None,
     ) -> None:
         self._node = node
         self._base = base  # one epoch
@@ -90,6 +94,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._shard = shard  # this host, and the number of hosts
         self._session = session
         self._place = place
+        self._ahead = ahead
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
@@ -190,9 +195,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def start(self) -> None:
         """Begins to load ahead now; otherwise the first ``next`` does.
 
-        So workers start and make the first batches while a model is built or restored.  It waits
-        for nobody, and does nothing if loading has begun already, or without workers
-        (``engine="inline"``, and ``"auto"`` until it has found that workers help).
+        So workers start and make the first batches while a model is built or restored, and what
+        lies behind URLs is fetched.  It waits for nobody, and does nothing if loading has begun
+        already.  Without workers (``engine="inline"``, and ``"auto"`` until it has found that
+        workers help) no batch is made.
         """
         try:
             with self._lock:
@@ -227,7 +233,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _start(self) -> Run:
         session = self._open_session()
         session.begin(self._steps.stop - self._position)
-        run = session.run(range(self._position, self._steps.stop))
+        steps = range(self._position, self._steps.stop)
+        run = session.run(steps)
+        if self._ahead is not None:
+            run = self._ahead(run, steps)
         return run if self._place is None else self._place(run)
 
     def _open_session(self) -> Session:
@@ -342,7 +351,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __getstate__(self) -> dict[str, object]:
         """Without what runs: a function that holds an iterator can be sent to a worker process."""
-        left = dict.fromkeys(("_session", "_place", "_run", "_next", "_lock"))
+        left = dict.fromkeys(("_session", "_place", "_ahead", "_run", "_next", "_lock"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False, "_is_started": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:

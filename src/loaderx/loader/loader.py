@@ -258,6 +258,7 @@ class DataLoader(Generic[T]):
             self._session,
             self._counters,
             devices.place if devices else None,
+            self._work.ahead,
         )
         self._iterators.add(made)
         return made

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from loaderx.engines.base import Measured, Task
+from loaderx.engines.base import Measured, Run, Task
 from loaderx.frozen import Frozen
-from loaderx.loader.work import are_thread_safe, parts_of
+from loaderx.loader.work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import Request
+from loaderx.reading.operators import Request, SourceRecords
 from loaderx.reading.row_columns import encoded_rows
 from loaderx.reading.rows import Positions
 from loaderx.rng import ROOT
@@ -67,9 +67,10 @@ class SaveWork:
 
     def __init__(self, node: Node, steps: Steps) -> None:
         self._node: Node | None = node
-        self.steps = steps
+        self.steps, self.rows_per_step = steps, steps.step_records
         self._operator = node.record_operator(Request(node.default_seed(), stacked=True))
         self.thread_safe, self.unsure = are_thread_safe(node)
+        self._sources = sources_of(node)
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         first, stop = self.steps.bounds(task[0])
@@ -87,6 +88,20 @@ class SaveWork:
                 return found
         return [encoded_rows(context.read(operator, addresses), positions)]
 
+    def ahead(self, run: Run, steps: range) -> Run:
+        """The run of these steps, whose records are fetched ahead of it if their sources do so."""
+        if not are_fetched(self._sources):
+            return run
+        from loaderx.loader.ahead_tracks import steps_ahead  # late: most sources fetch nothing
+
+        return steps_ahead(run, self, steps)
+
+    def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:
+        """What steps up to ``stop`` read of sources that fetch their records; and ``stop``."""
+        first, end = self.steps.bounds(step)[0], self.steps.bounds(stop - 1)[1]
+        addresses = self._operator.resolve(ROOT, np.arange(first, end))
+        return stop, list(self._operator.source_records(addresses))
+
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         for step in steps:
             yield self((step,), lend)
@@ -100,7 +115,7 @@ class SaveWork:
             yield from parts_of(self._node)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_node": None}  # workers do not need it
+        return {**self.__dict__, "_node": None, "_sources": []}  # workers do not need them
 
 
 # Columns on their way from a worker -------------------------------------------------------------

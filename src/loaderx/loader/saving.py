@@ -140,11 +140,12 @@ class _IndexSaving(_Saving):
         length = self.node.length
         assert length is not None
         steps = Steps(length, parts.folder.part_records, at_once)
-        session = self.options.engine.session(SaveWork(self.node, steps))
+        work = SaveWork(self.node, steps)
+        session = self.options.engine.session(work)
         failures = _Failures(self.node)
         try:
             for run in _runs(steps, set(parts.folder.parts)):
-                self._run(session, run, steps, parts, failures)
+                self._run(session, work, run, parts, failures)
         finally:
             session.close()
         failures.warn(length)
@@ -152,13 +153,14 @@ class _IndexSaving(_Saving):
     def _run(
         self,
         session: Session,
+        work: SaveWork,
         numbers: range,
-        steps: Steps,
         parts: PartsWriter,
         failures: _Failures,
     ) -> None:
+        steps = work.steps
         session.begin(len(numbers))
-        run = session.run(numbers)
+        run = work.ahead(session.run(numbers), numbers)
         try:
             for step in numbers:
                 element = run.next()

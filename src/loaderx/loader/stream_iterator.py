@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TypeVar
 
 from loaderx.engines.base import Measured, Run, Session, Timing
@@ -20,6 +21,7 @@ from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
+from loaderx.reading.lookahead import Lookahead
 from loaderx.reading.state_numbers import LanePosition, first_entry
 from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.node import Node
@@ -167,6 +169,11 @@ class StreamRun:
         self.rows = 0
         self.rest: Measured | None = None  # what was measured after the last batch
 
+    @property
+    def lookaheads(self) -> Sequence[Lookahead]:
+        """The units that will be read."""
+        return self._reading.lookaheads
+
     def next(self) -> Measured:
         if self._step >= self._stop:
             raise StopIteration
@@ -257,7 +264,8 @@ class StreamIterator(LoaderIterator[T]):
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
         self._mark = (self._last, self._position, 0.0)
-        return batches if self._place is None else self._place(batches)
+        run = self._setup.work.ahead(batches, batches.lookaheads)
+        return run if self._place is None else self._place(run)
 
     def _begin(self) -> StreamRun:
         step, positions = self._position, self._positions

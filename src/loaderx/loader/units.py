@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from loaderx.engines.base import (
     Measured,
     Pending,
+    Run,
     Session,
     Task,
     Timing,
@@ -14,11 +15,11 @@ from loaderx.engines.base import (
     closed_error,
     wait_for,
 )
-from loaderx.loader.work import are_thread_safe, parts_of
+from loaderx.loader.work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
-from loaderx.reading.lookahead import PendingUnit
+from loaderx.reading.lookahead import Lookahead, PendingUnit
 from loaderx.reading.units import UnitOutput
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
@@ -34,6 +35,7 @@ class UnitWork:
         self.host, self.hosts = shard
         self.units = plan.units
         self.thread_safe, self.unsure = are_thread_safe(node)
+        self._sources = sources_of(node)
         self.is_in_order = not plan.units  # every input is an iterable
         self.only_gathers = False  # its stages are Python, the user's or ours
 
@@ -47,8 +49,16 @@ class UnitWork:
         """Never called: the tasks of a stream are units, not steps."""
         raise NotImplementedError
 
+    def ahead(self, run: Run, lookaheads: Sequence[Lookahead]) -> Run:
+        """The run that reads these units, fetched ahead of it if their sources do so."""
+        if not are_fetched(self._sources):
+            return run
+        from loaderx.loader.ahead_tracks import units_ahead  # late: most sources fetch nothing
+
+        return units_ahead(run, lookaheads)
+
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_node": None}
+        return {**self.__dict__, "_node": None, "_sources": []}
 
     def describe(self, task: Task) -> str:
         """Which records a unit is made of."""

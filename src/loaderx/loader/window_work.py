@@ -44,8 +44,8 @@ class WindowWork(PlanWork):
     def __init__(self, node: Node, shard: tuple[int, int], windows: ChunkWindows) -> None:
         super().__init__(node, shard)
         self._windows: ChunkWindows | None = windows
-        sources = [part for _, part in parts_of(node)]
-        self._sources = [part for part in sources if isinstance(part, KeepsChunks)]
+        parts = [part for _, part in parts_of(node)]
+        self._chunked = [part for part in parts if isinstance(part, KeepsChunks)]
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_windows": None}  # workers do not need them
@@ -60,12 +60,12 @@ class WindowWork(PlanWork):
         assert self._windows is not None
         first, _, last, _ = task
         rows = (last - first + 1) * self._windows.cut.size  # other hosts' rows lie between these
-        return rows * sum(source.record_nbytes for source in self._sources)
+        return rows * sum(source.record_nbytes for source in self._chunked)
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured | Block | MadeWindow:
         if len(task) < 4:
             return super().__call__(task, lend)
-        kept = [source.kept_chunks for source in self._sources]
+        kept = [source.kept_chunks for source in self._chunked]
         with ExitStack() as stack:
             for chunks in kept:
                 if chunks is not None:

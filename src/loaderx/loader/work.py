@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from loaderx.engines.base import Measured, Task, Timing
+from loaderx.engines.base import Measured, Run, Task, Timing
 from loaderx.engines.block_run import LONGEST_S, Block, RaisedAhead
 from loaderx.engines.sharing import MadeRows
 from loaderx.loader.sampling import Sampler
@@ -37,6 +37,7 @@ class PlanWork:
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
         self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
+        self._sources = sources_of(node)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
@@ -120,8 +121,16 @@ class PlanWork:
         sampler.took(sum(times.values()))
         return Measured(element, context.failures, Timing(times, weight))
 
+    def ahead(self, run: Run, steps: range) -> Run:
+        """The run of these steps, whose records are fetched ahead of it if their sources do so."""
+        if not are_fetched(self._sources):
+            return run
+        from loaderx.loader.ahead_tracks import steps_ahead  # late: most sources fetch nothing
+
+        return steps_ahead(run, self.plan.copy(), steps)
+
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_node": None}  # workers do not need it
+        return {**self.__dict__, "_node": None, "_sources": []}  # workers do not need them
 
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
@@ -151,9 +160,19 @@ def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
 
 def are_thread_safe(node: Node) -> tuple[bool, str]:
     """May threads read all sources at once?  And the name of one that does not say."""
-    sources = [part for _, part in parts_of(node) if isinstance(part, Source)]
+    sources = sources_of(node)
     unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
     return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
+
+
+def are_fetched(sources: Sequence[Source]) -> bool:
+    """Does one of them bring its records to this machine before they are read?"""
+    return True in [source.fetches for source in sources]
+
+
+def sources_of(node: Node) -> list[Source]:
+    """The sources of a chain that are read by index."""
+    return [part for _, part in parts_of(node) if isinstance(part, Source)]
 
 
 def parts_of(node: Node) -> Iterator[tuple[str, object]]:

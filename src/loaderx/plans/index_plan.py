@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Generator
 from time import perf_counter
@@ -13,7 +14,7 @@ from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
-from loaderx.reading.operators import Gather, Request
+from loaderx.reading.operators import Gather, Request, SourceRecords
 from loaderx.reading.rows import Rows
 from loaderx.reading.single_records import owned
 from loaderx.rng import ROOT
@@ -45,7 +46,7 @@ class IndexPlan:
         self._gather = self._plain_gather()
         self.reads_each = self._records is not None and self._records.reads_each
         largest = max(below.batch_size or 1 for below in node.below())
-        rows = max(1, largest // shard[1]) if self.batched else 1
+        self.rows_per_step = rows = max(1, largest // shard[1]) if self.batched else 1
         longest = max((below.length or 0 for below in node.below()), default=0)
         self._block_steps = max(1, (BLOCK_ROWS if longest < 1 << 24 else LONG_BLOCK_ROWS) // rows)
         self._epoch_steps = node.epoch_steps
@@ -168,6 +169,24 @@ class IndexPlan:
         if first == stop:
             return Rows.of_records([])
         return context.read(operator, addresses.cut(first, stop))
+
+    def copy(self) -> IndexPlan:
+        """The same plan with blocks of its own: for who looks at other steps than the workers."""
+        return copy.copy(self)
+
+    def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:
+        """What steps up to ``stop`` read of sources that fetch, and the step after them.
+
+        It ends early where the block does.
+        """
+        start, end, block = self._find(step)
+        stop = min(stop, end)
+        if self._batches is None:
+            assert self._records is not None
+            rows = block.cut(step - start, stop - start)
+            return stop, list(self._records.source_records(rows))
+        steps = (block.step(number) for number in range(step - start, stop - start))
+        return stop, [found for one in steps for found in self._batches.source_records(one)]
 
     def _resolve(self, start: int, stop: int) -> Resolved:
         numbers = np.arange(start, stop, dtype=np.int64)

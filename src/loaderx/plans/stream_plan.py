@@ -77,7 +77,7 @@ class Reading:
     def __init__(self, plan: StreamPlan, maker: UnitMaker, first: int, stop: int | None) -> None:
         self.plan, self._maker = plan, maker
         self._stop = stop
-        self._lookaheads: list[Lookahead] = []
+        self.lookaheads: list[Lookahead] = []
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
         self.monitor = Monitor(plan.build.meters, plan.warned, self._pool)
@@ -122,17 +122,17 @@ class Reading:
             share=len(plan.units) * len(plan.own),
             last_epoch=self._stop,
         )
-        self._lookaheads.append(made)
+        self.lookaheads.append(made)
         return made
 
     def begin(self) -> None:
         """Submits the first units of all readers now, before a batch is asked for."""
-        for lookahead in self._lookaheads:
+        for lookahead in self.lookaheads:
             lookahead.begin()
 
     def clear(self) -> list[PendingUnit]:
         """Forgets the units submitted ahead, and returns them to be cancelled."""
-        return [pending for lookahead in self._lookaheads for pending in lookahead.clear()]
+        return [pending for lookahead in self.lookaheads for pending in lookahead.clear()]
 
     @property
     def epoch(self) -> int:

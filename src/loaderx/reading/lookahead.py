@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loaderx.reading.context import ReadContext
+from loaderx.reading.operators import SourceRecords
 from loaderx.reading.units import UnitOutput, UnitPlan
 
 Path = tuple[int, ...]
@@ -59,6 +60,7 @@ class Lookahead:
         self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
         self._following: tuple[Path, int] | None = None  # what is submitted next
         self.position: tuple[Path, int] = ((), len(lane))  # where the reader starts
+        self.reached: tuple[Path, int] | None = None  # the unit that was asked for last
 
     def begin(self) -> None:
         """Submits what will be asked for first, if nothing is under way yet."""
@@ -69,6 +71,7 @@ class Lookahead:
 
     def get(self, path: Path, unit: int) -> UnitOutput:
         """The output of a unit of the lane."""
+        self.reached = (path, unit)
         pending = self._pending
         while pending and pending[0][:2] != (path, unit):
             pending.popleft()[2].cancel()
@@ -94,14 +97,34 @@ class Lookahead:
     def _submit(self, path: Path, unit: int) -> None:
         task = (self._number, self._plan.epoch_key(path), self._lane[unit])
         self._pending.append((path, unit, self._maker.submit(task)))
-        self._following = self._after(path, unit)
+        self._following = self.after(path, unit)
 
-    def _after(self, path: Path, unit: int) -> tuple[Path, int] | None:
+    def after(self, path: Path, unit: int) -> tuple[Path, int] | None:
         """The unit after this one; None if it is not known."""
         if unit + 1 < len(self._lane):
             return path, unit + 1
         following = next_path(path, self._bounds)
         return None if following is None else (following, 0)
+
+    @property
+    def first(self) -> tuple[Path, int] | None:
+        """The unit that will be asked for first; None if it is not known."""
+        path, unit = self.position
+        return (path, unit) if unit < len(self._lane) else self.after(path, unit)
+
+    @property
+    def under_way(self) -> int:
+        """Units that were submitted, and not used yet."""
+        return len(self._pending)
+
+    @property
+    def rows(self) -> int:
+        """Records of the input that a unit is made of."""
+        return self._plan.rows
+
+    def source_records(self, path: Path, unit: int) -> list[SourceRecords]:
+        """What a unit reads of sources that fetch their records."""
+        return self._plan.source_records(self._plan.epoch_key(path), self._lane[unit])
 
     def __del__(self) -> None:
         for _, _, pending in self.__dict__.get("_pending", ()):  # `__init__` may have ended early

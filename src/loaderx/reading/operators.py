@@ -23,6 +23,7 @@ from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
 from loaderx.reading.stacking import Padding
 from loaderx.rng import REPLACE, Keys, fold, fold_int
+from loaderx.sources.base import Indices, Source
 from loaderx.tree import Tree
 
 Policy: TypeAlias = str | Callable[[RecordError], str]
@@ -33,6 +34,10 @@ Gather: TypeAlias = Callable[[Positions, Lend], Tree]
 
 Views: TypeAlias = Callable[[int, int], Tree | None]
 """The records from one index to another as views of the source; None if that cannot be."""
+
+
+SourceRecords: TypeAlias = tuple[Source, Indices]
+"""Records of a source."""
 
 
 class Sharing(IntEnum):
@@ -104,6 +109,10 @@ class RecordOperator:
     def read(self, addresses: Addresses, context: ReadContext) -> Rows:
         raise NotImplementedError
 
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
+        raise NotImplementedError
+
     @property
     def reads_each(self) -> bool:
         """Is there `each`?  It leaves out what needs several records at once."""
@@ -173,6 +182,9 @@ class OverRecords(RecordOperator):
     def locate(self, epochs: Keys, positions: Positions) -> Addresses:
         return self.child.resolve(epochs, positions)
 
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(addresses)
+
     @property
     def sharing(self) -> Sharing:
         return self.child.sharing
@@ -199,6 +211,9 @@ class Anchor(OverRecords):
 
     def read(self, addresses: AnchoredAddresses, context: ReadContext) -> Rows:
         return context.read(self.child, addresses.inner)
+
+    def source_records(self, addresses: AnchoredAddresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(addresses.inner)
 
     @property
     def reads_each(self) -> bool:
@@ -259,6 +274,10 @@ class BatchOperator:
         raise NotImplementedError
 
     def read(self, addresses: Addresses, context: ReadContext) -> Tree:
+        raise NotImplementedError
+
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
         raise NotImplementedError
 
     def keys(self, steps: Steps) -> Keys:

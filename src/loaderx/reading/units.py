@@ -17,7 +17,7 @@ from loaderx.errors import RecordError, StackError
 from loaderx.order.epochs import child
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import Failed, ReadContext
-from loaderx.reading.operators import RecordOperator
+from loaderx.reading.operators import RecordOperator, SourceRecords
 from loaderx.reading.rows import Positions, Record, Rows, named
 from loaderx.reading.stacking import NO_PADDING, Padding, stack
 from loaderx.reading.unit_stage import UnitStage, first_guard, run_stages
@@ -209,6 +209,15 @@ class UnitPlan:
         if context.failures:
             context.name_failures(0, self._datasets)
         return self.finish.output(rows, context)
+
+    def source_records(self, epoch_key: int, unit: int) -> list[SourceRecords]:
+        """What a unit reads of sources that fetch their records."""
+        epoch: Keys = np.array([epoch_key], np.uint64)
+        first, stop = self._bounds(epoch, unit)
+        if first == stop:
+            return []
+        addresses = self.operator.resolve(epoch, np.arange(first, stop))
+        return list(self.operator.source_records(addresses))
 
     def _bounds(self, epoch: Keys, unit: int) -> tuple[int, int]:
         if self.bounds is not None:

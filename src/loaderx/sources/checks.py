@@ -72,7 +72,7 @@ def _check_subclass(source: Source) -> None:
             f"{kind} has no method that reads. Add one of {_GATHER} (the records stacked), "
             "records(self, indices) (a list of records), or __getitem__(self, index) (one record)."
         )
-    for name in (*READERS, "label"):
+    for name in (*READERS, "fetch", "label"):
         if not callable(getattr(source, name)):
             raise ArgumentTypeError(f"{kind}.{name} must be a method, not a property or a value.")
 

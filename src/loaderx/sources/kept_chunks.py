@@ -11,15 +11,15 @@ and there are as many under way as the budget has room for.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from loaderx.errors import ArgumentError, warn_user
+from loaderx.errors import warn_user
 from loaderx.sources.base import Indices
+from loaderx.sources.byte_settings import bytes_setting
 
 CHUNK_BYTES = "LOADERX_CHUNK_BYTES"
 DEFAULT_BYTES = 1 << 30
@@ -27,19 +27,7 @@ DEFAULT_BYTES = 1 << 30
 
 def chunk_budget() -> int:
     """The bytes of decoded chunks that may be kept."""
-    given = os.environ.get(CHUNK_BYTES, "")
-    if not given:
-        return DEFAULT_BYTES
-    try:
-        found = int(given)
-    except ValueError:
-        found = 0
-    if found < 1:
-        raise ArgumentError(
-            f"{CHUNK_BYTES} is {given!r}, and must be a number of bytes, at least 1: "
-            f"{DEFAULT_BYTES} is 1 GiB, the default."
-        )
-    return found
+    return bytes_setting(CHUNK_BYTES, DEFAULT_BYTES)
 
 
 class Sized(Protocol):

@@ -106,6 +106,13 @@ class ObjectSource(Source):
         return chunk_starts(self._obj) if isinstance(self._obj, Source) else None
 
     @property
+    def fetches(self) -> bool:
+        return isinstance(self._obj, Source) and bool(self._obj.fetches)
+
+    def fetch(self, indices: Indices) -> int:
+        return int(self._obj.fetch(indices) or 0)
+
+    @property
     def kept_chunks(self) -> KeptChunks[Sized] | None:
         """The chunks that a `ChunkSource` has read last."""
         return getattr(self._obj, "kept_chunks", None)

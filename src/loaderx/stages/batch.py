@@ -22,7 +22,14 @@ from loaderx.reading.addresses import Addresses, BatchAddresses, BatchSteps
 from loaderx.reading.batch_readers import BatchReader, Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
-from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing
+from loaderx.reading.operators import (
+    BatchOperator,
+    Gather,
+    RecordOperator,
+    Request,
+    Sharing,
+    SourceRecords,
+)
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
@@ -308,6 +315,9 @@ class Cut(BatchOperator):
         return pad_rows(
             batch, addresses.count, addresses.size, node.mask_key, node.padding, context.lend
         )
+
+    def source_records(self, addresses: BatchAddresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(addresses.inner)
 
     def keys(self, steps: BatchSteps) -> Keys:  # type: ignore[override]
         return self.child.keys(steps.addresses)

@@ -13,7 +13,7 @@ from loaderx.errors import RecordError
 from loaderx.memory import Lend, Pool
 from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import Gather, OverRecords, RecordOperator
+from loaderx.reading.operators import Gather, OverRecords, RecordOperator, SourceRecords
 from loaderx.reading.row_columns import decoded_rows, encoded_rows, is_plain
 from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags, RowMemory
 from loaderx.reading.row_store import RowStore
@@ -64,6 +64,14 @@ class OverKept(OverRecords):
         if self.is_guarded and (addresses.index >= 0).all():
             inner = self.child.resolve(ROOT, addresses.index)
         return context.read(self.child, inner)
+
+    def records_below(
+        self, addresses: CachedAddresses, is_missing: npt.NDArray[np.bool_]
+    ) -> Iterator[SourceRecords]:
+        """What is read to make those that are missing."""
+        for start, stop, missing in missing_runs(is_missing):
+            if missing:
+                yield from self.child.source_records(addresses.inner.cut(start, stop))
 
     def locate(self, epochs: Keys, positions: Positions) -> CachedAddresses:
         return CachedAddresses(self.child.resolve(epochs, positions), positions)
@@ -134,12 +142,20 @@ class KeepRows(OverKept):
             found += rows.records()
         return found
 
+    def source_records(self, addresses: CachedAddresses) -> Iterator[SourceRecords]:
+        if not self.store.is_ready:
+            return self.child.source_records(addresses.inner)
+        return self.records_below(addresses, self.store.find(addresses.index) == MISSING)
+
     def _prepare(self, lend: Lend) -> None:
         """Takes memory for rows such as some that are spread over the dataset, and keeps these."""
         count = min(_SAMPLE, self.store.count)
         positions = np.arange(count)
         if self.random_access:
             positions = positions * self.store.count // count
+        for source, indices in self.child.source_records(self.child.resolve(ROOT, positions)):
+            with contextlib.suppress(Exception):  # together; reading them would fetch one by one
+                source.fetch(indices)
         kept, sample = [], []
         for position in positions:
             address, context = self.child.resolve(ROOT, np.array([position])), ReadContext(lend)
@@ -188,6 +204,11 @@ class ReadSaved(OverKept):
         if (addresses.index < 0).any():
             return as_stored(self.make(addresses, context), addresses.index, context)
         return context.read(self.saved, SourceAddresses(ROOT, addresses.index))
+
+    def source_records(self, addresses: CachedAddresses) -> Iterator[SourceRecords]:
+        if (addresses.index < 0).any():
+            return self.child.source_records(addresses.inner)
+        return self.saved.source_records(SourceAddresses(ROOT, addresses.index))
 
     def gather_of(self, width: int) -> Gather | None:
         return self.saved.gather_of(width)
@@ -241,6 +262,11 @@ class FillFolder(OverKept):
             read = self._made if missing else self._found
             found += read(addresses.cut(start, stop), context).records()
         return Rows.of_records(found)
+
+    def source_records(self, addresses: CachedAddresses) -> Iterator[SourceRecords]:
+        if self.saved is not None:
+            return iter(())  # the folder is on this machine
+        return self.records_below(addresses, self.folder.is_missing(addresses.index))
 
     def _found(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
         found = self.folder.read(addresses.index)

@@ -17,7 +17,15 @@ from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import READING, USER_ERRORS, error_line, raise_if_signalled
 from loaderx.reading.lookahead import Path
-from loaderx.reading.operators import BatchOperator, Gather, RecordOperator, Request, Sharing, Views
+from loaderx.reading.operators import (
+    BatchOperator,
+    Gather,
+    RecordOperator,
+    Request,
+    Sharing,
+    SourceRecords,
+    Views,
+)
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.single_records import in_chunks, one_by_one
@@ -154,6 +162,10 @@ class ReadSource(RecordOperator):
         except USER_ERRORS as error:  # a traceback must not show it as the cause of what follows
             raise_if_signalled(error)
         return self._one_by_one(addresses)
+
+    def source_records(self, addresses: SourceAddresses) -> Iterator[SourceRecords]:
+        if self.source.fetches:
+            yield self.source, addresses.index
 
     def pad(self, padding: Padding) -> None:
         made = self.source.padded(padding.lengths) if isinstance(self.source, PadsLists) else None

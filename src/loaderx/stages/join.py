@@ -22,6 +22,7 @@ from loaderx.reading.operators import (
     RecordOperator,
     Request,
     Sharing,
+    SourceRecords,
     shared_by_all,
 )
 from loaderx.reading.rows import Positions, Record, Rows
@@ -179,6 +180,10 @@ class MergeRecords(RecordOperator):
                 out[place] = record
         return Rows.of_records(out)
 
+    def source_records(self, addresses: MergedAddresses) -> Iterator[SourceRecords]:
+        for component, _, part in addresses.parts:
+            yield from self.children[component].source_records(part)
+
     @property
     def reads_each(self) -> bool:
         return all(child.reads_each for child in self.children)
@@ -291,6 +296,10 @@ class MergeBatches(BatchOperator):
     def read(self, addresses: tuple[int, Addresses], context: ReadContext) -> Tree:
         component, inner = addresses
         return context.read(self.children[component], inner)
+
+    def source_records(self, addresses: tuple[int, Addresses]) -> Iterator[SourceRecords]:
+        component, inner = addresses
+        return self.children[component].source_records(inner)
 
     def keys(self, steps: MergedSteps) -> Keys:  # type: ignore[override]
         parts = [

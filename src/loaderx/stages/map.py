@@ -22,6 +22,7 @@ from loaderx.reading.operators import (
     RecordOperator,
     Request,
     Sharing,
+    SourceRecords,
 )
 from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.unit_stage import UnitStage
@@ -200,6 +201,9 @@ class ApplyToRecords(OverRecords):
         tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
 
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(self._inner(addresses))
+
     @property
     def reads_each(self) -> bool:
         return self.child.reads_each and not self.stacked and self.transform.goes_singly
@@ -263,6 +267,9 @@ class ApplyToBatches(BatchOperator):
         if self.is_tagged:
             addresses, extra = addresses.inner, addresses.values
         return self.transform.on_batch(context.read(self.child, addresses), extra, self._fail)
+
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(addresses.inner if self.is_tagged else addresses)
 
     def shared_rows(self) -> int:
         return self.child.shared_rows()

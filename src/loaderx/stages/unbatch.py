@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 from loaderx.errors import ChainError, RecordError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.operators import BatchOperator, RecordOperator, Request, SourceRecords
 from loaderx.reading.rows import Positions, Rows, rows_problem
 from loaderx.rng import Keys
 from loaderx.stages.families import ByIndex, ChangesPlaces, OneInput
@@ -108,6 +109,9 @@ class Unbatch(RecordOperator):
             text = f"unbatch() needs functions that keep the rows of their batch: {problem}"
             raise RecordError(text, stage=self.stage)
         return Rows.of_columns(batch, len(addresses))
+
+    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+        return self.child.source_records(addresses)
 
     def keys(self, addresses: Addresses) -> Keys:
         return self.child.row_keys(addresses)

@@ -13,6 +13,7 @@ from loaderx.reading.operators import (
     RecordOperator,
     Request,
     Sharing,
+    SourceRecords,
     shared_by_all,
 )
 from loaderx.reading.rows import Positions, Record, Rows
@@ -118,6 +119,10 @@ class ZipRecords(RecordOperator):
         records = zip(*[rows.records() for rows in parts], strict=True)
         return Rows.of_records([build(row) for row in records])
 
+    def source_records(self, addresses: ZippedAddresses) -> Iterator[SourceRecords]:
+        for child, part in zip(self.children, addresses.parts, strict=True):
+            yield from child.source_records(part)
+
     @property
     def reads_each(self) -> bool:
         return all(child.reads_each for child in self.children)
@@ -162,6 +167,10 @@ class ZipBatches(BatchOperator):
                 for child, part in zip(self.children, addresses, strict=True)
             ]
         )
+
+    def source_records(self, addresses: list[Addresses]) -> Iterator[SourceRecords]:
+        for child, part in zip(self.children, addresses, strict=True):
+            yield from child.source_records(part)
 
     def keys(self, steps: ZippedSteps) -> Keys:  # type: ignore[override]
         first, *others = (

@@ -237,6 +237,23 @@ class SourceContract:
             for found in threads.map(read, range(32)):
                 check_all_equal(found, expected, "in a thread, record")
 
+    def test_fetch(self) -> None:
+        """Where it fetches, threads that fetch at once do not change what is read meanwhile."""
+        dataset, expected = self._dataset(), self._expected()
+        reader = _read_by(dataset)
+        if not reader.fetches:
+            return
+
+        def fetch(number: int) -> int:
+            return reader.fetch(np.random.default_rng(number).permutation(len(expected)))
+
+        with ThreadPoolExecutor(4) as threads:
+            fetched = [threads.submit(fetch, number) for number in range(8)]
+            check_all_equal(list(dataset), expected, "while others fetch, record")
+            for one in fetched:
+                check(one.result() >= 0, f"fetch gave {one.result()}: how many bytes came?")
+        check_all_equal(list(dataset), expected, "after it was fetched, record")
+
     def test_files_are_closed(self) -> None:
         """When the source is dropped, none of its files stays open."""
         if not os.path.isdir(_DESCRIPTORS):

@@ -91,17 +91,18 @@ class RowFolder(ForWorkers):
     def find(self, positions: Indices) -> Flags:
         """Which of these rows are not there; those at negative positions never are."""
         with self._lock:
-            is_missing = self._is_missing(positions)
+            is_missing = self.is_missing(positions)
             self._missed += int(is_missing.sum())
             self._looks += 1
             few_left = self.begun.records - self.present <= _FEW_LEFT
             is_due = self._missed >= _MANY_MISSED or few_left
             if (is_due and is_missing.any()) or self._looks >= _MANY_LOOKS:
                 self.look()
-                is_missing = self._is_missing(positions)
+                is_missing = self.is_missing(positions)
             return is_missing
 
-    def _is_missing(self, positions: Indices) -> Flags:
+    def is_missing(self, positions: Indices) -> Flags:
+        """Which of these rows are not known to be there."""
         is_missing: Flags = (self._block_of[positions] == 0) | (positions < 0)
         return is_missing
 
@@ -152,7 +153,7 @@ class RowFolder(ForWorkers):
         """Keeps rows that are not there yet."""
         with self._lock:
             fresh, rows = np.unique(positions, return_index=True)
-            is_new = self._is_missing(fresh) & (fresh >= 0)
+            is_new = self.is_missing(fresh) & (fresh >= 0)
             fresh, rows = fresh[is_new], rows[is_new]
             if not len(fresh):
                 return

@@ -23,6 +23,7 @@ from loaderx.sources.remote.private_files import (
     try_lock,
 )
 
+CACHE_LIMIT = "LOADERX_CACHE_LIMIT"
 DOWNLOADS = "downloads"  # within the cache folder
 LOCK, NOTE, PART, RANGES = ".lock", ".download.json", ".part", ".ranges"
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)
@@ -52,7 +53,7 @@ class Download(NamedTuple):
 
 def limit_bytes(folder: str, held: int) -> int:
     """How much the downloads may take."""
-    told = os.environ.get("LOADERX_CACHE_LIMIT", "").strip()
+    told = os.environ.get(CACHE_LIMIT, "").strip()
     if not told:
         return int(_SHARE * (shutil.disk_usage(folder).free + held))
     match = _LIMIT.fullmatch(told)
