@@ -6,7 +6,8 @@ import pytest
 
 from chains import arrays
 from failing import load
-from loaderx import DataLoader, Dataset, RecordError
+from loaderx import ArgumentError, DataLoader, Dataset, RecordError
+from loaderx.errors import bytes_setting
 
 # Half of the records fail here; where the warning itself is meant, it is caught.
 pytestmark = pytest.mark.filterwarnings("ignore:.*records have failed")
@@ -132,3 +133,23 @@ def test_stop_iteration_in_a_function_is_a_failure():
     with pytest.raises(RecordError, match="failed on record 5: StopIteration") as caught:
         list(Dataset.range(12).map(broken).batch(4))
     assert caught.value.index == 5
+
+
+BYTES = "LOADERX_TEST_BYTES"
+
+
+@pytest.mark.parametrize(("given", "expected"), [("", 1 << 30), ("7", 7), ("0", 0)])
+def test_bytes_in_an_environment_variable(given, expected, monkeypatch):
+    monkeypatch.setenv(BYTES, given)
+    assert bytes_setting(BYTES, 1 << 30, least=0) == expected
+
+
+@pytest.mark.parametrize("given", ["0", "-3", "1 GB", "1e9"])
+def test_bytes_that_are_no_number(given, monkeypatch):
+    monkeypatch.setenv(BYTES, given)
+    with pytest.raises(ArgumentError) as caught:
+        bytes_setting(BYTES, 1 << 30)
+    assert str(caught.value) == (
+        f"LOADERX_TEST_BYTES is {given!r}, and must be a number of bytes, at least 1: 1073741824 "
+        "is 1 GiB, the default."
+    )

@@ -230,3 +230,20 @@ def check_name(name: str, value: str) -> str:
             f"`{name}` must be a string, got {value!r} ({type(value).__name__})."
         )
     return value
+
+
+def bytes_setting(name: str, default: int, least: int = 1) -> int:
+    """The number of bytes in an environment variable; the default if it is not set."""
+    given = os.environ.get(name, "")
+    if not given:
+        return default
+    try:
+        found = int(given)
+    except ValueError:
+        found = -1
+    if found < least:
+        raise ArgumentError(
+            f"{name} is {given!r}, and must be a number of bytes, at least {least}: {default} is "
+            f"{default / 2**30:g} GiB, the default."
+        )
+    return found

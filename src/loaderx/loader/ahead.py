@@ -30,8 +30,8 @@ from typing import TypeAlias
 from loaderx.engines.base import Element, Run
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.engines.thread_jobs import Flag
+from loaderx.errors import bytes_setting
 from loaderx.loader.ahead_walk import MOST_ROWS, Job, Track, Walk
-from loaderx.sources.byte_settings import bytes_setting
 from loaderx.sources.remote.room import CACHE_LIMIT, limit_bytes
 from loaderx.sources.remote.transfer import stop_with
 

@@ -99,7 +99,8 @@ class Walk:
             return True
         if self._is_alone:
             return False
-        if self._taken <= self.track.given():
+        # One that is being read, and at least one ahead of it; and what workers read by now.
+        if len(groups) < 2 or self._taken <= self.track.given():
             return True
         rows = sum(group.count for group in groups) * self.track.rows_each
         return self.nbytes < self._budget and rows < self._most_rows

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from loaderx.errors import warn_user
+from loaderx.errors import bytes_setting, warn_user
 from loaderx.sources.base import Indices
-from loaderx.sources.byte_settings import bytes_setting
 
 CHUNK_BYTES = "LOADERX_CHUNK_BYTES"
 DEFAULT_BYTES = 1 << 30
