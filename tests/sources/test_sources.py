@@ -349,12 +349,13 @@ def test_small_matrices_by_hand():
         (lambda: Dataset.range(0), ArgumentError, r"empty: range\(0, 0\)"),
         (lambda: Dataset.range(1, 5, 0), ArgumentError, "`step` must not be 0"),
         (lambda: Dataset.range(1.5), ArgumentTypeError, "`start` must be an integer, got 1.5"),
+        (lambda: Dataset(x=X, y=Y), ArgumentTypeError, r"begin: Dataset.from_arrays\(x=..., y=..."),
         (lambda: Dataset("x.npz", X, Y), ArgumentTypeError, r"from_arrays\(data=..., label=...\)"),
         (lambda: Dataset("none.npz", "x", "y"), FileError, "there is no file or folder none.npz"),
         (
             lambda: Dataset.open(".", columns="x"),
             ArgumentTypeError,
-            "a list of names, got the text",
+            r"a list of names: write \['x'\]",
         ),
     ],
 )
