@@ -369,7 +369,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(FileError, match=r"a.npz has no array 'z'; it has 'x', 'y'"):
         Dataset.open(tmp_path / "a.npz", columns=["z"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match=r"has no files that loaderx knows"):
+    with pytest.raises(FileError, match=r"is an empty folder"):
         Dataset.open(tmp_path / "empty")
     (tmp_path / "text.npy").write_text("hello, I am no array at all")
     with pytest.raises(FileError, match=r"text.npy is not a NumPy array file"):

@@ -137,6 +137,8 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
         grouped = split_files(folder, strong)
     grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
+    if not folder.names:
+        raise FileError(f"{folder.path} is an empty folder.")
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")
     kinds = {_suffix_format(file).name for file in every} if format is None else {format}
