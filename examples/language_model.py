@@ -4,8 +4,8 @@
 
 Documentation strings become bytes, bytes are packed into rows of 128, and a transformer of 100,000
 parameters learns to guess the next byte.  With ``--checkpoint`` it saves the model and the position
-in the data when it ends, and goes on from there the next time: the losses are those of a run that
-never stopped.
+in the data every 50 steps and at its end, and goes on from there the next time, also after
+``kill -9``: the losses are those of a run that never stopped.
 
 Needs jax, flax, optax and tqdm: pip install ".[demo]" in a checkout of loaderx
 """
@@ -16,6 +16,7 @@ import argparse
 import importlib
 import inspect
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ warnings weakref zipfile
 """
 ROW = 128  # bytes in a row
 WIDTH, LAYERS, HEADS = 64, 2, 4
+SAVE_EVERY = 50  # steps
 
 
 # Data -------------------------------------------------------------------------------------------
@@ -125,21 +127,25 @@ def train_step(model: Transformer, optimizer: nnx.Optimizer, batch: Any) -> jax.
 # Training ---------------------------------------------------------------------------------------
 
 
-def save(folder: Path, step: int, model: Any, optimizer: Any, position: dict[str, Any]) -> None:
-    """The model, the optimiser, and the position in the data: one file each, and small ones."""
+def save(folder: Path, model: Any, optimizer: Any, position: dict[str, Any]) -> None:
+    """The model, the optimiser, and the position in the data, in one file.
+
+    It takes the place of the last one when it is complete, so a run may be killed at any time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    leaves = jax.tree.leaves(nnx.state((model, optimizer)))
-    np.savez(folder / "model.npz", *[np.asarray(leaf) for leaf in leaves])
-    (folder / "data.json").write_text(json.dumps({"step": step, "position": position}))
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state((model, optimizer)))]
+    np.savez(folder / "unfinished.npz", *leaves, position=json.dumps(position))
+    os.replace(folder / "unfinished.npz", folder / "checkpoint.npz")
 
 
-def load(folder: Path, model: Any, optimizer: Any) -> tuple[int, dict[str, Any]]:
-    state = nnx.state((model, optimizer))
-    with np.load(folder / "model.npz") as file:
-        leaves = [jnp.asarray(file[name]) for name in file.files]
-    nnx.update((model, optimizer), jax.tree.unflatten(jax.tree.structure(state), leaves))
-    saved = json.loads((folder / "data.json").read_text())
-    return saved["step"], saved["position"]
+def load(folder: Path, model: Any, optimizer: Any) -> dict[str, Any]:
+    """Restores the model and the optimiser; returns the position in the data."""
+    leaves, structure = jax.tree.flatten(nnx.state((model, optimizer)))
+    with np.load(folder / "checkpoint.npz") as file:
+        saved = [jnp.asarray(file[f"arr_{number}"]) for number in range(len(leaves))]
+        position: dict[str, Any] = json.loads(str(file["position"]))
+    nnx.update((model, optimizer), jax.tree.unflatten(structure, saved))
+    return position
 
 
 def train(steps: int, checkpoint: Path | None = None, *, quiet: bool = False) -> list[float]:
@@ -149,16 +155,15 @@ def train(steps: int, checkpoint: Path | None = None, *, quiet: bool = False) ->
     losses = []
     with DataLoader(dataset()) as loader:
         batches = iter(loader)
-        start = 0
-        if checkpoint is not None and (checkpoint / "data.json").exists():
-            start, position = load(checkpoint, model, optimizer)
-            batches.set_state(position)
-        for step in range(start, steps):
+        if checkpoint is not None and (checkpoint / "checkpoint.npz").exists():
+            batches.set_state(load(checkpoint, model, optimizer))
+        while batches.step < steps:
+            step = batches.step
             losses.append(float(train_step(model, optimizer, next(batches))))
             if not quiet and (step % 20 == 0 or step == steps - 1):
                 print(f"step {step:4d}  loss {losses[-1]:.3f}", flush=True)
-        if checkpoint is not None:
-            save(checkpoint, steps, model, optimizer, batches.get_state())
+            if checkpoint is not None and (batches.step % SAVE_EVERY == 0 or batches.step == steps):
+                save(checkpoint, model, optimizer, batches.get_state())
     return losses
 
 

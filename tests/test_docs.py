@@ -47,8 +47,18 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!http)([\w./]+\.\w+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for path, heading in re.findall(r"\]\((?!http)([\w./]*)(#[\w-]+)?\)", page.read_text()):
+        if "." not in path and not heading:
+            continue  # a formula such as π[seed](p)
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not heading or heading[1:] in _headings(target), path + heading
+
+
+def _headings(page):
+    """As GitHub makes anchors of them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in found}
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/recipes").glob("*.md")), ids=lambda p: p.name)

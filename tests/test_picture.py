@@ -65,6 +65,11 @@ def test_the_names_of_classes():
     assert text.splitlines() == ["x      float32[3]  0, 0, 0", "label  int64[3]    dog, cat, 5"]
 
 
+def test_the_first_of_many_names():
+    text = repr(lx.show({"label": np.arange(20) % 2}, classes={"label": ("cat", "dog")}))
+    assert text == "label  int64[20]  cat, dog, cat, dog, cat, dog, cat, dog, ..."
+
+
 def test_text_and_numbers():
     records = [{"text": "a <b> " * 30, "n": i} for i in range(20)]
     shown = lx.show(Dataset.from_source(records).batch(20)[0])

@@ -123,6 +123,16 @@ def test_a_worker_process_shows_the_users_frames(script):
     assert raised == [*MAIN, NEXT]
 
 
+def test_an_interrupt_shows_the_users_frames():
+    def pressed(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        next(iter(DataLoader(arrays(4).map(pressed).batch(2), engine="inline")))
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames == ["test_an_interrupt_shows_the_users_frames", "__next__", "pressed"]
+
+
 def test_a_function_without_frames_has_its_message_alone(script):
     (raised,), text = printed(script, "inline", "builtin")
     assert raised == [*MAIN, NEXT]

@@ -86,7 +86,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         data: str | None = None,
         label: str | None = None,
         **more: str,
@@ -96,10 +96,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         ``data`` and ``label`` are the names in the file; ``more`` adds leaves, as ``leaf="name in
         the file"``.
         """
-        if data is None or label is None:
+        if path is None or data is None or label is None:
             raise ArgumentTypeError(
                 "Dataset(path, data, label) opens two arrays of a file by their names. Other ways "
-                "to begin: Dataset.from_arrays(...), from_source(...), open(path), "
+                "to begin: Dataset.from_arrays(x=..., y=...), from_source(...), open(path), "
                 "from_iterable(function)."
             )
         names = {"data": data, "label": label, **more}

@@ -148,6 +148,12 @@ def hide_own_frames(error: BaseException) -> None:
         cause, left = cause.__cause__, left - 1
 
 
+def hide_waiting_frames(error: KeyboardInterrupt) -> None:
+    """Removes loaderx's frames above the user's function, if one ran when Ctrl-C came."""
+    if not shows_all_frames():
+        error.with_traceback(below_own_frames(error.__traceback__))
+
+
 class _ExceptionInfo(Protocol):
     """What pytest passes to a function in ``__tracebackhide__``; pytest is not imported here."""
 

@@ -96,6 +96,7 @@ DATASET = {
     "to_list": "Write list(ds).",
     "to_pandas": "Iterate over it: list(ds).",
     "train_test_split": _SPLIT,
+    "transform": "Write .map(f).",
     "window": "Write .batch(n) for runs of records, .shuffle(window=n) to shuffle within them.",
     "with_format": _NUMPY,
     "with_options": _RUN,
@@ -227,6 +228,10 @@ IN = {  # names whose advice depends on the method
     ("__init__", "positional"): "Arguments have names: DataLoader(dataset, batch_size=32).",
     ("shuffle", "positional"): f".shuffle {_WHOLE}",
     ("open", "as_supervised"): 'Write Dataset.open(...).map(lambda r: (r["image"], r["label"])).',
+    (
+        "open",
+        "channels",
+    ): "For images write Dataset.from_source(loaderx.sources.ImageFolder(path, channels=...)).",
     ("open", "data_dir"): "Write the whole path: Dataset.open(folder, split=...).",
     ("open", "data_files"): "Write the files as path: a pattern, or a list.",
     ("open", "delimiter"): "Write Dataset.from_source(loaderx.sources.Csv(path, delimiter=...)).",

@@ -131,7 +131,7 @@ def _row(path: str, leaf: Array, classes: Sequence[str] | None) -> tuple[str, st
 
 def _values(leaf: Array, classes: Sequence[str] | None) -> str:
     """A few values, or the range of many."""
-    if leaf.ndim <= 1 and (leaf.dtype.kind in "OSU" or leaf.size <= 8):
+    if leaf.ndim <= 1 and (classes or leaf.dtype.kind in "OSU" or leaf.size <= 8):
         some = [_text(value, classes) for value in leaf.ravel()[:8]]
         return ", ".join(some) + (", ..." if leaf.size > 8 else "")
     if leaf.dtype.kind not in "buif" or not leaf.size:

@@ -312,6 +312,17 @@ def test_the_modules_that_come_with_one():
     assert auto_price.imported_with(["heavy.missing"], loaded) == set()
 
 
+def test_an_object_that_warns_when_it_is_asked_for_its_class():
+    class Deprecated:
+        @property
+        def __class__(self):
+            raise AssertionError("asked")
+
+    heavy = types.ModuleType("heavy")
+    heavy.old = Deprecated()
+    assert auto_price.imported_with(["heavy"], {"heavy": heavy}) == {"heavy"}
+
+
 def test_a_heavy_package_makes_workers_dear():
     pandas = pytest.importorskip("pandas")
 

@@ -125,6 +125,8 @@ def test_bad_values(mean, std, message):
 def test_pixels_of_other_kinds():
     with pytest.raises(ArgumentTypeError, match="takes an array of integers or floats, got <U1"):
         normalize()(np.array(["a"]))
+    with pytest.raises(ArgumentTypeError, match=r"got bytes\. Decode or resize images before"):
+        normalize()(b"a file")
     with pytest.raises(ArgumentError, match=r"is for 3 channels on the last axis, .* shape \(3, 8"):
         normalize(MEAN, STD)(np.zeros((3, 8, 8), np.uint8))
 

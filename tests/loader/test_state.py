@@ -243,6 +243,12 @@ def test_not_strict_goes_on_at_the_same_record():
     assert_same(list(iterator), expected)
 
 
+def test_a_state_that_is_still_text():
+    iterator = iter(DataLoader(base()))
+    with pytest.raises(StateError, match=r"Write json\.loads\(state\)\.$"):
+        iterator.set_state(json.dumps(iterator.get_state()))
+
+
 @pytest.mark.parametrize("state", [None, {}, [1], {"step": 3}, {"version": 2, "step": 1}])
 def test_what_is_no_state(state):
     with pytest.raises(StateError, match="this is not the state of a loader"):

@@ -94,8 +94,9 @@ def test_compressed_files_are_unpacked_once(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"split": "train"}, ArgumentError, "has no split 'train': it has no splits; a range"),
-        ({"columns": "x"}, ArgumentTypeError, "`columns` must be a list of names"),
+        ({"split": "train"}, ArgumentError, r"it has no splits\. Leave `split` out, and"),
+        ({"columns": "x"}, ArgumentTypeError, r"list of names: write \['x'\]"),
+        ({"channels": 1}, ArgumentTypeError, r"write .*ImageFolder\(path, channels=\.\.\.\)"),
         ({"columns": 3}, ArgumentTypeError, "`columns` must be a list of names, got 3"),
         ({"columns": [3]}, ArgumentTypeError, "`columns` must be a list of names, and has 3 in it"),
         ({"columns": []}, ArgumentError, "`columns` is empty: name the columns to read, or leave"),

@@ -349,12 +349,13 @@ def test_small_matrices_by_hand():
         (lambda: Dataset.range(0), ArgumentError, r"empty: range\(0, 0\)"),
         (lambda: Dataset.range(1, 5, 0), ArgumentError, "`step` must not be 0"),
         (lambda: Dataset.range(1.5), ArgumentTypeError, "`start` must be an integer, got 1.5"),
+        (lambda: Dataset(x=X, y=Y), ArgumentTypeError, r"begin: Dataset.from_arrays\(x=..., y=..."),
         (lambda: Dataset("x.npz", X, Y), ArgumentTypeError, r"from_arrays\(data=..., label=...\)"),
         (lambda: Dataset("none.npz", "x", "y"), FileError, "there is no file or folder none.npz"),
         (
             lambda: Dataset.open(".", columns="x"),
             ArgumentTypeError,
-            "a list of names, got the text",
+            r"a list of names: write \['x'\]",
         ),
     ],
 )
@@ -368,7 +369,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(FileError, match=r"a.npz has no array 'z'; it has 'x', 'y'"):
         Dataset.open(tmp_path / "a.npz", columns=["z"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match=r"has no files that loaderx knows"):
+    with pytest.raises(FileError, match=r"is an empty folder"):
         Dataset.open(tmp_path / "empty")
     (tmp_path / "text.npy").write_text("hello, I am no array at all")
     with pytest.raises(FileError, match=r"text.npy is not a NumPy array file"):

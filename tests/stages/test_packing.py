@@ -240,6 +240,7 @@ def test_bad_arguments(arguments, error, message):
         ([{"u": np.arange(3)}], {}, "`lengths` names a leaf 't'; records have 'u'"),
         ([np.arange(3)], {}, "records have no names: make them dicts"),
         ([{"t": np.int32(3)}, {"t": np.arange(2)}], {}, "in record 0 it is a single value"),
+        ([{"t": "to be"}], {}, r"record 0 it is text\. Make arrays of numbers .*map\(tokenize\)"),
         (
             [{"t": np.arange(3)}, {"t": np.arange(2.0)}],
             {},

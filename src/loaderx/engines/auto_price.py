@@ -77,9 +77,10 @@ def imported_with(names: Iterable[str], loaded: Mapping[str, Any]) -> set[str]:
         if parent:
             waiting.append(parent)
         for held in list(getattr(loaded[name], "__dict__", {}).values()):
-            if isinstance(held, types.ModuleType):
+            # Not `isinstance`, which asks `held.__class__`: torch has objects that warn then.
+            if issubclass(type(held), types.ModuleType):
                 waiting.append(held.__name__)
-            elif isinstance(held, (type, types.FunctionType)):
+            elif issubclass(type(held), (type, types.FunctionType)):
                 waiting.append(held.__module__)
     return found
 

@@ -113,8 +113,11 @@ class Normalize:
 
     def _check(self, pixels: Array) -> None:
         if pixels.dtype.kind not in "uif":
+            encoded = pixels.dtype.kind in "SO"
+            advice = " Decode or resize images before: lx.image.resize(...)." if encoded else ""
             raise ArgumentTypeError(
-                f"`normalize` takes an array of integers or floats, got {pixels.dtype}."
+                "`normalize` takes an array of integers or floats, got "
+                f"{'bytes' if pixels.dtype.kind == 'S' else pixels.dtype}.{advice}"
             )
         if self._channels > 1 and pixels.shape[-1:] != (self._channels,):
             raise ArgumentError(

@@ -31,6 +31,7 @@ from loaderx.errors import (
     check_int,
     hidden_by_pytest,
     hide_own_frames,
+    hide_waiting_frames,
 )
 from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
@@ -162,6 +163,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             if isinstance(error, LoaderxError):
                 hide_own_frames(error)
                 # Not a bare `raise`: that would bring the frames back.
+                raise error
+            if isinstance(error, KeyboardInterrupt):
+                hide_waiting_frames(error)
                 raise error
             raise
 

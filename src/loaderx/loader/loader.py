@@ -41,6 +41,15 @@ U = TypeVar("U")
 _ENGINES = ("auto", "inline", "threads", "processes")
 
 
+_STAGES = {  # what the arguments of the short form stand for
+    "shuffle": ".shuffle(seed=0)",
+    "num_epochs": ".repeat(num_epochs), after .batch(...)",
+    "seed": ".shuffle(seed=...)",
+    "transform": ".map(transform), after .batch(...)",
+    "drop_remainder": ".batch(n, drop_remainder=True)",
+}
+
+
 class _Default:
     """The default of an argument, if it matters whether it was given."""
 
@@ -167,7 +176,7 @@ class DataLoader(Generic[T]):
         elif given:
             raise ArgumentTypeError(
                 f"`{given[0]}` needs `batch_size`. Without `batch_size`, write it as a stage of "
-                "the dataset, such as .shuffle(seed=0)."
+                f"the dataset: {_STAGES[given[0]]}."
             )
         self.dataset: Dataset[Tree] = chain
         self._node: Node = chain._node

@@ -68,7 +68,8 @@ def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> i
 def _parse(state: object) -> tuple[int, list[str]]:
     """The step and the chain of a state, each value checked."""
     if not isinstance(state, dict) or not {"version", "step", "chain"} <= state.keys():
-        raise StateError(f"this is not the state of a loader: {shown(state)}.")
+        advice = " Write json.loads(state)." if isinstance(state, (str, bytes)) else ""
+        raise StateError(f"this is not the state of a loader: {shown(state)}.{advice}")
     if type(state["version"]) is not int or state["version"] != STATE_VERSION:
         raise StateError(
             f"the state has version {shown(state['version'])}; this loaderx reads {STATE_VERSION}."

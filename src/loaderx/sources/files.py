@@ -31,6 +31,7 @@ from loaderx.sources.mapping import (
 from loaderx.sources.npy import MAGIC, Header, read_header
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.ondisk.paths import missing
 from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.unpacking import Unpacked
@@ -61,7 +62,7 @@ def open_arrays(
             raise FileError(f"{place} has no .npy files.")
         return {key: open_npy(members[key], systems) for key in _chosen(place, list(members), keys)}
     if not (is_url(place) or os.path.exists(place)):
-        raise FileError(f"there is no file or folder {place}.")
+        raise missing(place)
     with system.open(place) as file:
         # By its first bytes: the data of an .npy may look like the end of a zip archive.
         is_npy = file.read(len(MAGIC)) == MAGIC

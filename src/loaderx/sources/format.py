@@ -59,7 +59,7 @@ def open_options(
 
 def _check_names(columns: Sequence[str]) -> None:
     if isinstance(columns, str):
-        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+        raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
     if not isinstance(columns, Iterable):
         raise ArgumentTypeError(f"`columns` must be a list of names, got {columns!r}.")
     names = list(columns)
@@ -75,7 +75,7 @@ def _check_names(columns: Sequence[str]) -> None:
 def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
     """The columns that were asked for, all of which must be there."""
     if isinstance(columns, str):
-        raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+        raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
     for name in columns:
         if name not in have:
             known = ", ".join(map(repr, have))

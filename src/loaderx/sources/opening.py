@@ -65,6 +65,12 @@ def open_path(
     return _select(recognise(path, options, format), split, path)
 
 
+_NO_SPLITS = (
+    "Leave `split` out, and write .split(0.8, 0.2) for random parts; a range alone, "
+    "split='[:80%]', gives the first records."
+)
+
+
 def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
     splits = found.splits
     names = [name for name in splits if name]
@@ -82,9 +88,8 @@ def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
     asked = {name: name if name in splits else canonical_split(name) for name in names_in(split)}
     for name, known in asked.items():
         if known not in splits:
-            have = f"it has {_listed(names)}" if names else "it has no splits"
-            also = "" if names else "; a range alone, such as '[:80%]', is possible"
-            raise ArgumentError(f"{path} has no split {name!r}: {have}{also}.")
+            have = f"it has {_listed(names)}." if names else f"it has no splits. {_NO_SPLITS}"
+            raise ArgumentError(f"{path} has no split {name!r}: {have}")
     sources = {name: splits[known]() for name, known in asked.items()}
     sizes = {name: SplitSize(len(one), _shard_counts(one)) for name, one in sources.items()}
     return [Opened(sources[name], start, stop) for name, start, stop in resolve_split(split, sizes)]
@@ -134,6 +139,8 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
         grouped = split_files(folder, strong)
     grouped = grouped or split_files(folder, suffixes)
     every = [file for files in grouped.values() for file in files]
+    if not folder.names:
+        raise FileError(f"{folder.path} is an empty folder.")
     if not every:
         raise FileError(f"{folder.path} has no files that loaderx knows. {_looked_for()}")
     kinds = {_suffix_format(file).name for file in every} if format is None else {format}

@@ -22,6 +22,9 @@ class Function(Frozen):
         self.__dict__["given"] = Given(self.call)
 
 
+_METHODS = ("map", "random_map", "map_with_index", "filter")  # of transform objects
+
+
 def resolve(f: Any, method: str) -> Function:
     """``f`` itself, or the method of a transform object (``obj.map``, ``obj.random_map``, ...)."""
     if isinstance(f, type) and hasattr(f, method):
@@ -32,9 +35,11 @@ def resolve(f: Any, method: str) -> Function:
     if callable(bound):
         return Function(bound, str(getattr(f, "__name__", type(f).__name__)))
     if not callable(f):
+        fitting = next((one for one in _METHODS if callable(getattr(f, one, None))), None)
+        advice = f" Write .{fitting}({name_of(f)}(...))." if fitting else ""
         raise ArgumentTypeError(
             f"`{method}` needs a function, or an object with a .{method} method; "
-            f"got {f!r} ({type(f).__name__})."
+            f"got {f!r} ({type(f).__name__}).{advice}"
         )
     return Function(f, name_of(f))
 

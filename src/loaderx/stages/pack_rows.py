@@ -100,10 +100,11 @@ def _complain(column: list[Array], path: str, name: Name) -> None:
     first = next(array for array in column if array.size)
     for number, array in enumerate(column):
         if array.ndim == 0:
-            raise StackError(
-                f'cannot pack leaf "{path}": in {name(number)} it is a single value. Leave it out '
-                "of `lengths` to keep it once per segment."
-            )
+            if isinstance(array.item(), str):
+                advice = "text. Make arrays of numbers of it first, in .map(tokenize)"
+            else:
+                advice = "a single value. Leave it out of `lengths` to keep it once per segment"
+            raise StackError(f'cannot pack leaf "{path}": in {name(number)} it is {advice}.')
         if array.size and (array.shape[1:], array.dtype) != (first.shape[1:], first.dtype):
             raise StackError(
                 f'cannot pack leaf "{path}": {name(number)} has {array.dtype}{list(array.shape)}, '

@@ -156,7 +156,7 @@ def test_a_part_that_fails_leaves_nothing(tmp_path):
         part.append(numbers())
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
-    with pytest.raises(FileError, match="has no files that loaderx knows"):
+    with pytest.raises(FileError, match="is an empty folder"):
         Dataset.open(tmp_path)
 
 

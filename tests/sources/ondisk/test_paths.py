@@ -54,6 +54,18 @@ def test_braces(place):
         expand_braces("{0..999}{0..999}{0..999}")
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("prat-10.npy", "part-10.npy"), ("labels", "labels.gz")]
+)
+def test_a_missing_file_with_a_neighbour_that_looks_like_it(place, asked, meant):
+    (place / "labels.gz").touch()
+    with pytest.raises(FileError) as caught:
+        find(place / asked)
+    assert str(caught.value) == (
+        f"there is no file or folder {place / asked}. Did you mean {place / meant}?"
+    )
+
+
 def test_a_name_that_exists_is_no_pattern(place):
     assert names(find(place / "odd[1].npy")) == ["odd[1].npy"]
     assert names(find(place / "a{1}.npy")) == ["a{1}.npy"]

@@ -89,7 +89,7 @@ class Csv(ParsedLines[Array]):
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.csv.")
         if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dialect = _checked_dialect(delimiter, quote, encoding, files.files[0])
         self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), folder)
         self._begin(dialect, header, delimiter is not None)

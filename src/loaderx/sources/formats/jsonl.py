@@ -79,7 +79,7 @@ class Jsonl(PadsLists, ParsedLines[Values]):
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.jsonl.")
         if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names, got the text {columns!r}.")
+            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = LineFiles(files.files, "json", 1, _find, folder)
         self._lines.check_any()

@@ -114,7 +114,22 @@ def _matching(pattern: str, files: FileSystems) -> Iterator[str]:
                 raise FileError(f"no file matches {one}.")
             yield from chosen
         else:
-            raise FileError(f"there is no file or folder {one}.")
+            raise missing(one)
+
+
+def missing(path: str) -> FileError:
+    """For a path that does not exist: the error names a neighbour that looks like it."""
+    from difflib import get_close_matches  # slow to import, and rarely needed
+
+    folder, name = os.path.split(path)
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        names = []
+    packed = [one for one in names if one in (f"{name}.gz", f"{name}.zst")]
+    alike = packed or get_close_matches(name, names, 1, cutoff=0.8)
+    advice = f" Did you mean {os.path.join(folder, alike[0])}?" if alike else ""
+    return FileError(f"there is no file or folder {path}.{advice}")
 
 
 def expand_braces(pattern: str) -> list[str]:
