@@ -253,6 +253,12 @@ READ = (
             "Mine.gather must be a method, not a property or a value",
         ),
         (lambda: broken(label="mine"), ArgumentTypeError, "Mine.label must be a method"),
+        (lambda: broken(fetch=3), ArgumentTypeError, "Mine.fetch must be a method"),
+        (
+            lambda: broken(fetch=lambda self, a, b: 0),
+            ArgumentTypeError,
+            r"^Mine has fetch\(a, b\); write fetch\(self, indices\)\.$",
+        ),
         (
             lambda: broken(label=lambda self: 3),
             ArgumentTypeError,

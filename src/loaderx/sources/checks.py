@@ -75,6 +75,24 @@ def _check_subclass(source: Source) -> None:
     for name in (*READERS, "fetch", "label"):
         if not callable(getattr(source, name)):
             raise ArgumentTypeError(f"{kind}.{name} must be a method, not a property or a value.")
+    if overrides(source, "fetch"):
+        _check_fetch(source)
+
+
+def _check_fetch(source: Source) -> None:
+    """Its errors are dropped where it is called, so it must be right."""
+    try:
+        signature = inspect.signature(source.fetch)
+    except ValueError:  # a builtin without a signature
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = type(source).__name__
+        listed = ", ".join(map(str, signature.parameters.values()))
+        raise ArgumentTypeError(
+            f"{name} has fetch({listed}); write fetch(self, indices)."
+        ) from None
 
 
 def _are_columns(arrays: tuple[object, ...]) -> bool:
