@@ -125,6 +125,20 @@ class Source:
         """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
         return overrides(self, "gather")
 
+    def fetch(self, indices: Indices) -> int:
+        """Brings what these records need to this machine, and returns how many bytes came.
+
+        It is called ahead of reading, in the order of the stream, by threads of the loader's own,
+        several at once.  Reading must not depend on it, and its errors are dropped: whoever reads
+        meets them.  The default does nothing.
+        """
+        return 0
+
+    @property
+    def fetches(self) -> bool:
+        """Is `fetch` to be called?  Where a subclass has one, unless it says otherwise here."""
+        return overrides(self, "fetch")
+
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
         """The names of the classes that the numbers of a leaf stand for, where they are known."""
