@@ -10,7 +10,7 @@ from loaderx.memory import Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
-from loaderx.sources.columns import Column, ColumnSpans
+from loaderx.sources.columns import Column, ColumnSpans, Needs, together
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
@@ -44,6 +44,7 @@ class TableSource(PadsLists, ColumnarSource):
         self._shard_names = shard_names
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
+        self._is_fetched = any(column.is_fetched for column in leaves)
 
     def __len__(self) -> int:
         return self._length
@@ -67,7 +68,19 @@ class TableSource(PadsLists, ColumnarSource):
         shard, number = Parts(self._shard_counts).locate(index)
         return f"{self._shard_names[shard]}, record {number}"
 
+    @property
+    def fetches(self) -> bool:
+        return self._is_fetched
+
+    def fetch(self, indices: Indices) -> int:
+        found = 0
+        for needs in together([column.needs(indices) for column in self._columns]):
+            found += _fetch(needs)
+        return found
+
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._is_fetched:
+            self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
         out = self._lent(len(indices), lend)
@@ -80,9 +93,11 @@ class TableSource(PadsLists, ColumnarSource):
         return padded_columns(self._columns, self._structure, specs, lengths)
 
     def records(self, indices: Indices) -> list[Tree]:
-        if self._cold.is_needed:
-            self._cold.before(indices)
         try:
+            if self._is_fetched:
+                self.fetch(indices)
+            if self._cold.is_needed:
+                self._cold.before(indices)
             columns = [column.values(indices) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:
             if len(indices) == 1:  # many are read again one by one
@@ -90,6 +105,15 @@ class TableSource(PadsLists, ColumnarSource):
                 raise BadRecordError(f"{where}: {_told(error)}") from error
             raise
         return records_of(self._structure, columns)
+
+
+def _fetch(needs: Needs) -> int:
+    """Fetches what is needed of some files, all at once."""
+    sets = {id(files): files for files, _ in needs}
+    return sum(
+        files.fetch_ranges([one for owner, one in needs if owner is files])
+        for files in sets.values()
+    )
 
 
 def _told(error: Exception) -> str:

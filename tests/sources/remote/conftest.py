@@ -28,5 +28,6 @@ def pauses(monkeypatch):
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    """Ranges of 1,000 bytes."""
-    monkeypatch.setattr("loaderx.sources.remote.transfer.RANGE_BYTES", 1000)
+    """Pieces of 1,000 bytes, each asked for by itself."""
+    monkeypatch.setattr("loaderx.sources.remote.pieces.PIECE_BYTES", 1000)
+    monkeypatch.setattr("loaderx.sources.remote.pieces.REQUEST_BYTES", 1000)

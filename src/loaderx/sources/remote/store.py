@@ -15,7 +15,8 @@ T = TypeVar("T")
 ATTEMPTS = 6
 FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be told soon
 TIMEOUT_S = 30.0  # without a byte
-PIECE_BYTES = 1 << 20  # that are read at once
+HEAD_BYTES = 512  # that come with a look at a file
+READ_BYTES = 1 << 20  # that are read at once
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
 
 
@@ -48,7 +49,9 @@ class Store(Protocol):
 
     lists: bool  # is one listing of a folder better than a look at each of its files?
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         """A file and its first bytes (if they cost no request); None: it is not there."""
         ...
 
