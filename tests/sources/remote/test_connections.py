@@ -59,7 +59,7 @@ def test_a_server_that_hangs_up_without_a_word(server, url, pauses):
 
 
 def test_a_connection_that_fails_when_it_is_used_again(server, url, monkeypatch):
-    monkeypatch.setattr("loaderx.sources.remote.connections._has_ended", lambda one: False)
+    monkeypatch.setattr("loaderx.sources.remote.connections.has_ended", lambda one: False)
     test_a_server_that_hangs_up_without_a_word(server, url, [])
 
 
@@ -150,8 +150,8 @@ def test_an_interrupt_inside_the_handshake_closes_the_socket(server, monkeypatch
 @pytest.mark.parametrize("where", ["request", "getresponse"])
 def test_an_interrupt_inside_a_request_closes_the_socket(server, url, where, monkeypatch):
     class Interrupted(Connections):
-        def _new(self, *args):
-            made = super()._new(*args)
+        def new(self, *args):
+            made = super().new(*args)
             taken.append(made)
 
             def interrupt(*args, **others):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -68,20 +69,20 @@ def test_marks_are_read_as_they_were_written(folder, lasting):
 
 
 def test_marks_of_another_boot_do_not_count(folder, monkeypatch):
-    monkeypatch.setattr(pieces, "_boot_id", lambda: "before")
+    monkeypatch.setattr(pieces, "boot_id", lambda: "before")
     with open_map(folder) as found:
         marks().write(found.opened, 3, 7, lasting=False)
         marks().write(found.opened, 20, 22, lasting=True)
-        monkeypatch.setattr(pieces, "_boot_id", lambda: "after")
+        monkeypatch.setattr(pieces, "boot_id", lambda: "after")
         assert np.flatnonzero(marks().read(found.opened)).tolist() == [20, 21]
 
 
 def test_where_no_boot_is_told_marks_must_last(folder, monkeypatch):
-    monkeypatch.setattr(pieces, "_boot_id", lambda: "")
+    monkeypatch.setattr(pieces, "boot_id", lambda: "")
     assert marks().must_sync
     with open_map(folder) as found:
         marks().write(found.opened, 3, 5, lasting=False)
-        monkeypatch.setattr(pieces, "_boot_id", lambda: "after")
+        monkeypatch.setattr(pieces, "boot_id", lambda: "after")
         assert np.flatnonzero(marks().read(found.opened)).tolist() == [3, 4]
 
 
@@ -116,21 +117,20 @@ import os, sys
 from loaderx.sources.remote.pieces import PIECE_BYTES, PieceMarks, open_map
 marks = PieceMarks("key", 40 * PIECE_BYTES)
 with open_map(os.open(sys.argv[1], os.O_RDONLY)) as found:
-    print(found.claim(marks, 5, 9), flush=True)
+    claimed = found.claim(marks, 5, 9)
     marks.write(found.opened, 5, 6, lasting=False)
+    print(claimed, flush=True)
     sys.stdin.read()
 """
 
 
 def test_other_processes_and_their_end(folder, tmp_path):
     command = [sys.executable, "-c", OTHER, str(tmp_path)]
-    with (
-        open_map(folder) as found,
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as child,
-    ):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(open_map(folder))
         assert found.claim(marks(), 6, 7) == [(6, 7)]
+        child = stack.enter_context(subprocess.Popen(command, **pipes))
         assert child.stdout.readline() == "[(5, 6), (7, 9)]\n"
         with open_map(folder):
             pass  # a descriptor that is closed must not take the locks with it

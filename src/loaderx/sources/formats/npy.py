@@ -20,7 +20,7 @@ from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.table import TableSource
 from loaderx.tree import ArraySpec
 
-_LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole
+LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole
 _HEAD = 512
 
 
@@ -51,7 +51,7 @@ def _fetched(path: str, options: OpenOptions) -> Source | None:
     if not is_url(path) or systems.of(path).is_folder(path):
         return None
     files = FileSet([path], files=systems)
-    if files.sizes[0] < _LARGE:
+    if files.sizes[0] < LARGE:
         return None
     head = systems.of(path).head(path, _HEAD)
     if not has_header(head):

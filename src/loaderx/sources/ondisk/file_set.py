@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loaderx.sources.remote.part_file import PartFile
 
 FEWEST_MAPS, _MOST_MAPS = 16, 1024  # the fewest are never forgotten
+_MOST_HEADS = 1024  # that are sent to workers
 _AHEAD, _MANY_AHEAD = 4, 16  # large and small files that are fetched at once
 
 
@@ -42,8 +43,10 @@ class FileSet(ForWorkers):
         paths: Sequence[str],
         identities: Sequence[FileIdentity] | None = None,
         files: FileSystems = LOCAL_FILES,
+        heads: Sequence[bytes] = (),
     ) -> None:
-        self.paths, self.files = list(paths), files
+        """``heads`` are the first bytes of files behind URLs, which need not be fetched again."""
+        self.paths, self.files, self._heads = list(paths), files, heads
         if identities is None:
             if urls := [path for path in self.paths if is_url(path)]:
                 files.remote().prepare(urls)
@@ -134,7 +137,11 @@ class FileSet(ForWorkers):
 
     def known_head(self, number: int) -> bytes:
         """The first bytes of a file behind a URL, as far as they came when it was looked at."""
-        return self.files.remote().known_head(self.paths[number])
+        return (
+            self._heads[number]
+            if self._heads
+            else self.files.remote().known_head(self.paths[number])
+        )
 
     def _part(self, number: int) -> PartFile:
         found = self._parts.get(number)
@@ -142,7 +149,8 @@ class FileSet(ForWorkers):
             return found
         identity = self.identities[number]
         assert not isinstance(identity, Identity)
-        made = self.files.remote().part(self.paths[number], identity)
+        path, head = self.paths[number], self.known_head(number)
+        made = self.files.remote().part(path, identity, head)
         with self._lock:
             have = self._parts.get(number)
             if have is not None:
@@ -220,7 +228,9 @@ class FileSet(ForWorkers):
 
     def for_workers(self) -> tuple[object, ...]:
         """Workers map the very files that this process sees, or say that they have changed."""
-        return FileSet, (self.paths, self.identities, self.files)
+        has_heads = self.is_remote and len(self) <= _MOST_HEADS
+        heads = [self.known_head(number) for number in range(len(self))] if has_heads else ()
+        return FileSet, (self.paths, self.identities, self.files, heads)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Another machine may have the same file under another inode, copied at another time.

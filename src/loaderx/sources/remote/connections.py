@@ -62,7 +62,7 @@ class Connections:
         while idle:
             with contextlib.suppress(IndexError):  # another thread has taken it
                 since, connection = idle.pop()
-                if time.monotonic() - since < _LONGEST_IDLE_S and not _has_ended(connection):
+                if time.monotonic() - since < _LONGEST_IDLE_S and not has_ended(connection):
                     return connection
                 connection.close()
         return None
@@ -98,7 +98,7 @@ class Connections:
             connection = self.take(place)
             is_kept = connection is not None
             if connection is None:
-                connection = self._new(place, kind, float(request.timeout or 0) or None)
+                connection = self.new(place, kind, float(request.timeout or 0) or None)
             try:
                 return self._ask(connection, place, request, headers)
             except BaseException as error:
@@ -107,7 +107,7 @@ class Connections:
                 if not (is_kept and is_stale) or isinstance(error, TimeoutError):
                     raise
 
-    def _new(
+    def new(
         self, place: _Place, kind: type[http.client.HTTPConnection], timeout_s: float | None
     ) -> http.client.HTTPConnection:
         if issubclass(kind, _SecureConnection):
@@ -217,7 +217,7 @@ def connect(
     raise failure
 
 
-def _has_ended(connection: http.client.HTTPConnection) -> bool:
+def has_ended(connection: http.client.HTTPConnection) -> bool:
     """Has the server hung up?  Then there is something to read: the end."""
     if connection.sock is None:
         return True

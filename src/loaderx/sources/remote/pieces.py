@@ -78,7 +78,7 @@ class PieceMarks:
         self.count = -(-size // self.piece_bytes)
         key = f"{key} {self.piece_bytes}"
         self._lasting = zlib.crc32(key.encode())
-        boot = _boot_id()
+        boot = boot_id()
         self._until_boot = zlib.crc32(f"{key} {boot}".encode()) if boot else None
         self.must_sync = self._until_boot is None
 
@@ -124,7 +124,7 @@ class PieceMarks:
 
 
 @functools.cache
-def _boot_id() -> str:
+def boot_id() -> str:
     """What is another one after the machine was started again; empty where none is told."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

@@ -242,9 +242,8 @@ class RemoteFiles:
         head = self._heads.get(path, b"")
         return downloads_in(self._cache, path).open(file, self._store(file.url), head)
 
-    def part(self, path: str, file: RemoteFile) -> PartFile:
-        """A file that is mapped while pieces of it are missing."""
-        head = self._heads.get(path, b"")
+    def part(self, path: str, file: RemoteFile, head: bytes) -> PartFile:
+        """A file that is mapped while pieces of it are missing; ``head`` is known of it."""
         return downloads_in(self._cache, path).part(file, self._store(file.url), head)
 
     def fetch_ranges(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
