@@ -13,12 +13,15 @@ import threading
 import numpy as np
 import pytest
 
+from file_families import WRITERS
 from inside import source_of
 from loaderx import DataLoader, Dataset, cli
 from loaderx.errors import FileError, RecordError
+from loaderx.memory import Pool
 from loaderx.sources.column_data import ColumnData, ColumnType
 from loaderx.sources.ondisk.native_layout import Description, write_description
 from loaderx.sources.ondisk.native_writer import PartWriter
+from loaderx.sources.remote.transfer import stop_with
 from oracle import assert_same
 
 HEAD = 512
@@ -124,6 +127,33 @@ def test_fetch_by_several_threads(server, local, url, cache, small_ranges):
         thread.join()
     assert sum(found) == sent(server) - before
     assert server.fetched_twice() == {}
+
+
+def test_a_fetch_that_is_stopped_keeps_its_pieces(server, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("loaderx.sources.remote.pieces.PIECE_BYTES", 1000)
+    monkeypatch.setattr("loaderx.sources.remote.http_store.READ_BYTES", 300)
+    rows = np.random.default_rng(0).integers(0, 255, (80, 100), np.uint8)
+    Dataset.from_arrays(x=rows).save(tmp_path / "rows", engine="inline")
+    server.add(tmp_path / "rows")
+    source = source_of(Dataset.open(f"{server.url}/", cache=cache))
+    stop, told = threading.Event(), []
+
+    def fetch():
+        stop_with(stop)
+        with pytest.raises(FileError, match="a download was stopped") as caught:
+            source.fetch(np.arange(80))
+        told.append(caught.value)
+
+    # Of the first answer three pieces come, and the first bytes of the second one end it.
+    server.fault = lambda number, path: ("cut", 2500) if number == 2 else stop.set()
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    thread.join()
+    assert told
+    server.fault = lambda number, path: None
+    assert source.fetch(np.arange(28)) == 0
+    assert source.fetch(np.arange(40, 45)) == 1000
+    assert (source.gather(np.arange(80), Pool().lend)["x"] == rows).all()
 
 
 @pytest.mark.parametrize("order", [{}, {"block": 8, "window": 16}, {"window": 80}])
@@ -288,6 +318,23 @@ def test_a_damaged_header_of_another_part(server, local, url, cache, small_range
     found[0]
     with pytest.raises(RecordError, match=r"part-00001/fixed.npy has int8.*: it was changed or is"):
         found[first_of_part(server, 1)]
+
+
+def test_images(server, cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN_PATH", "/none")
+    WRITERS["images"](tmp_path / "images", [*range(12)])
+    server.add(tmp_path / "images", "me/data")
+    made = Dataset.open("hf://datasets/me/data", cache=cache)
+    source = source_of(made)
+    assert source.fetches
+    assert not source_of(Dataset.open(tmp_path / "images")).fetches
+    assert source.fetch(np.array([3, 5, 3])) == sent(server) > 0
+    assert source.fetch(np.array([5, 3])) == 0
+    count = len(server.requests)
+    assert made[3]["image"].shape == made[5]["image"].shape
+    assert len(server.requests) == count
+    assert len(server.asked) == 2
 
 
 # Processes --------------------------------------------------------------------------------------

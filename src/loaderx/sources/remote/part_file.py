@@ -166,10 +166,18 @@ class PartFile:
     ) -> None:
         """One request; after a failure the rest of it is asked for."""
         first, end = self.marks.range_of(run)
-        at = first
+        at, marked = first, run[0]
         if first < len(self._head):  # it came when the file was looked at
             at = min(len(self._head), end)
             self._write(self._head[first:at], first)
+
+        def mark() -> None:
+            """Marks pieces as they come: others wait for them, and this may be killed."""
+            nonlocal marked
+            reached = run[1] if at == end else at // self.marks.piece_bytes
+            if reached > marked and (at == end or not self.marks.must_sync):
+                self._mark(found, (marked, reached))
+                marked = reached
 
         def attempt() -> None:
             nonlocal at
@@ -184,6 +192,7 @@ class PartFile:
                         self._write(piece, at)
                         at += len(piece)
                         count(len(piece))
+                        mark()
                         if is_stopped():
                             return
                 finally:
@@ -191,8 +200,7 @@ class PartFile:
 
         if at < end:
             retrying(attempt, self.file.url)
-        if at == end:
-            self._mark(found, run)
+        mark()
 
     def _mark(self, found: PieceMap, run: Run) -> None:
         if self.marks.must_sync:
