@@ -7,7 +7,7 @@ Records of 64 kB in the native layout, in parts of 16 MB.  The server is a proce
 counts.  `open` is until the dataset is there, `first batch` from then on; `rounds` is the longest
 chain of requests until that batch, each sent after the answer to the one before it; `pass` is one
 pass over all records with an empty folder of downloads, as a share of what the rate allows, and
-`again` one that finds them there; `twice` counts bytes that were sent more than once.  Records come
+`again` one that finds them there; CPU time is that of this process, without its workers; `twice` counts bytes that were sent more than once.  Records come
 in a shuffle of blocks (the default), in order, or shuffled one by one; `--failing` is the share of
 requests that the server answers with 503.  Every batch is compared with what was written.
 """
@@ -206,9 +206,9 @@ def measure(url: str, engine: str, workers: int, cache: str, options: argparse.N
     dataset = Dataset.open(f"{url}/", cache=cache)
     opened = time.perf_counter()
     chain = shuffled(dataset, options.order).batch(BATCH)
-    passes, first, rounds, seen = [], 0.0, 0, 0
+    passes, cpu, first, rounds, seen = [], [], 0.0, 0, 0
     for _ in range(2):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         with DataLoader(chain, engine=engine, num_workers=workers) as loader:
             for batch in loader:
                 if not first:
@@ -218,13 +218,14 @@ def measure(url: str, engine: str, workers: int, cache: str, options: argparse.N
                 assert (batch["x"][:, ::4096] == (numbers % 251)[:, None]).all()
                 seen += int(numbers.sum())
         passes.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - used)
     assert seen == 2 * sum(range(len(dataset)))
     share = len(dataset) * RECORD / 1e6 / passes[0] / options.rate_mb
     told = told_by(url, "asked")
     print(
         f"{engine:9} {workers}: open {opened - begun:5.2f} s, first batch {first:5.2f} s "
-        f"({rounds} rounds), pass {passes[0]:6.2f} s ({share:.2f} of the rate), again "
-        f"{passes[1]:5.2f} s; {told['requests']} requests ({told['failed']} failed), "
+        f"({rounds} rounds), pass {passes[0]:6.2f} s ({share:.2f} of the rate, "
+        f"{cpu[0]:.2f} s CPU), again {passes[1]:5.2f} s; {told['requests']} requests ({told['failed']} failed), "
         f"{told['bytes'] / 1e6:.1f} MB, twice {told['twice']} bytes",
         flush=True,
     )
