@@ -7,9 +7,10 @@ Records of 64 kB in the native layout, in parts of 16 MB.  The server is a proce
 counts.  `open` is until the dataset is there, `first batch` from then on; `rounds` is the longest
 chain of requests until that batch, each sent after the answer to the one before it; `pass` is one
 pass over all records with an empty folder of downloads, as a share of what the rate allows, and
-`again` one that finds them there; CPU time is that of this process, without its workers; `twice` counts bytes that were sent more than once.  Records come
-in a shuffle of blocks (the default), in order, or shuffled one by one; `--failing` is the share of
-requests that the server answers with 503.  Every batch is compared with what was written.
+`again` one that finds them there.  CPU time is that of this process, without its workers; `twice`
+counts bytes that were sent more than once.  Records come in a shuffle of blocks (the default), in
+order, or shuffled one by one; `--failing` is the share of requests that the server answers with
+503.  Every batch is compared with what was written.
 """
 
 from __future__ import annotations
@@ -225,8 +226,8 @@ def measure(url: str, engine: str, workers: int, cache: str, options: argparse.N
     print(
         f"{engine:9} {workers}: open {opened - begun:5.2f} s, first batch {first:5.2f} s "
         f"({rounds} rounds), pass {passes[0]:6.2f} s ({share:.2f} of the rate, "
-        f"{cpu[0]:.2f} s CPU), again {passes[1]:5.2f} s; {told['requests']} requests ({told['failed']} failed), "
-        f"{told['bytes'] / 1e6:.1f} MB, twice {told['twice']} bytes",
+        f"{cpu[0]:.2f} s CPU), again {passes[1]:5.2f} s; {told['requests']} requests "
+        f"({told['failed']} failed), {told['bytes'] / 1e6:.1f} MB, twice {told['twice']} bytes",
         flush=True,
     )
 

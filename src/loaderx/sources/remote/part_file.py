@@ -20,7 +20,15 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.mapping import map_array
-from loaderx.sources.remote.pieces import PieceMap, PieceMarks, Run, covered, open_map, runs_of
+from loaderx.sources.remote.pieces import (
+    PieceMap,
+    PieceMarks,
+    Run,
+    covered,
+    open_map,
+    runs_of,
+    wait_for_others,
+)
 from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
 from loaderx.sources.remote.room import LOCK, PART, RANGES
 from loaderx.sources.remote.store import RemoteFile, Store, retrying
@@ -66,7 +74,7 @@ class PartFile:
         close = weakref.finalize(self, os.close, opened)
         self.marks = PieceMarks(key_of(file), file.size)
         self._is_here = np.full(self.marks.count, is_whole)
-        self._unsynced = 0
+        self._unsynced, self._map_key = 0, (0, 0)
         self.has_ranges = True
         self.data: Array = self._map()
         if is_whole:
@@ -131,6 +139,7 @@ class PartFile:
         with self._open_map() as found:
             if found is None:
                 return True
+            self._map_key = found.key
             first, stop = run if self.has_ranges else (0, self.marks.count)
             claimed = found.claim(self.marks, first, stop)
             try:
@@ -147,6 +156,10 @@ class PartFile:
         if is_all:
             self.finish()
         return bool(is_here.all())
+
+    def wait(self, run: Run) -> None:
+        """Waits for others that fetch some of these pieces; not for long."""
+        wait_for_others(self._map_key, run)
 
     def _is_all_missing(self, found: PieceMap, claimed: list[Run]) -> bool:
         """Is nobody else fetching anything?  Then all of it may come in one answer."""
@@ -177,6 +190,7 @@ class PartFile:
             reached = run[1] if at == end else at // self.marks.piece_bytes
             if reached > marked and (at == end or not self.marks.must_sync):
                 self._mark(found, (marked, reached))
+                found.release(marked, reached)
                 marked = reached
 
         def attempt() -> None:

@@ -33,9 +33,12 @@ PIECE_BYTES = 1 << 18
 REQUEST_BYTES = 8 << 20  # of pieces that follow each other, at most
 _MARK = np.dtype("<u4")
 _SPREAD = np.uint32(2654435761)  # odd: each number has a mark of its own
-_POLL_S = 0.01  # until other processes are looked at again
+_POLL_S, _LONG_POLL_S = 0.01, 0.1  # until other processes, and who stops this, are looked at
 
 Marks: TypeAlias = npt.NDArray[np.uint32]
+MapKey: TypeAlias = tuple[int, int]
+"""Device and inode."""
+
 Run: TypeAlias = tuple[int, int]
 """Pieces that follow each other: the first, and the one behind the last."""
 
@@ -139,8 +142,8 @@ def boot_id() -> str:
 class PieceMap:
     """The open map of one file, which the threads of a process share."""
 
-    def __init__(self, opened: int) -> None:
-        self.opened = opened
+    def __init__(self, opened: int, key: MapKey) -> None:
+        self.opened, self.key = opened, key
         self._users = 0
         self._spare: list[int] = []  # closing one of them would give up all locks
         self._busy: set[int] = set()  # pieces that threads of this process are fetching
@@ -164,6 +167,10 @@ class PieceMap:
             return range(first, stop)
         return [one for one in range(first, stop) if try_lock_range(self.opened, one, one + 1)]
 
+    def is_free(self, numbers: range) -> bool:
+        """Is no thread of this process fetching one of these pieces?"""
+        return self._busy.isdisjoint(numbers)
+
     def release(self, first: int, stop: int) -> None:
         """Gives pieces back, fetched or not."""
         with _state.changed:
@@ -173,11 +180,11 @@ class PieceMap:
 
 
 class _State:
-    """The maps that this process has open, by device and inode."""
+    """The maps that this process has open."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.maps: dict[tuple[int, int], PieceMap] = {}
+        self.maps: dict[MapKey, PieceMap] = {}
 
 
 _state = _State()
@@ -188,7 +195,7 @@ def open_map(at: int) -> Iterator[PieceMap | None]:
     """The map in the folder ``at``; None if there is none: the file is finished, or was removed."""
     state = _state
     with state.changed:
-        key, found = _map_in(at, state)
+        found = _map_in(at, state)
         if found is not None:
             found._users += 1
     try:
@@ -198,35 +205,43 @@ def open_map(at: int) -> Iterator[PieceMap | None]:
             with state.changed:
                 found._users -= 1
                 if not found._users:
-                    del state.maps[key]
+                    del state.maps[found.key]
                     for opened in (found.opened, *found._spare):
                         os.close(opened)
 
 
-def _map_in(at: int, state: _State) -> tuple[tuple[int, int], PieceMap | None]:
+def _map_in(at: int, state: _State) -> PieceMap | None:
     try:
         status = os.stat(RANGES, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
-        return (0, 0), None
+        return None
     key = status.st_dev, status.st_ino
     if key in state.maps:
-        return key, state.maps[key]
+        return state.maps[key]
     opened = open_own(RANGES, os.O_RDWR, at)
     if opened is None:
-        return key, None
+        return None
     status = os.fstat(opened)
     key = status.st_dev, status.st_ino
     if key in state.maps:  # it was replaced at this moment
         state.maps[key]._spare.append(opened)
     else:
-        state.maps[key] = PieceMap(opened)
-    return key, state.maps[key]
+        state.maps[key] = PieceMap(opened, key)
+    return state.maps[key]
 
 
-def wait_for_others() -> None:
-    """Waits until a thread of this process gives a piece back, or another process may have."""
+def wait_for_others(key: MapKey, run: Run) -> None:
+    """Waits while threads of this process fetch such pieces; else until another process may have.
+
+    It comes back now and then, so that whoever waits can be stopped.
+    """
+    numbers = range(*run)
     with _state.changed:
-        _state.changed.wait(_POLL_S)
+        found = _state.maps.get(key)
+        if found is None or found.is_free(numbers):
+            _state.changed.wait(_POLL_S)
+        else:
+            _state.changed.wait_for(lambda: found.is_free(numbers), _LONG_POLL_S)
 
 
 def _forget() -> None:

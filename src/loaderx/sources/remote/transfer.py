@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
+
+import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.remote.part_file import PartFile
-from loaderx.sources.remote.pieces import Run, wait_for_others
+from loaderx.sources.remote.pieces import Run
 from loaderx.sources.remote.store import NoRangesError
 
 CONCURRENCY = 16  # requests of one transfer
@@ -61,6 +63,16 @@ class _Transfer:
         self._told, self._nbytes = count, 0
 
     def run(self) -> int:
+        while self._left:
+            self._fetch()
+            if self._errors:
+                raise self._errors[0]
+            if self._stop_all.is_set():
+                raise FileError("a download was stopped.")
+            self._left = deque(self._rest())
+        return self._nbytes
+
+    def _fetch(self) -> None:
         threads = [
             threading.Thread(target=self._work, name="loaderx-download", daemon=True)
             for _ in range(min(CONCURRENCY, len(self._left)))
@@ -68,15 +80,20 @@ class _Transfer:
         try:
             for thread in threads:
                 thread.start()
-            _join(threads)
-        finally:  # also after Ctrl-C: each ends with the bytes that it is reading
+            for thread in threads:
+                thread.join()
+        except BaseException:  # Ctrl-C: each ends with the bytes that it is reading
             self._stop.set()
             _join(threads)
-        if self._errors:
-            raise self._errors[0]
-        if self._stop_all.is_set() and self._stop_all is not self._stop:
-            raise FileError("a download was stopped.")
-        return self._nbytes
+            raise
+
+    def _rest(self) -> Iterator[tuple[PartFile, Run]]:
+        """What is still missing of what others were fetching; they are waited for."""
+        while self._elsewhere:
+            part, run = self._elsewhere.popleft()
+            part.wait(run)
+            missing = part.still_missing(np.arange(*run))
+            yield from ((part, one) for one in part.marks.requests(missing))
 
     def _is_stopped(self) -> bool:
         return self._stop.is_set() or self._stop_all.is_set()
@@ -89,7 +106,7 @@ class _Transfer:
     def _work(self) -> None:
         while not self._is_stopped():
             try:
-                part, run = self._next()
+                part, run = self._left.popleft()
             except IndexError:
                 return
             try:
@@ -101,14 +118,6 @@ class _Transfer:
             except BaseException as error:
                 self._errors.append(error)
                 self._stop.set()
-
-    def _next(self) -> tuple[PartFile, Run]:
-        try:
-            return self._left.popleft()
-        except IndexError:
-            found = self._elsewhere.popleft()
-            wait_for_others()
-            return found
 
 
 def _join(threads: list[threading.Thread]) -> None:
