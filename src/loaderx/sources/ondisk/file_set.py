@@ -58,10 +58,11 @@ class FileSet(ForWorkers):
         self._maps: dict[int, Array] = {}
         self._parts: dict[int, PartFile] = {}  # mapped while pieces are missing
         self._fetched: set[int] = set()  # files that were here, whole
-        self._most = _most_maps()
         self._most_bytes: int | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(is_url, self.paths))
+        # A file of which pieces are missing takes three descriptors.
+        self._most = max(FEWEST_MAPS, _most_maps() // 2) if self.is_remote else _most_maps()
         if self.is_remote:
             # Late: `file_system` says why.
             from loaderx.sources.remote.room import HOLDERS

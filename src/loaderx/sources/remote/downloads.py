@@ -18,8 +18,15 @@ from typing import BinaryIO, cast
 
 from loaderx.errors import FileError
 from loaderx.sources.ondisk.progress import progress
-from loaderx.sources.remote.part_file import PartFile, key_of, local_name, locked, remove
-from loaderx.sources.remote.pieces import PieceMarks, open_map
+from loaderx.sources.remote.part_file import (
+    Opened,
+    PartFile,
+    key_of,
+    local_name,
+    locked,
+    remove,
+)
+from loaderx.sources.remote.pieces import PieceMap, PieceMarks, open_map
 from loaderx.sources.remote.private_files import (
     HAS_LOCKS,
     READ,
@@ -44,28 +51,28 @@ class Downloads:
     def open(self, file: RemoteFile, store: Store, head: bytes = b"") -> BinaryIO:
         """The file on disk, which stays there while it is open or mapped."""
         while True:  # once more, if another process has removed it
-            found, _ = self._find(file, is_new=False)
+            found = self._find(file, is_new=False)
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
-                return cast(BinaryIO, open(path, "rb", opener=_Opener(found)))
+                return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
             fetch_whole(self.part(file, store, head))
 
     def part(self, file: RemoteFile, store: Store, head: bytes = b"") -> PartFile:
         """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
         while True:
-            opened, is_whole = self._find(file, is_new=True)
+            opened = self._find(file, is_new=True)
             if opened is not None:
-                return PartFile(self.folder, file, store, opened, head=head, is_whole=is_whole)
+                return PartFile(self.folder, file, store, opened, head)
 
-    def _find(self, file: RemoteFile, *, is_new: bool) -> tuple[int | None, bool]:
-        """A descriptor of the finished file, or else of one that is begun, if that is wanted."""
+    def _find(self, file: RemoteFile, *, is_new: bool) -> Opened | None:
+        """The finished file, or else one that is begun, if that is wanted; None: look again."""
         try:
             os.makedirs(self._cache, 0o700, exist_ok=True)
             with own_folder(self.folder) as root, own_folder(key_of(file), root) as at:
                 found = self._finished(file, at)
-                if found is not None or not is_new:
-                    return found, True
-                return self._begun(file, at), False
+                if found is not None:
+                    return Opened(found, None)
+                return self._begun(file, at) if is_new else None
         except OSError as error:
             raise FileError(
                 f"{file.url} must be downloaded, and the cache folder {self._cache} cannot be "
@@ -95,7 +102,7 @@ class Downloads:
                 os.close(opened)
             raise
 
-    def _begun(self, file: RemoteFile, at: int) -> int | None:
+    def _begun(self, file: RemoteFile, at: int) -> Opened | None:
         """The file with its full size and a map of its pieces; None: look again."""
         with locked(at) as is_locked:
             if not is_locked:
@@ -107,33 +114,42 @@ class Downloads:
             assert part is not None  # `.lock` keeps the folder
             try:
                 lock(part, shared=True)
-                self._prepare(file, part, at)
-                return part
+                return Opened(part, self._prepare(file, part, at))
             except BaseException:
                 os.close(part)
                 raise
 
-    def _prepare(self, file: RemoteFile, part: int, at: int) -> None:
+    def _prepare(self, file: RemoteFile, part: int, at: int) -> PieceMap:
         _write_note(file, at)
         if not _is_there(RANGES, at):
             made = open_own(RANGES, WRITE, at)
             assert made is not None
             os.close(made)
-        size = PieceMarks(key_of(file), file.size).nbytes
-        is_new = os.fstat(part).st_size != file.size
-        with open_map(at) as found:
-            assert found is not None  # `.lock` keeps it
-            if is_new or os.fstat(found.opened).st_size != size:
-                os.truncate(found.opened, 0)
-                os.truncate(found.opened, size)
-        if is_new:
-            os.truncate(part, 0)
-            os.truncate(part, file.size)
-            try:
-                make_room(self.folder, file.size, file.url)
-            except BaseException:
-                os.truncate(part, 0)  # it takes no room
-                raise
+        pieces = open_map(at)
+        assert pieces is not None  # `.lock` keeps it
+        try:
+            marks = PieceMarks(key_of(file), file.size)
+            pieces.check_locks(marks)
+            size = marks.nbytes
+            is_new = os.fstat(part).st_size != file.size
+            if is_new or os.fstat(pieces.opened).st_size != size:
+                os.truncate(pieces.opened, 0)
+                os.truncate(pieces.opened, size)
+            if is_new:
+                self._give_size(file, part)
+            return pieces
+        except BaseException:
+            pieces.close()
+            raise
+
+    def _give_size(self, file: RemoteFile, part: int) -> None:
+        os.truncate(part, 0)
+        os.truncate(part, file.size)
+        try:
+            make_room(self.folder, file.size, file.url)
+        except BaseException:
+            os.truncate(part, 0)  # it takes no room
+            raise
 
 
 def fetch_whole(part: PartFile) -> None:

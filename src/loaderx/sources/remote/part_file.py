@@ -14,6 +14,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from loaderx.sources.remote.pieces import (
     PieceMarks,
     Run,
     covered,
-    open_map,
     runs_of,
     wait_for_others,
 )
@@ -55,6 +55,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+class Opened(NamedTuple):
+    """A file of the folder."""
+
+    descriptor: int
+    pieces: PieceMap | None  # None: all are here
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.pieces is not None:
+            self.pieces.close()
+
+
 class PartFile:
     """One version of a file, mapped."""
 
@@ -63,21 +75,19 @@ class PartFile:
         folder: str,
         file: RemoteFile,
         store: Store,
-        opened: int,
-        *,
+        opened: Opened,
         head: bytes = b"",
-        is_whole: bool = False,
     ) -> None:
         """``opened`` is locked, has its full size, and belongs to this object from now on."""
         self.file, self.folder, self._store, self._head = file, folder, store, head
-        self._opened, self.is_whole = opened, is_whole
-        close = weakref.finalize(self, os.close, opened)
+        self._opened, self._pieces = opened
+        self.is_whole = self._pieces is None
+        close = weakref.finalize(self, opened.close)
         self.marks = PieceMarks(key_of(file), file.size)
-        self._is_here = np.full(self.marks.count, is_whole)
-        self._unsynced, self._map_key = 0, (0, 0)
-        self.has_ranges = True
+        self._is_here = np.full(self.marks.count, self.is_whole)
+        self._unsynced, self.has_ranges = 0, True
         self.data: Array = self._map()
-        if is_whole:
+        if self.is_whole:
             close()  # the map has a descriptor of its own
 
     def _map(self) -> Array:
@@ -121,10 +131,9 @@ class PartFile:
         if self.is_whole or not len(missing):
             return missing[:0]
         first, stop = int(missing[0]), int(missing[-1]) + 1
-        with self._open_map() as found:
-            if found is not None:
-                self._is_here[first:stop] |= self.marks.read(found.opened, first, stop)
-        if not self.is_whole and self._is_here.all():  # who fetched the last one was killed then
+        assert self._pieces is not None
+        self._is_here[first:stop] |= self.marks.read(self._pieces.opened, first, stop)
+        if self._is_here.all():  # others have fetched the last one
             self.finish()
         return self._not_here(missing)
 
@@ -136,30 +145,29 @@ class PartFile:
 
     def fetch(self, run: Run, is_stopped: Callable[[], bool], count: Callable[[int], None]) -> bool:
         """Fetches pieces that follow each other; False: others have some of them under way."""
-        with self._open_map() as found:
-            if found is None:
-                return True
-            self._map_key = found.key
-            first, stop = run if self.has_ranges else (0, self.marks.count)
-            claimed = found.claim(self.marks, first, stop)
-            try:
-                if self.has_ranges or self._is_all_missing(found, claimed):
-                    while claimed and not is_stopped():
-                        self._fetch(found, claimed[0], is_stopped, count)
-                        found.release(*claimed.pop(0))
-            finally:
-                for one in claimed:
-                    found.release(*one)
-            is_here = self.marks.read(found.opened, *run)
-            self._is_here[slice(*run)] |= is_here
-            is_all = self._is_here.all() or self.marks.read(found.opened).all()
-        if is_all:
+        found = self._pieces
+        if found is None or self.is_whole:
+            return True
+        first, stop = run if self.has_ranges else (0, self.marks.count)
+        claimed = found.claim(self.marks, first, stop)
+        try:
+            if self.has_ranges or self._is_all_missing(found, claimed):
+                while claimed and not is_stopped():
+                    self._fetch(found, claimed[0], is_stopped, count)
+                    found.release(*claimed.pop(0))
+        finally:
+            for one in claimed:
+                found.release(*one)
+        is_here = self.marks.read(found.opened, *run)
+        self._is_here[slice(*run)] |= is_here
+        if self._is_here.all() or self.marks.read(found.opened).all():
             self.finish()
         return bool(is_here.all())
 
     def wait(self, run: Run) -> None:
         """Waits for others that fetch some of these pieces; not for long."""
-        wait_for_others(self._map_key, run)
+        if self._pieces is not None:
+            wait_for_others(self._pieces, run)
 
     def _is_all_missing(self, found: PieceMap, claimed: list[Run]) -> bool:
         """Is nobody else fetching anything?  Then all of it may come in one answer."""
@@ -254,30 +262,11 @@ class PartFile:
                 "Give another cache folder with `cache=`, or set LOADERX_CACHE."
             ) from error
 
-    @contextlib.contextmanager
-    def _open_map(self) -> Iterator[PieceMap | None]:
-        """The map of pieces; None, if all of them are here."""
-        with self._open_folder() as at, open_map(at) as found:
-            # A map beside another file, which was begun after ours was removed, tells of that one.
-            if found is None or not is_linked(self._opened, PART, at):
-                self._check_finished(at)
-                found = None
-            yield found
-
-    def _check_finished(self, at: int) -> None:
-        if not is_linked(self._opened, local_name(self.file), at):
-            raise FileError(
-                f"the download of {self.file.url} was removed from {self.folder} while it was in "
-                "use. Open the dataset again; `loaderx cache --clear` keeps what is in use."
-            )
-        self._is_here[:] = True
-        self.is_whole = True
-
-    def finish(self) -> None:
-        """Gives the file its name, once all pieces are here."""
+    def finish(self) -> bool:
+        """Gives the file its name, once all pieces are here; False: it was removed meanwhile."""
         name = local_name(self.file)
         with self._open_folder() as at:
-            if not is_linked(self._opened, name, at):  # another thread or process has done it
+            if not is_linked(self._opened, name, at):
                 with locked(at) as is_locked:
                     if is_locked and is_linked(self._opened, PART, at):
                         os.fsync(self._opened)
@@ -285,7 +274,10 @@ class PartFile:
                         os.fsync(at)
                     if is_locked and is_linked(self._opened, name, at):
                         remove((RANGES, LOCK), at)
-            self._check_finished(at)
+            is_named = is_linked(self._opened, name, at)
+        self._is_here[:] = True
+        self.is_whole = True
+        return is_named
 
 
 @contextlib.contextmanager

@@ -7,19 +7,17 @@ piece would be slow.  No other bytes are a mark, so of a damaged map pieces are 
 
 Who fetches a piece has its record lock in ``.ranges``, which ends with the process.  Such locks
 belong to a process, and go when it closes any descriptor of the file: so a process has one
-descriptor of each map, for as long as one of its threads fetches, and the threads tell each other
-which pieces they have.
+descriptor of each map, and its threads tell each other which pieces they have.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -144,8 +142,8 @@ class PieceMap:
 
     def __init__(self, opened: int, key: MapKey) -> None:
         self.opened, self.key = opened, key
-        self._users = 0
-        self._spare: list[int] = []  # closing one of them would give up all locks
+        self.users = 0
+        self._spare: list[int] = []
         self._busy: set[int] = set()  # pieces that threads of this process are fetching
 
     def claim(self, marks: PieceMarks, first: int, stop: int) -> list[Run]:
@@ -166,6 +164,29 @@ class PieceMap:
         if try_lock_range(self.opened, first, stop):
             return range(first, stop)
         return [one for one in range(first, stop) if try_lock_range(self.opened, one, one + 1)]
+
+    def check_locks(self, marks: PieceMarks) -> None:
+        """An `OSError` where the file system has no record locks: behind those of the pieces."""
+        with _state.changed:
+            if try_lock_range(self.opened, marks.count, marks.count + 1):
+                unlock_range(self.opened, marks.count, marks.count + 1)
+
+    def keep(self, opened: int) -> None:
+        """Keeps another descriptor of the same file open: closing it would give up all locks."""
+        self._spare.append(opened)
+
+    def close(self) -> None:
+        """To be called once for each `open_map`."""
+        with _state.changed:
+            self.users -= 1
+            if not self.users:
+                del _state.maps[self.key]
+                for opened in (self.opened, *self._spare):
+                    os.close(opened)
+
+    def begin_anew(self) -> None:
+        """In a fork: the threads that fetch are its parent's, and so are the locks."""
+        self._busy = set()
 
     def is_free(self, numbers: range) -> bool:
         """Is no thread of this process fetching one of these pieces?"""
@@ -190,24 +211,13 @@ class _State:
 _state = _State()
 
 
-@contextlib.contextmanager
-def open_map(at: int) -> Iterator[PieceMap | None]:
-    """The map in the folder ``at``; None if there is none: the file is finished, or was removed."""
-    state = _state
-    with state.changed:
-        found = _map_in(at, state)
+def open_map(at: int) -> PieceMap | None:
+    """The map in the folder ``at``, to be closed; None if there is none."""
+    with _state.changed:
+        found = _map_in(at, _state)
         if found is not None:
-            found._users += 1
-    try:
-        yield found
-    finally:
-        if found is not None:
-            with state.changed:
-                found._users -= 1
-                if not found._users:
-                    del state.maps[found.key]
-                    for opened in (found.opened, *found._spare):
-                        os.close(opened)
+            found.users += 1
+    return found
 
 
 def _map_in(at: int, state: _State) -> PieceMap | None:
@@ -224,34 +234,30 @@ def _map_in(at: int, state: _State) -> PieceMap | None:
     status = os.fstat(opened)
     key = status.st_dev, status.st_ino
     if key in state.maps:  # it was replaced at this moment
-        state.maps[key]._spare.append(opened)
+        state.maps[key].keep(opened)
     else:
         state.maps[key] = PieceMap(opened, key)
     return state.maps[key]
 
 
-def wait_for_others(key: MapKey, run: Run) -> None:
+def wait_for_others(found: PieceMap, run: Run) -> None:
     """Waits while threads of this process fetch such pieces; else until another process may have.
 
     It comes back now and then, so that whoever waits can be stopped.
     """
     numbers = range(*run)
     with _state.changed:
-        found = _state.maps.get(key)
-        if found is None or found.is_free(numbers):
+        if found.is_free(numbers):
             _state.changed.wait(_POLL_S)
         else:
             _state.changed.wait_for(lambda: found.is_free(numbers), _LONG_POLL_S)
 
 
-def _forget() -> None:
-    """In a fork: the threads that fetch are its parent's, and so are the locks."""
-    global _state
+def _begin_anew() -> None:
+    _state.changed = threading.Condition()
     for one in _state.maps.values():
-        for opened in (one.opened, *one._spare):
-            os.close(opened)
-    _state = _State()
+        one.begin_anew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_begin_anew)
