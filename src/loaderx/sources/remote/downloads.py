@@ -37,7 +37,7 @@ from loaderx.sources.remote.private_files import (
     own_folder,
 )
 from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, make_room
-from loaderx.sources.remote.store import RemoteFile, Store
+from loaderx.sources.remote.store import RemoteFile, StoreOf
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import file_name
 
@@ -48,21 +48,21 @@ class Downloads:
     def __init__(self, cache: str) -> None:
         self._cache, self.folder = cache, os.path.join(cache, DOWNLOADS)
 
-    def open(self, file: RemoteFile, store: Store, head: bytes = b"") -> BinaryIO:
+    def open(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> BinaryIO:
         """The file on disk, which stays there while it is open or mapped."""
         while True:  # once more, if another process has removed it
             found = self._find(file, is_new=False)
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
                 return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
-            fetch_whole(self.part(file, store, head))
+            fetch_whole(self.part(file, store_of, head))
 
-    def part(self, file: RemoteFile, store: Store, head: bytes = b"") -> PartFile:
+    def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
         """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
         while True:
             opened = self._find(file, is_new=True)
             if opened is not None:
-                return PartFile(self.folder, file, store, opened, head)
+                return PartFile(self.folder, file, store_of, opened, head)
 
     def _find(self, file: RemoteFile, *, is_new: bool) -> Opened | None:
         """The finished file, or else one that is begun, if that is wanted; None: look again."""

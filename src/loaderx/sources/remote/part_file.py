@@ -31,7 +31,7 @@ from loaderx.sources.remote.pieces import (
 )
 from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
 from loaderx.sources.remote.room import LOCK, PART, RANGES
-from loaderx.sources.remote.store import RemoteFile, Store, retrying
+from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import Array
 
@@ -74,12 +74,12 @@ class PartFile:
         self,
         folder: str,
         file: RemoteFile,
-        store: Store,
+        store_of: StoreOf,
         opened: Opened,
         head: bytes = b"",
     ) -> None:
         """``opened`` is locked, has its full size, and belongs to this object from now on."""
-        self.file, self.folder, self._store, self._head = file, folder, store, head
+        self.file, self.folder, self._store_of, self._head = file, folder, store_of, head
         self._opened, self._pieces = opened
         self.is_whole = self._pieces is None
         close = weakref.finalize(self, opened.close)
@@ -208,7 +208,7 @@ class PartFile:
             if not self.has_ranges:  # a failure begins anew
                 at = first
             with _Requests.free:
-                pieces = self._store.read(self.file, at, end)
+                pieces = self._store_of(self.file).read(self.file, at, end)
                 try:
                     for piece in pieces:
                         self._write(piece, at)

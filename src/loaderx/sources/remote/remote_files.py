@@ -11,7 +11,6 @@ import contextlib
 import fnmatch
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -22,8 +21,6 @@ from loaderx.sources.base import Indices
 from loaderx.sources.mapping import Identity, map_array
 from loaderx.sources.remote.downloads import downloads_in
 from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
-from loaderx.sources.remote.http_store import HttpStore
-from loaderx.sources.remote.hub_store import HubStore
 from loaderx.sources.remote.object_store import SCHEMES, ObjectStore
 from loaderx.sources.remote.part_file import PartFile
 from loaderx.sources.remote.room import most_mapped
@@ -218,6 +215,9 @@ class RemoteFiles:
 
     # Stores -----------------------------------------------------------------------------------
 
+    def _store_of(self, file: RemoteFile) -> Store:
+        return self._store(file.url)
+
     def _store(self, url: str) -> Store:
         root, scheme, _ = _split_root(url)
         if root not in self._stores:
@@ -227,9 +227,14 @@ class RemoteFiles:
     def _made_store(self, url: str, scheme: str) -> Store:
         if scheme in self._brought:
             return FsspecStore(self._brought[scheme])
+        # Late: HTTP takes 50 ms to import, and workers may find all they need on disk.
         if scheme in ("http", "https"):
+            from loaderx.sources.remote.http_store import HttpStore
+
             return HttpStore()
         if scheme == "hf":
+            from loaderx.sources.remote.hub_store import HubStore
+
             return HubStore()
         return ObjectStore(url) if scheme in SCHEMES else FsspecStore.of(url)
 
@@ -240,11 +245,11 @@ class RemoteFiles:
     ) -> AbstractContextManager[BinaryIO]:
         file = identity if isinstance(identity, RemoteFile) else self.identity(path)
         head = self._heads.get(path, b"")
-        return downloads_in(self._cache, path).open(file, self._store(file.url), head)
+        return downloads_in(self._cache, path).open(file, self._store_of, head)
 
     def part(self, path: str, file: RemoteFile, head: bytes) -> PartFile:
         """A file that is mapped while pieces of it are missing; ``head`` is known of it."""
-        return downloads_in(self._cache, path).part(file, self._store(file.url), head)
+        return downloads_in(self._cache, path).part(file, self._store_of, head)
 
     def fetch_ranges(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
         """Has ranges of bytes of files here, and returns how many bytes were fetched for it."""
@@ -276,6 +281,8 @@ def _at_once(work: Callable[[str], object], asked: Sequence[str]) -> None:
     """Does it for each of them; one after the other, each would cost a round trip."""
     if not asked:
         return
+    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
     with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
         try:
             list(pool.map(work, asked))

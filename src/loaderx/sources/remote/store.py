@@ -6,7 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from loaderx.errors import FileError
 
@@ -62,6 +62,10 @@ class Store(Protocol):
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
         """Bytes ``start`` to ``stop - 1`` in pieces; a file that has changed is an error."""
         ...
+
+
+StoreOf: TypeAlias = Callable[[RemoteFile], Store]
+"""Where a file lies; asked only when it must be fetched."""
 
 
 class TransientError(Exception):
