@@ -168,6 +168,9 @@ def serve(folder: str, latency_s: float, rate: Rate, failing: float) -> None:
     class Server(ThreadingHTTPServer):
         request_queue_size = 256
 
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # a client that has hung up
+
     server = Server(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
