@@ -22,7 +22,9 @@ def cache(tmp_path):
 def pauses(monkeypatch):
     """The pauses before further attempts, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr("loaderx.sources.remote.store.pause", made.append)
+    monkeypatch.setattr(
+        "loaderx.sources.remote.store.pause", lambda seconds, is_stopped=None: made.append(seconds)
+    )
     return made
 
 

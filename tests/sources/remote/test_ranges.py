@@ -269,6 +269,22 @@ def test_what_is_here_is_kept(server, local, url, cache, small_ranges):
     assert set(server.fetched_twice()) <= {"/loaderx.json"}  # what is opened is looked at
 
 
+def test_after_a_restart_of_the_machine(server, cache, tmp_path, small_ranges, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 255, (80, 100), np.uint8)
+    np.save(tmp_path / "x.npy", rows)
+    server.add(tmp_path)
+    monkeypatch.setattr("loaderx.sources.formats.npy.LARGE", 1000)
+    monkeypatch.setattr("loaderx.sources.remote.part_file.SYNC_BYTES", 3000)
+    found = Dataset.open(f"{server.url}/x.npy", cache=cache)
+    for number in (5, 15, 25, 35, 45):  # of five pieces the first three are on disk
+        found[number]
+    del found
+    monkeypatch.setattr("loaderx.sources.remote.pieces.boot_id", lambda: "another one")
+    found = Dataset.open(f"{server.url}/x.npy", cache=cache)
+    assert (found.batch(80)[0]["x"] == rows).all()
+    assert server.fetched_twice() == {"/x.npy": 2000}
+
+
 def test_pieces_in_use_are_not_removed(server, local, url, cache, small_ranges, capsys):
     found = Dataset.open(url, columns=["fixed"], cache=cache)
     found[0]
@@ -391,7 +407,7 @@ def test_a_killed_process_leaves_its_pieces(server, local, url, cache, small_ran
     server.asked = [one for one in server.asked if one[0] != "/loaderx.json"]
     # Two requests were under way, whose pieces had not been marked.
     assert sum(server.fetched_twice().values()) <= 2000
-    assert not unfinished(cache)
+    assert ".part" not in unfinished(cache)
 
 
 @pytest.mark.large
@@ -407,7 +423,7 @@ def test_processes_that_are_killed_again_and_again(server, local, url, cache, sm
             shutil.rmtree(place)
     assert kills
     assert_same(list(Dataset.open(url, cache=cache)), list(local))
-    assert not unfinished(cache)
+    assert ".part" not in unfinished(cache)
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])

@@ -35,7 +35,7 @@ from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import Array
 
-_SYNC_BYTES = 64 << 20  # that a restart of the machine may cost
+SYNC_BYTES = 64 << 20  # that a restart of the machine may cost
 _MOST_REQUESTS = 32  # of a process
 _ODD = re.compile(r"[^\w.+=@-]")
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -221,7 +221,7 @@ class PartFile:
                     pieces.close()
 
         if at < end:
-            retrying(attempt, self.file.url)
+            retrying(attempt, self.file.url, is_stopped=is_stopped)
         mark()
 
     def _mark(self, found: PieceMap, run: Run) -> None:
@@ -231,7 +231,7 @@ class PartFile:
         self._is_here[slice(*run)] = True
         first, end = self.marks.range_of(run)
         self._unsynced += end - first
-        if self._unsynced >= _SYNC_BYTES:
+        if self._unsynced >= SYNC_BYTES:
             self._unsynced = 0
             is_here = self.marks.read(found.opened)
             _sync(self._opened)

@@ -18,6 +18,7 @@ TIMEOUT_S = 30.0  # without a byte
 HEAD_BYTES = 512  # that come with a look at a file
 READ_BYTES = 1 << 20  # that are read at once
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
+_LOOK_S = 0.1  # between looks whether a pause is still wanted
 
 
 class RemoteFile(NamedTuple):
@@ -94,15 +95,23 @@ def file_changed(url: str, what: str) -> FileError:
     )
 
 
-def pause(seconds: float) -> None:
-    """Waits before another attempt."""
-    time.sleep(seconds)
+def pause(seconds: float, is_stopped: Callable[[], bool] | None = None) -> None:
+    """Waits before another attempt, unless that is not wanted any more."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not (is_stopped and is_stopped()):
+        time.sleep(min(left, _LOOK_S))
 
 
-def retrying(work: Callable[[], T], url: str, reaching: int = ATTEMPTS) -> T:
+def retrying(
+    work: Callable[[], T],
+    url: str,
+    reaching: int = ATTEMPTS,
+    is_stopped: Callable[[], bool] | None = None,
+) -> T:
     """The result of ``work``, which is tried again, with growing pauses, while it may pass.
 
-    ``reaching`` is the number of attempts to reach the server at all.
+    ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
+    are no more pauses, and ``work`` does nothing.
     """
     longest = _FIRST_PAUSE_S
     for attempt in range(1, ATTEMPTS + 1):
@@ -115,6 +124,6 @@ def retrying(work: Callable[[], T], url: str, reaching: int = ATTEMPTS) -> T:
                     "network and the server. Downloads go on where they have stopped."
                 ) from None
             # Random, so that hosts that failed together do not come back together.
-            pause(max(error.after_s, random.uniform(longest / 2, longest)))
+            pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
             longest = min(longest * _GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError

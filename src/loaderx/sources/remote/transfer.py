@@ -20,6 +20,7 @@ from loaderx.sources.remote.pieces import Run
 from loaderx.sources.remote.store import NoRangesError
 
 CONCURRENCY = 16  # requests of one transfer
+_BEGIN_S = 1.0  # in which a thread has begun
 
 Wanted: TypeAlias = tuple[PartFile, Indices]
 """Missing pieces of a file."""
@@ -57,7 +58,7 @@ class _Transfer:
             (part, run) for part, missing in wanted for run in part.marks.requests(missing)
         )
         self._elsewhere = deque[tuple[PartFile, Run]]()  # others are fetching some of it
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._lock, self._stop, self._end = threading.Lock(), threading.Event(), threading.Event()
         self._stop_all = _thread.stop or self._stop
         self._errors: list[BaseException] = []
         self._told, self._nbytes = count, 0
@@ -73,19 +74,37 @@ class _Transfer:
         return self._nbytes
 
     def _fetch(self) -> None:
-        threads = [
-            threading.Thread(target=self._work, name="loaderx-download", daemon=True)
-            for _ in range(min(CONCURRENCY, len(self._left)))
-        ]
+        lead = self._thread(self._lead)
+        self._end.clear()
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException:  # Ctrl-C: each ends with the bytes that it is reading
+            lead.start()
+            self._end.wait()  # a `join` that Ctrl-C ends takes the thread for one that has ended
+        except BaseException:  # each thread ends with the bytes that it is reading
             self._stop.set()
-            _join(threads)
+            _wait_for(self._end, lead)
             raise
+        finally:
+            if lead.ident is not None:
+                lead.join()
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=target, name="loaderx-download", daemon=True)
+
+    def _lead(self) -> None:
+        """Starts the others: Ctrl-C while the main thread does so would leave one half begun."""
+        others: list[threading.Thread] = []
+        try:
+            for _ in range(min(CONCURRENCY, len(self._left)) - 1):
+                others.append(self._thread(self._work))
+                others[-1].start()
+        except RuntimeError:  # the system has no more threads: fewer do
+            others.pop()
+        try:
+            self._work()
+            for thread in others:
+                thread.join()
+        finally:
+            self._end.set()
 
     def _rest(self) -> Iterator[tuple[PartFile, Run]]:
         """What is still missing of what others were fetching; they are waited for."""
@@ -120,17 +139,12 @@ class _Transfer:
                 self._stop.set()
 
 
-def _join(threads: list[threading.Thread]) -> None:
+def _wait_for(end: threading.Event, lead: threading.Thread) -> None:
     """Waits for threads, whatever comes: they write to a file that will be closed."""
-    interrupt: KeyboardInterrupt | None = None
-    for thread in threads:
-        while True:
-            try:
-                thread.join()
-                break
-            except RuntimeError:  # it was never begun
-                break
-            except KeyboardInterrupt as error:
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
+    while True:
+        try:
+            # Without a number it was never begun; if it begins later, it finds itself stopped.
+            if end.wait(_BEGIN_S) or lead.ident is None:
+                return
+        except KeyboardInterrupt:
+            continue
