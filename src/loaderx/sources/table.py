@@ -10,8 +10,9 @@ from loaderx.memory import Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
-from loaderx.sources.columns import Column, ColumnSpans, Needs, together
+from loaderx.sources.columns import Column, ColumnSpans, together
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
@@ -45,6 +46,8 @@ class TableSource(PadsLists, ColumnarSource):
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
         self._is_fetched = any(column.is_fetched for column in leaves)
+        self._sets: list[FileSet] = []  # what was fetched from
+        self._has_all = False  # is there nothing that `fetch` could fetch any more?
 
     def __len__(self) -> int:
         return self._length
@@ -73,9 +76,15 @@ class TableSource(PadsLists, ColumnarSource):
         return self._is_fetched
 
     def fetch(self, indices: Indices) -> int:
+        if self._has_all:
+            return 0
         found = 0
         for needs in together([column.needs(indices) for column in self._columns]):
-            found += _fetch(needs)
+            sets = {id(files): files for files, _ in needs}
+            for files in sets.values():
+                found += files.fetch_ranges([one for owner, one in needs if owner is files])
+            self._sets = list(sets.values()) or self._sets
+        self._has_all = bool(self._sets) and all(files.is_whole for files in self._sets)
         return found
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
@@ -105,15 +114,6 @@ class TableSource(PadsLists, ColumnarSource):
                 raise BadRecordError(f"{where}: {_told(error)}") from error
             raise
         return records_of(self._structure, columns)
-
-
-def _fetch(needs: Needs) -> int:
-    """Fetches what is needed of some files, all at once."""
-    sets = {id(files): files for files, _ in needs}
-    return sum(
-        files.fetch_ranges([one for owner, one in needs if owner is files])
-        for files in sets.values()
-    )
 
 
 def _told(error: Exception) -> str:

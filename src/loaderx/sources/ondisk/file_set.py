@@ -136,6 +136,12 @@ class FileSet(ForWorkers):
         part = self._parts.get(number)
         return part.data if part is not None and part.is_whole else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Is nothing of any file missing?  None can be removed then, while it is mapped here."""
+        parts = self._parts
+        return len(parts) == len(self) and all(part.is_whole for part in list(parts.values()))
+
     def known_head(self, number: int) -> bytes:
         """The first bytes of a file behind a URL, as far as they came when it was looked at."""
         return (
