@@ -6,8 +6,9 @@ import hashlib
 import itertools
 import json
 import re
+import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -28,7 +29,9 @@ class FileServer:
         self.asked: list[tuple[str, int, int]] = []  # path, start, stop of ranges that were sent
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.connections = 0
         self.has_ranges = self.has_etags = True
+        self.hangs_up = False  # after each answer, without a word
         self.fault = lambda number, path: None
         self.cdn = ""  # where the files of the hub are, if not here
         self.kinds: dict[str, str] = {}  # what is told of the content, by path
@@ -79,6 +82,7 @@ def serving(server=None):
     finally:
         httpd.shutdown()
         httpd.server_close()
+        httpd.hang_up()
         thread.join()
 
 
@@ -87,11 +91,32 @@ class _Httpd(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
+    def __init__(self, *args):
+        self.open: dict[socket.socket, threading.Thread] = {}
+        super().__init__(*args)
+
+    def process_request_thread(self, request, client_address):
+        self.open[request] = threading.current_thread()
+        self.RequestHandlerClass.owner.connections += 1
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            del self.open[request]
+
+    def hang_up(self):
+        """Ends connections that clients keep."""
+        for request, thread in list(self.open.items()):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
     def handle_error(self, request, client_address):
         pass  # a client that has hung up
 
 
 class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # connections are kept
+    disable_nagle_algorithm = True
     owner: FileServer
 
     def log_message(self, *args):
@@ -154,6 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not is_head:
             self.wfile.write(body if fault is None else body[: fault[1]])
+        self.close_connection = self.close_connection or fault is not None or self.owner.hangs_up
 
     def _list(self, path, query):
         """The second version of S3's listing."""

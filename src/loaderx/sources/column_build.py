@@ -18,14 +18,18 @@ from loaderx.sources.columns import (
     DecodedColumn,
     FixedColumn,
     ListColumn,
+    Needs,
     OptionalColumn,
     TextColumn,
+    needs_of,
+    rows_of,
+    together,
 )
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.images import Pixels, decode_image
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, records_of
-from loaderx.tree import Array, ArraySpec, flatten
+from loaderx.tree import Array, ArraySpec, Structure, flatten
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
 """Where the arrays of a column, or of a field in it, are found by part."""
@@ -139,6 +143,13 @@ class BranchColumn(Column):
         for column in self._columns:
             yield from column.spans(indices)
 
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        return together([column.needs(indices) for column in self._columns])
+
+    @property
+    def is_fetched(self) -> bool:
+        return any(column.is_fetched for column in self._columns)
+
 
 class NestedColumn(Column):
     """Lists of text, of dicts, of lists: a Python list for each record."""
@@ -163,30 +174,61 @@ class NestedColumn(Column):
     def values(self, indices: Indices) -> Sequence[object]:
         found: list[object] = [None] * len(indices)
         for part, places, local in self._parts.split(indices):
-            offsets = self._offsets_of(part)
-            starts = offsets[local].astype(np.int64)
-            lengths = offsets[local + 1] - starts
-            if (starts < 0).any() or (lengths < 0).any():
-                raise BadRecordError("the offsets of a column are damaged: they do not ascend.")
+            starts, lengths = self._lists(part, local)
             ends = np.cumsum(lengths)
-            total = int(ends[-1]) if len(ends) else 0
-            items = self._read(part, np.repeat(starts - ends + lengths, lengths) + np.arange(total))
+            items = self._read(part, _each_of(starts, lengths))
             each = range(len(indices)) if isinstance(places, slice) else places.tolist()
             for place, end, length in zip(each, ends.tolist(), lengths.tolist(), strict=True):
                 found[place] = items[end - length : end]
         return found
 
-    def _read(self, part: int, numbers: Indices) -> list[object]:
-        """Items by their number within a part."""
+    def _lists(self, part: int, local: Indices) -> tuple[Indices, Indices]:
+        """The first item of each list, and how many it has."""
+        offsets = rows_of(self._offsets_of, part, local, 2)
+        starts = offsets[local].astype(np.int64)
+        lengths = offsets[local + 1] - starts
+        if (starts < 0).any() or (lengths < 0).any():
+            raise BadRecordError("the offsets of a column are damaged: they do not ascend.")
+        return starts, lengths
+
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        split = list(self._parts.split(indices))
+        yield [
+            one for part, _, local in split for one in needs_of(self._offsets_of, part, local, 2)
+        ]
+        rounds = []
+        for part, _, local in split:
+            numbers = _each_of(*self._lists(part, local))
+            rounds += [column.needs(numbers) for column in self._columns(part)[0]]
+        yield from together(rounds)
+
+    @property
+    def is_fetched(self) -> bool:
+        return hasattr(self._offsets_of, "needs")
+
+    def _columns(self, part: int) -> tuple[list[Column], Structure]:
+        """The columns of the items of a part."""
         # As one part of any length: items are numbered from the part's first one.
         arrays = _OfPart(self._arrays, part)
         made = build_column(
             self._items, Parts([0]), arrays, self._path, decode=self._decode, optional=True
         )
-        columns, structure = flatten(made)
+        return flatten(made)
+
+    def _read(self, part: int, numbers: Indices) -> list[object]:
+        """Items by their number within a part."""
+        columns, structure = self._columns(part)
         if len(numbers):
             _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
         return records_of(structure, [column.values(numbers) for column in columns])
+
+
+def _each_of(starts: Indices, lengths: Indices) -> Indices:
+    """The numbers of all items of lists, one list after the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
+    return numbers
 
 
 class _OfPart:
@@ -197,7 +239,25 @@ class _OfPart:
 
     def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
         array_of = self._arrays(path, which)
+        if hasattr(array_of, "needs"):
+            return _FetchedOfPart(array_of, self._part)
         return lambda _: array_of(self._part)
+
+
+class _FetchedOfPart:
+    """The array of one part, whatever part is asked for; a `FetchedArrays`."""
+
+    def __init__(self, array_of: ArrayOf, part: int) -> None:
+        self._array_of, self._part = array_of, part
+
+    def __call__(self, _: int) -> Array:
+        return self._array_of(self._part)
+
+    def rows(self, _: int, starts: Indices, lengths: Indices | int) -> Array:
+        return rows_of(self._array_of, self._part, starts, lengths)
+
+    def needs(self, _: int, starts: Indices, lengths: Indices | int) -> Needs:
+        return needs_of(self._array_of, self._part, starts, lengths)
 
 
 def _check_within(
@@ -209,6 +269,7 @@ def _check_within(
             _check_within(field, arrays, part, (*path, name), last)
         return
     is_fixed = kind.kind == "fixed"
-    have = len(arrays(path, "values" if is_fixed else "offsets")(part)) - (not is_fixed)
+    array_of = arrays(path, "values" if is_fixed else "offsets")
+    have = len(rows_of(array_of, part, np.empty(0, np.int64), 0)) - (not is_fixed)
     if last >= have:
         raise BadRecordError(f"the offsets of a column are damaged: item {last} of {have}.")

@@ -8,7 +8,8 @@ parts of a dataset (`Parts`), which are its files or the pieces of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.parts import Parts, Places
 from loaderx.tree import Array, ArraySpec
 
+if TYPE_CHECKING:
+    from loaderx.sources.ondisk.file_set import FileRanges, FileSet
+
 OBJECT = ArraySpec((), np.dtype(object))
 """Text and bytes: Python objects, never cut to a length."""
 
@@ -28,6 +32,33 @@ _SMALL = 1 << 22  # bytes that are in the cache of the CPU anyway
 
 ArrayOf: TypeAlias = Callable[[int], Array]
 """The array of a part, by its number; mapped when it is asked for."""
+
+Needs: TypeAlias = "list[tuple[FileSet, FileRanges]]"
+"""What must be on this machine: ranges of files behind URLs."""
+
+
+class FetchedArrays(Protocol):
+    """An `ArrayOf` whose rows are fetched when they are read.  Called, it fetches all of them."""
+
+    def rows(self, part: int, starts: Indices, lengths: Indices | int) -> Array:
+        """The array of a part, in which runs of rows are here; others may be zeros."""
+        ...
+
+    def needs(self, part: int, starts: Indices, lengths: Indices | int) -> Needs:
+        """What must be here for these rows."""
+        ...
+
+
+def rows_of(array_of: ArrayOf, part: int, starts: Indices, lengths: Indices | int) -> Array:
+    """The array of a part, of which these runs of rows are read, and no others."""
+    rows: Callable[..., Array] | None = getattr(array_of, "rows", None)
+    return array_of(part) if rows is None else rows(part, starts, lengths)
+
+
+def needs_of(array_of: ArrayOf, part: int, starts: Indices, lengths: Indices | int) -> Needs:
+    """What must be fetched for these runs of rows."""
+    needs: Callable[..., Needs] | None = getattr(array_of, "needs", None)
+    return [] if needs is None else needs(part, starts, lengths)
 
 
 class Column:
@@ -54,6 +85,21 @@ class Column:
         """What is read for these values, in the order in which it is read."""
         return iter(())
 
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        """What must be fetched for these values, in rounds: one must be here before the next."""
+        return iter(())
+
+    @property
+    def is_fetched(self) -> bool:
+        """Are values fetched as they are read?"""
+        return False
+
+
+def together(rounds: Sequence[Iterator[Needs]]) -> Iterator[Needs]:
+    """The rounds of several: the first ones of all, then the second ones, and so on."""
+    for each in zip_longest(*rounds, fillvalue=()):
+        yield [need for needs in each for need in needs]
+
 
 class ColumnSpans:
     """What is read for records of several columns; a `FindSpans`."""
@@ -79,7 +125,7 @@ class FixedColumn(Column):
 
     def take(self, indices: Indices, out: Array) -> None:
         for part, places, local in self.parts.split(indices):
-            array = self.part(part)
+            array = rows_of(self.part, part, local, 1)
             if isinstance(places, slice) and array.dtype == out.dtype:
                 array.take(local, 0, out, "clip")  # other modes buffer the output first
             else:
@@ -92,7 +138,15 @@ class FixedColumn(Column):
 
     def spans(self, indices: Indices) -> Iterator[Span]:
         for part, _, local in self.parts.split(indices):
-            yield Span(self.part(part), local, local + 1)
+            yield Span(rows_of(self.part, part, local, 1), local, local + 1)
+
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        split = self.parts.split(indices)
+        yield [one for part, _, local in split for one in needs_of(self.part, part, local, 1)]
+
+    @property
+    def is_fetched(self) -> bool:
+        return hasattr(self.part, "needs")
 
 
 class RunColumn(Column):
@@ -113,8 +167,9 @@ class RunColumn(Column):
     def runs(self, indices: Indices) -> Iterator[tuple[Places, Array, Array, Array]]:
         """Part by part: which of the values, the elements, and where each begins and ends."""
         for part, places, local in self.parts.split(indices):
-            data, offsets = self._data_of(part), self._offsets_of(part)
+            offsets = rows_of(self._offsets_of, part, local, 2)
             starts, stops = offsets[local], offsets[local + 1]
+            data = rows_of(self._data_of, part, starts, stops - starts)
             if (starts < 0).any() or (stops < starts).any() or (stops > len(data)).any():
                 raise BadRecordError("the offsets of a column are damaged: they lie outside it.")
             yield places, data, starts, stops
@@ -135,10 +190,33 @@ class RunColumn(Column):
 
     def spans(self, indices: Indices) -> Iterator[Span]:
         for part, _, local in self.parts.split(indices):
-            data, offsets = self._data_of(part), self._offsets_of(part)
+            offsets = rows_of(self._offsets_of, part, local, 2)
             yield Span(offsets, local, local + 2)
-            starts, stops = offsets[local], np.minimum(offsets[local + 1], len(data))
+            starts, stops = offsets[local], offsets[local + 1]
+            data = rows_of(self._data_of, part, starts, stops - starts)
+            stops = np.minimum(stops, len(data))
             yield Span(data, np.clip(starts, 0, stops), stops)
+
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        split = list(self.parts.split(indices))
+        yield [
+            one
+            for part, _, local in split
+            for one in (
+                *needs_of(self._offsets_of, part, local, 2),
+                *needs_of(self._data_of, part, local[:0], 0),  # its header
+            )
+        ]
+        found: Needs = []
+        for part, _, local in split:
+            offsets = rows_of(self._offsets_of, part, local, 2)
+            starts = offsets[local]
+            found += needs_of(self._data_of, part, starts, offsets[local + 1] - starts)
+        yield found
+
+    @property
+    def is_fetched(self) -> bool:
+        return hasattr(self._data_of, "needs")
 
 
 def _touch(data: Array, starts: Array) -> None:
@@ -164,7 +242,7 @@ class ListColumn(RunColumn):
     @property
     def items(self) -> ArraySpec:
         """Shape and dtype of an element."""
-        data = self._data_of(0)
+        data = rows_of(self._data_of, 0, np.empty(0, np.int64), 0)
         return ArraySpec(data.shape[1:], data.dtype)
 
     def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
@@ -220,14 +298,49 @@ class DecodedColumn(Column):
     def spans(self, indices: Indices) -> Iterator[Span]:
         return self._column.spans(indices)
 
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        return self._column.needs(indices)
 
-class FilledColumn(Column):
+    @property
+    def is_fetched(self) -> bool:
+        return self._column.is_fetched
+
+
+class NullableColumn(Column):
+    """The base of columns over another one, some of whose values are not there."""
+
+    def __init__(self, column: Column, parts: Parts, valid_of: ArrayOf) -> None:
+        self._column, self._parts, self._valid_of = column, parts, valid_of
+
+    def _missing(self, indices: Indices) -> Indices:
+        """The places of values that are not there."""
+        found = np.zeros(len(indices), np.bool_)
+        for part, places, local in self._parts.split(indices):
+            found[places] = ~rows_of(self._valid_of, part, local, 1)[local]
+        return np.flatnonzero(found)
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._column.spans(indices)
+
+    def needs(self, indices: Indices) -> Iterator[Needs]:
+        split = self._parts.split(indices)
+        valid = [
+            one for part, _, local in split for one in needs_of(self._valid_of, part, local, 1)
+        ]
+        return together([self._column.needs(indices), iter([valid])])
+
+    @property
+    def is_fetched(self) -> bool:
+        return self._column.is_fetched
+
+
+class FilledColumn(NullableColumn):
     """Another column, with a value in place of those that are not there."""
 
     def __init__(
         self, column: Column, parts: Parts, valid_of: ArrayOf, value: object, name: str
     ) -> None:
-        self._column, self._parts, self._valid_of = column, parts, valid_of
+        super().__init__(column, parts, valid_of)
         self._value = value
         spec = column.spec
         if spec is not None and spec.dtype != object:
@@ -244,9 +357,6 @@ class FilledColumn(Column):
     def spec(self) -> ArraySpec | None:
         return self._column.spec
 
-    def _missing(self, indices: Indices) -> Indices:
-        return missing(self._parts, self._valid_of, indices)
-
     def take(self, indices: Indices, out: Array) -> None:
         self._column.take(indices, out)
         out[self._missing(indices)] = self._value
@@ -259,9 +369,6 @@ class FilledColumn(Column):
             values[place] = self._value
         return values
 
-    def spans(self, indices: Indices) -> Iterator[Span]:
-        return self._column.spans(indices)
-
     def _taken(self, indices: Indices) -> Array:
         assert self.spec is not None
         found = np.empty((len(indices), *(axis or 0 for axis in self.spec.shape)), self.spec.dtype)
@@ -269,11 +376,8 @@ class FilledColumn(Column):
         return found
 
 
-class OptionalColumn(Column):
+class OptionalColumn(NullableColumn):
     """Another column, with None in place of values that are not there."""
-
-    def __init__(self, column: Column, parts: Parts, valid_of: ArrayOf) -> None:
-        self._column, self._parts, self._valid_of = column, parts, valid_of
 
     @property
     def spec(self) -> None:
@@ -281,20 +385,9 @@ class OptionalColumn(Column):
 
     def values(self, indices: Indices) -> Sequence[object]:
         values = list(self._column.values(indices))
-        for place in missing(self._parts, self._valid_of, indices).tolist():
+        for place in self._missing(indices).tolist():
             values[place] = None
         return values
-
-    def spans(self, indices: Indices) -> Iterator[Span]:
-        return self._column.spans(indices)
-
-
-def missing(parts: Parts, valid_of: ArrayOf, indices: Indices) -> Indices:
-    """The places of values that are not there."""
-    found = np.zeros(len(indices), np.bool_)
-    for part, places, local in parts.split(indices):
-        found[places] = ~valid_of(part)[local]
-    return np.flatnonzero(found)
 
 
 class ListedArrays:

@@ -56,6 +56,13 @@ class Header(NamedTuple):
         return array
 
 
+def has_header(head: bytes) -> bool:
+    """Is all of the header among these first bytes of a file, as far as can be told from them?"""
+    begin = len(MAGIC) + 4
+    is_known = head.startswith(MAGIC + b"\1") and len(head) >= begin
+    return is_known and len(head) >= begin + int.from_bytes(head[begin - 2 : begin], "little")
+
+
 def read_header(file: ByteReader, size: int, where: str) -> Header:
     """The header of the ``.npy`` that begins here and has ``size`` bytes in all."""
     with reading(where):

@@ -12,8 +12,9 @@ from loaderx.sources.arrays import Gather, gatherer_of
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
-from loaderx.sources.columns import Column, ColumnSpans, FixedColumn
+from loaderx.sources.columns import Column, ColumnSpans, FixedColumn, together
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
 from loaderx.sources.parts import Parts
@@ -46,6 +47,9 @@ class TableSource(PadsLists, ColumnarSource):
         self._shard_names = shard_names
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
+        self._is_fetched = any(column.is_fetched for column in leaves)
+        self._sets: list[FileSet] = []  # what was fetched from
+        self._has_all = False  # is there nothing that `fetch` could fetch any more?
 
     def __len__(self) -> int:
         return self._length
@@ -69,7 +73,25 @@ class TableSource(PadsLists, ColumnarSource):
         shard, number = Parts(self._shard_counts).locate(index)
         return f"{self._shard_names[shard]}, record {number}"
 
+    @property
+    def fetches(self) -> bool:
+        return self._is_fetched
+
+    def fetch(self, indices: Indices) -> int:
+        if self._has_all:
+            return 0
+        found = 0
+        for needs in together([column.needs(indices) for column in self._columns]):
+            sets = {id(files): files for files, _ in needs}
+            for files in sets.values():
+                found += files.fetch_ranges([one for owner, one in needs if owner is files])
+            self._sets = list(sets.values()) or self._sets
+        self._has_all = bool(self._sets) and all(files.is_whole for files in self._sets)
+        return found
+
     def gather(self, indices: Indices, lend: Lend) -> Tree:
+        if self._is_fetched:
+            self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
         out = self._lent(len(indices), lend)
@@ -94,7 +116,7 @@ class TableSource(PadsLists, ColumnarSource):
     def _arrays(self) -> list[Array] | None:
         """The columns, if each is one array that stays mapped."""
         found = []
-        for column in self._columns if self.is_mapped else ():
+        for column in self._columns if self.is_mapped and not self._is_fetched else ():
             if type(column) is not FixedColumn or len(column.parts.counts) != 1:
                 return None
             with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
@@ -108,9 +130,11 @@ class TableSource(PadsLists, ColumnarSource):
         return padded_columns(self._columns, self._structure, specs, lengths)
 
     def records(self, indices: Indices) -> list[Tree]:
-        if self._cold.is_needed:
-            self._cold.before(indices)
         try:
+            if self._is_fetched:
+                self.fetch(indices)
+            if self._cold.is_needed:
+                self._cold.before(indices)
             columns = [column.values(indices) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:
             if len(indices) == 1:  # many are read again one by one

@@ -19,6 +19,7 @@ from loaderx.sources.columns import (
     ListColumn,
     RunColumn,
     TextColumn,
+    rows_of,
 )
 from loaderx.sources.parts import Run, is_run
 from loaderx.sources.record_columns import Encoded, branch
@@ -67,7 +68,8 @@ def _tree(structure: Structure, columns: Iterator[Encoded], count: int) -> Encod
 
 def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded:
     if isinstance(column, FixedColumn):
-        rows = column.part(run.part)[run.start : run.stop]
+        array = rows_of(column.part, run.part, np.array([run.start]), run.stop - run.start)
+        rows = array[run.start : run.stop]
         return Encoded(ColumnType("fixed", rows.dtype, rows.shape[1:]), ColumnData(len(rows), rows))
     numbers = np.arange(run.start, run.stop) + int(column.parts.starts[run.part])
     ((_, data, starts, stops),) = column.runs(numbers)

@@ -22,11 +22,14 @@ def cache(tmp_path):
 def pauses(monkeypatch):
     """The pauses before further attempts, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr("loaderx.sources.remote.store.pause", made.append)
+    monkeypatch.setattr(
+        "loaderx.sources.remote.store.pause", lambda seconds, is_stopped=None: made.append(seconds)
+    )
     return made
 
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    """Ranges of 1,000 bytes."""
-    monkeypatch.setattr("loaderx.sources.remote.transfer.RANGE_BYTES", 1000)
+    """Pieces of 1,000 bytes, each asked for by itself."""
+    monkeypatch.setattr("loaderx.sources.remote.pieces.PIECE_BYTES", 1000)
+    monkeypatch.setattr("loaderx.sources.remote.pieces.REQUEST_BYTES", 1000)

@@ -8,7 +8,7 @@ import pytest
 
 from file_families import WRITERS
 from loaderx import DataLoader, Dataset
-from loaderx.errors import FileError, MissingPackageError
+from loaderx.errors import FileError, MissingPackageError, RecordError
 from oracle import assert_same
 
 pytestmark = pytest.mark.foreign  # obstore keeps threads and connections
@@ -94,8 +94,9 @@ def test_a_file_that_changes(bucket, server, cache):
             server.files[path] = bytes(len(server.files[path]))
 
     server.fault = change
-    with pytest.raises(FileError, match=r"has changed since the dataset was opened: its ETag"):
-        Dataset.open("s3://bucket/native", cache=cache)
+    made = Dataset.open("s3://bucket/native", cache=cache)
+    with pytest.raises(RecordError, match=r"has changed since the dataset was opened: its ETag"):
+        made[0]
 
 
 def test_without_the_package(cache, monkeypatch):

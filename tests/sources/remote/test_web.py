@@ -20,10 +20,17 @@ def url(server, tmp_path):
     return f"{server.url}/x.npy"
 
 
-def test_a_file_costs_two_requests(server, url, cache):
-    Dataset.open(url, cache=cache)
+def test_a_file_costs_two_requests(server, tmp_path, cache):
+    np.save(tmp_path / "x.npy", np.arange(100))
+    server.add(tmp_path)
+    Dataset.open(f"{server.url}/x.npy", cache=cache)
     assert server.requests == ["GET /x.npy", "GET /x.npy"]
-    assert server.ranges("/x.npy") == [(0, 160)]
+    assert server.ranges("/x.npy") == [(512, 928)]
+
+
+def test_a_small_file_costs_one_request(server, url, cache):
+    assert [int(one["x"]) for one in Dataset.open(url, cache=cache)] == [0, 1, 2, 3]
+    assert server.requests == ["GET /x.npy"]
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,19 @@ class _ImageTable(TableSource):
     def __init__(
         self, files: LooseFiles | UrlFiles, columns: dict[str, Column], names: tuple[str, ...]
     ) -> None:
-        self._files = files
+        self._files, self._reads_files = files, "image" in columns
         classes = {"label": names} if "label" in columns else {}
         super().__init__(columns, len(files), label="images", classes=classes)
 
     def where(self, index: int) -> str:
         return self._files.path(index)
+
+    @property
+    def fetches(self) -> bool:
+        return isinstance(self._files, UrlFiles) and self._reads_files
+
+    def fetch(self, indices: Indices) -> int:
+        return self._files.fetch(indices) if isinstance(self._files, UrlFiles) else 0
 
 
 class ImageFolder(_ImageTable):

@@ -24,7 +24,7 @@ from loaderx.sources.ondisk.native_layout import (
     file_name,
     read_description,
 )
-from loaderx.sources.ondisk.npy_columns import NpyArrays
+from loaderx.sources.ondisk.npy_columns import FetchedNpyArrays, NpyArrays
 from loaderx.sources.parts import Parts
 from loaderx.sources.table import ColumnTree, TableSource
 
@@ -160,8 +160,14 @@ class _ColumnFiles:
             dtype, shape = (_OFFSETS if which == "offsets" else _VALID), ()
             rows = [one + (which == "offsets") for one in records]
         numbers = layout.numbers(file_name((self._name, *path), which))
-        found = NpyArrays(layout.files, numbers, dtype, shape, None if is_item else rows)
-        found(0)  # checks the header of the first part; those of others are checked when read
+        kept = None if is_item else rows
+        # The header of the first part is checked; those of others are checked when they are read.
+        if layout.files.is_remote:
+            fetched = FetchedNpyArrays(layout.files, numbers, dtype, shape, kept)
+            fetched.check(0)
+            return fetched
+        found = NpyArrays(layout.files, numbers, dtype, shape, kept)
+        found(0)
         return found
 
 

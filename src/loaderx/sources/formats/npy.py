@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import os
+
 from loaderx.errors import FileError
 from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
+from loaderx.sources.columns import FixedColumn
 from loaderx.sources.files import open_arrays, open_shard
 from loaderx.sources.format import Folder, OpenOptions, Splits, check_fill
+from loaderx.sources.npy import has_header, read_header
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.npy_columns import FetchedNpyArrays
 from loaderx.sources.ondisk.paths import is_data
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.parts import Parts
+from loaderx.sources.remote.urls import file_name, is_url
+from loaderx.sources.table import TableSource
+from loaderx.tree import ArraySpec
+
+LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole
+_HEAD = 512
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
@@ -21,6 +33,9 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
             "them with Dataset.concatenate."
         )
     if len(files) == 1:
+        found = _fetched(files[0], options)
+        if found is not None:
+            return found
         shards = [open_arrays(files[0], options.columns, options.cache.files)]
     else:
         opened = FileSet(files, files=options.cache.files)
@@ -28,6 +43,30 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     if options.columns is None:
         check_fill(options.fill, list(shards[0]), files[0])
     return source_of_arrays(files, shards, "npz")
+
+
+def _fetched(path: str, options: OpenOptions) -> Source | None:
+    """A large array behind a URL, whose rows are fetched as they are read; None: it is not one."""
+    systems = options.cache.files
+    if not is_url(path) or systems.of(path).is_folder(path):
+        return None
+    files = FileSet([path], files=systems)
+    if files.sizes[0] < LARGE:
+        return None
+    head = systems.of(path).head(path, _HEAD)
+    if not has_header(head):
+        return None
+    header = read_header(io.BytesIO(head), files.sizes[0], path)
+    dtype, rows = header.dtype, header.shape[:1]
+    is_plain = dtype.isnative and dtype.names is None and not header.fortran
+    is_all = header.start + header.nbytes == files.sizes[0]
+    if not (is_plain and is_all and rows) or 0 in header.shape:
+        return None
+    name = os.path.splitext(file_name(path))[0]
+    (chosen,) = options.chosen([name], path)
+    arrays = FetchedNpyArrays(files, [0], dtype, header.shape[1:], rows)
+    column = FixedColumn(Parts(rows), arrays, ArraySpec(header.shape[1:], dtype))
+    return TableSource({chosen: column}, rows[0], label="npy")
 
 
 def is_folder(folder: Folder) -> bool:

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from loaderx.errors import FileError
-from loaderx.sources.base import ForWorkers
+from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.mapping import Identity
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileIdentity, FileSystems
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 
+if TYPE_CHECKING:
+    from loaderx.sources.remote.part_file import PartFile
+
 FEWEST_MAPS, _MOST_MAPS = 16, 1024  # the fewest are never forgotten
-_AHEAD = 4  # files that are fetched ahead
+_MOST_HEADS = 1024  # that are sent to workers
+_AHEAD, _MANY_AHEAD = 4, 16  # large and small files that are fetched at once
+
+
+class FileRanges(NamedTuple):
+    """Ranges of bytes of a file of a set; none of them is empty."""
+
+    number: int
+    starts: Indices
+    stops: Indices
 
 
 class FileSet(ForWorkers):
@@ -31,8 +43,10 @@ class FileSet(ForWorkers):
         paths: Sequence[str],
         identities: Sequence[FileIdentity] | None = None,
         files: FileSystems = LOCAL_FILES,
+        heads: Sequence[bytes] = (),
     ) -> None:
-        self.paths, self.files = list(paths), files
+        """``heads`` are the first bytes of files behind URLs, which need not be fetched again."""
+        self.paths, self.files, self._heads = list(paths), files, heads
         if identities is None:
             if urls := [path for path in self.paths if is_url(path)]:
                 files.remote().prepare(urls)
@@ -42,10 +56,13 @@ class FileSet(ForWorkers):
 
     def _begin(self) -> None:
         self._maps: dict[int, Array] = {}
-        self._most = _most_maps()
+        self._parts: dict[int, PartFile] = {}  # mapped while pieces are missing
+        self._fetched: set[int] = set()  # files that were here, whole
         self._most_bytes: int | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(is_url, self.paths))
+        # A file of which pieces are missing takes three descriptors.
+        self._most = max(FEWEST_MAPS, _most_maps() // 2) if self.is_remote else _most_maps()
         if self.is_remote:
             # Late: `file_system` says why.
             from loaderx.sources.remote.room import HOLDERS
@@ -78,27 +95,78 @@ class FileSet(ForWorkers):
             if have is not None:
                 return have
             found = self._map(number) if found is None else found
-            while len(self._maps) >= self._most:
-                del self._maps[next(iter(self._maps))]
-            if self.is_remote:
-                self._let_go(found.nbytes)
+            self._let_go(found.nbytes)
             self._maps[number] = found
         return found
 
     def _let_go(self, nbytes: int) -> None:
-        """Forgets the oldest maps of downloads, if these do not all fit under their limit."""
+        """Forgets the oldest maps, if there are too many; of downloads, if they are too large."""
+        maps, parts = self._maps, self._parts  # another thread may replace them
+        while len(maps) + len(parts) >= self._most:
+            _oldest(maps or parts)
+        if not self.is_remote:
+            return
         if self._most_bytes is None:
             self._most_bytes = self.files.remote().most_mapped(sum(self.sizes))
-        maps = self._maps  # another thread may replace it
-        held = sum(array.nbytes for array in maps.values())
-        for number in list(maps):
-            if held + nbytes <= self._most_bytes:
-                break
-            held -= maps.pop(number).nbytes
+        held = sum(one.nbytes for one in maps.values())
+        held += sum(one.nbytes for one in parts.values())
+        while held + nbytes > self._most_bytes and (maps or parts):
+            held -= _oldest(maps or parts).nbytes
 
     def _map(self, number: int) -> Array:
         path = self.paths[number]
         return self.files.of(path).map(path, self.identities[number])
+
+    # Parts of files ---------------------------------------------------------------------------
+
+    def data_with(self, ranges: FileRanges) -> Array:
+        """As `data`, of a file behind a URL: these ranges are there, others may be zeros."""
+        part = self._part(ranges.number)
+        self.files.remote().fetch_ranges([(part, ranges.starts, ranges.stops)])
+        return part.data
+
+    def fetch_ranges(self, wanted: Sequence[FileRanges]) -> int:
+        """Has ranges of files behind URLs on disk, many at once; returns the bytes that came."""
+        return self.files.remote().fetch_ranges(
+            [(self._part(one.number), one.starts, one.stops) for one in wanted]
+        )
+
+    def whole(self, number: int) -> Array | None:
+        """The bytes of a file behind a URL of which nothing is missing any more."""
+        part = self._parts.get(number)
+        return part.data if part is not None and part.is_whole else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Is nothing of any file missing?  None can be removed then, while it is mapped here."""
+        parts = self._parts
+        return len(parts) == len(self) and all(part.is_whole for part in list(parts.values()))
+
+    def known_head(self, number: int) -> bytes:
+        """The first bytes of a file behind a URL, as far as they came when it was looked at."""
+        return (
+            self._heads[number]
+            if self._heads
+            else self.files.remote().known_head(self.paths[number])
+        )
+
+    def _part(self, number: int) -> PartFile:
+        found = self._parts.get(number)
+        if found is not None:
+            return found
+        identity = self.identities[number]
+        assert not isinstance(identity, Identity)
+        path, head = self.paths[number], self.known_head(number)
+        made = self.files.remote().part(path, identity, head)
+        with self._lock:
+            have = self._parts.get(number)
+            if have is not None:
+                return have
+            self._let_go(made.nbytes)
+            self._parts[number] = made
+        return made
+
+    # Whole files ------------------------------------------------------------------------------
 
     def open(self, number: int) -> AbstractContextManager[BinaryIO]:
         """A file, opened for reading."""
@@ -138,18 +206,53 @@ class FileSet(ForWorkers):
             with self.open(number):
                 pass
 
+    def fetch_files(self, numbers: Iterable[int]) -> int:
+        """Has files behind URLs on disk, many at once; returns the bytes of those that were not.
+
+        Of files that were fetched before it is not asked again whether they are still there.
+        """
+        missing = [one for one in numbers if one not in self._fetched]
+        if not missing:
+            return 0
+        from concurrent.futures import ThreadPoolExecutor
+
+        from loaderx.sources.remote.transfer import current_stop, stop_with
+
+        own, workers = threading.Event(), min(_MANY_AHEAD, len(missing))
+        stop = current_stop() or own
+        with ThreadPoolExecutor(workers, "loaderx-download", stop_with, (stop,)) as pool:
+            try:
+                list(pool.map(self.fetch, missing))
+            finally:
+                own.set()
+                pool.shutdown(cancel_futures=True)
+        self._fetched.update(missing)
+        return sum(self.identities[one].size for one in missing)
+
     def forget(self) -> None:
         """Lets go of all maps, so that their files can be removed from the folder of downloads."""
-        self._maps = {}
+        self._maps, self._parts = {}, {}
 
     def for_workers(self) -> tuple[object, ...]:
         """Workers map the very files that this process sees, or say that they have changed."""
-        return FileSet, (self.paths, self.identities, self.files)
+        has_heads = self.is_remote and len(self) <= _MOST_HEADS
+        heads = [self.known_head(number) for number in range(len(self))] if has_heads else ()
+        return FileSet, (self.paths, self.identities, self.files, heads)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Another machine may have the same file under another inode, copied at another time.
         known = [None if isinstance(one, Identity) else one for one in self.identities]
         return _found_again, (self.paths, self.sizes, known, self.files)
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+def _oldest(kept: dict[int, Array] | dict[int, PartFile]) -> _Sized:
+    """Takes the oldest one out."""
+    return kept.pop(next(iter(kept)))
 
 
 def _found_again(

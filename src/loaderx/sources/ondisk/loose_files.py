@@ -22,7 +22,6 @@ from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import FileSystems
 from loaderx.sources.parts import Parts
 
-_CONCURRENCY = 16  # files that are fetched at once
 _SKIPPED = b"__MACOSX"  # what unpacking on another system leaves behind
 _FLAGS = (
     os.O_RDONLY
@@ -98,12 +97,13 @@ class UrlFiles:
 
     def read(self, indices: Indices) -> Iterator[bytes]:
         """The content of these files."""
-        if len(indices) == 1:
-            return map(self._read, indices.tolist())
-        from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+        if len(indices) > 1:
+            self.fetch(indices)
+        return map(self._read, indices.tolist())
 
-        with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
-            return iter(list(pool.map(self._read, indices.tolist())))
+    def fetch(self, indices: Indices) -> int:
+        """Has these files on disk; returns the bytes that came."""
+        return self._files.fetch_files(np.unique(indices).tolist())
 
     def _read(self, number: int) -> bytes:
         with self._files.open(number) as file:

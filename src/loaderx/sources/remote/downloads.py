@@ -1,23 +1,32 @@
 """The folder of downloads: each version of a file behind a URL has a folder of its own.
 
 ``downloads/<hash of the URL>-<hash of version and size>/`` holds the file in its own name, and
-``.download.json``, whose time of the last write is that of the last use.  While it is fetched it is
-``.part``, with ``.ranges`` beside it.  There are two locks (`flock`): who fetches has ``.lock``,
-and others wait for it; who reads shares that of the finished file, for as long as it is open or
-mapped.  What is removed to make room must be locked alone, so nothing in use is taken.  A finished
-file is never written to again.
+``.download.json``, whose time of the last write is that of the last use.  While pieces of it are
+missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it.
+There are two locks (`flock`): who begins, finishes or removes a file has ``.lock`` for that moment;
+who reads or fetches shares that of the file itself, for as long as it is open or mapped.  What is
+removed to make room must be locked alone, so nothing in use is taken.  A piece that is here is
+never written to again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import re
 from typing import BinaryIO, cast
 
 from loaderx.errors import FileError
+from loaderx.sources.ondisk.progress import progress
+from loaderx.sources.remote.part_file import (
+    Opened,
+    PartFile,
+    key_of,
+    local_name,
+    locked,
+    remove,
+)
+from loaderx.sources.remote.pieces import PieceMap, PieceMarks, open_map
 from loaderx.sources.remote.private_files import (
     HAS_LOCKS,
     READ,
@@ -26,14 +35,11 @@ from loaderx.sources.remote.private_files import (
     lock,
     open_own,
     own_folder,
-    try_lock,
 )
 from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, make_room
-from loaderx.sources.remote.store import RemoteFile, Store
-from loaderx.sources.remote.transfer import Transfer, needs_ranges
+from loaderx.sources.remote.store import RemoteFile, StoreOf
+from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import file_name
-
-_ODD = re.compile(r"[^\w.+=@-]")
 
 
 class Downloads:
@@ -42,24 +48,38 @@ class Downloads:
     def __init__(self, cache: str) -> None:
         self._cache, self.folder = cache, os.path.join(cache, DOWNLOADS)
 
-    def open(self, file: RemoteFile, store: Store) -> BinaryIO:
+    def open(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> BinaryIO:
         """The file on disk, which stays there while it is open or mapped."""
+        while True:  # once more, if another process has removed it
+            found = self._find(file, is_new=False)
+            if found is not None:
+                path = os.path.join(self.folder, key_of(file), local_name(file))
+                return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
+            fetch_whole(self.part(file, store_of, head))
+
+    def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
+        """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
+        while True:
+            opened = self._find(file, is_new=True)
+            if opened is not None:
+                return PartFile(self.folder, file, store_of, opened, head)
+
+    def _find(self, file: RemoteFile, *, is_new: bool) -> Opened | None:
+        """The finished file, or else one that is begun, if that is wanted; None: look again."""
         try:
             os.makedirs(self._cache, 0o700, exist_ok=True)
-            with own_folder(self.folder) as root:
-                while True:  # once more, if another process has fetched or removed it
-                    with own_folder(key_of(file), root) as at:
-                        found = self._finished(file, at)
-                        if found is not None:
-                            return found
-                        self._fetch(file, store, at)
+            with own_folder(self.folder) as root, own_folder(key_of(file), root) as at:
+                found = self._finished(file, at)
+                if found is not None:
+                    return Opened(found, None)
+                return self._begun(file, at) if is_new else None
         except OSError as error:
             raise FileError(
                 f"{file.url} must be downloaded, and the cache folder {self._cache} cannot be "
                 f"used: {error}. Give another one with `cache=`, or set LOADERX_CACHE."
             ) from error
 
-    def _finished(self, file: RemoteFile, at: int) -> BinaryIO | None:
+    def _finished(self, file: RemoteFile, at: int) -> int | None:
         name = local_name(file)
         opened = open_own(name, READ, at)
         if opened is None:
@@ -70,72 +90,78 @@ class Downloads:
                 os.close(opened)
                 return None
             if os.fstat(opened).st_size != file.size:
+                path = os.path.join(self.folder, key_of(file), name)
                 raise FileError(
-                    f"{self._path(file)} is damaged: it has not the {file.size} bytes of "
-                    f"{file.url}. Remove it."
+                    f"{path} is damaged: it has not the {file.size} bytes of {file.url}. Remove it."
                 )
             with contextlib.suppress(OSError):
                 os.utime(NOTE, dir_fd=at)  # the time of the last use
-            path = self._path(file)
-            return cast(BinaryIO, open(path, "rb", opener=lambda *_: opened))
+            return opened
         except BaseException:
             with contextlib.suppress(OSError):
                 os.close(opened)
             raise
 
-    def _path(self, file: RemoteFile) -> str:
-        return os.path.join(self.folder, key_of(file), local_name(file))
+    def _begun(self, file: RemoteFile, at: int) -> Opened | None:
+        """The file with its full size and a map of its pieces; None: look again."""
+        with locked(at) as is_locked:
+            if not is_locked:
+                return None
+            if _is_there(local_name(file), at):
+                remove((LOCK,), at)
+                return None
+            part = open_own(PART, WRITE, at)
+            assert part is not None  # `.lock` keeps the folder
+            try:
+                lock(part, shared=True)
+                return Opened(part, self._prepare(file, part, at))
+            except BaseException:
+                os.close(part)
+                raise
 
-    def _fetch(self, file: RemoteFile, store: Store, at: int) -> None:
-        """Fetches the file, or waits for the process that does."""
-        held = open_own(LOCK, WRITE, at)
-        if held is None:  # the folder was just removed
-            return
+    def _prepare(self, file: RemoteFile, part: int, at: int) -> PieceMap:
+        _write_note(file, at)
+        if not _is_there(RANGES, at):
+            made = open_own(RANGES, WRITE, at)
+            assert made is not None
+            os.close(made)
+        pieces = open_map(at)
+        assert pieces is not None  # `.lock` keeps it
         try:
-            if not try_lock(held):
-                _log(f"waiting for another process, which downloads {file.url}")
-                lock(held, shared=False)
-            # Whoever had it has removed it, with the file in place.
-            if is_linked(held, LOCK, at) and not _is_there(local_name(file), at):
-                self._fetch_alone(file, store, at)
-        finally:
-            os.close(held)
+            marks = PieceMarks(key_of(file), file.size)
+            pieces.check_locks(marks)
+            size = marks.nbytes
+            is_new = os.fstat(part).st_size != file.size
+            if is_new or os.fstat(pieces.opened).st_size != size:
+                os.truncate(pieces.opened, 0)
+                os.truncate(pieces.opened, size)
+            if is_new:
+                self._give_size(file, part)
+            return pieces
+        except BaseException:
+            pieces.close()
+            raise
 
-    def _fetch_alone(self, file: RemoteFile, store: Store, at: int) -> None:
-        part = open_own(PART, WRITE, at)
-        assert part is not None  # `.lock` keeps the folder
-        try:
-            _write_note(file, at)
-            self._make_room(file, part)
-            self._transfer(file, store, part, at)
-        finally:
-            os.close(part)
-        os.rename(PART, local_name(file), src_dir_fd=at, dst_dir_fd=at)
-        os.fsync(at)
-        for name in (RANGES, LOCK):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=at)
-
-    def _make_room(self, file: RemoteFile, part: int) -> None:
-        if os.fstat(part).st_size != file.size:
-            os.truncate(part, 0)
-            os.truncate(part, file.size)
+    def _give_size(self, file: RemoteFile, part: int) -> None:
+        os.truncate(part, 0)
+        os.truncate(part, file.size)
         try:
             make_room(self.folder, file.size, file.url)
         except BaseException:
             os.truncate(part, 0)  # it takes no room
             raise
 
-    def _transfer(self, file: RemoteFile, store: Store, part: int, at: int) -> None:
-        if not needs_ranges(file.size):
-            Transfer(file, store, part, None).run()
-            return
-        done = open_own(RANGES, WRITE, at)
-        assert done is not None
-        try:
-            Transfer(file, store, part, done).run()
-        finally:
-            os.close(done)
+
+def fetch_whole(part: PartFile) -> None:
+    """Fetches all that is missing of a file."""
+    missing = part.all_missing()
+    if len(missing):
+        ranges = [part.marks.range_of(run) for run in part.marks.requests(missing)]
+        left = sum(stop - start for start, stop in ranges)
+        with progress(f"downloading {file_name(part.file.url)}", left) as shown:
+            fetch_pieces([(part, missing)], shown.add)
+    if not part.is_whole:
+        part.finish()
 
 
 def downloads_in(cache: str | None, url: str) -> Downloads:
@@ -153,17 +179,14 @@ def downloads_in(cache: str | None, url: str) -> Downloads:
     return Downloads(cache)
 
 
-def key_of(file: RemoteFile) -> str:
-    """The name of the folder of this version of a file."""
-    version = f"{file.version} {file.size}"
-    hashes = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in (file.url, version))
-    return "-".join(hashes)
+class _Opener:
+    """Gives a descriptor that is open already."""
 
+    def __init__(self, opened: int) -> None:
+        self._opened = opened
 
-def local_name(file: RemoteFile) -> str:
-    """The file's own name, which may tell its format, made harmless."""
-    name = _ODD.sub("_", file_name(file.url)).lstrip(".")[-100:]
-    return name or "file"
+    def __call__(self, path: str, flags: int) -> int:
+        return self._opened
 
 
 def _is_there(name: str, at: int) -> bool:
@@ -172,12 +195,6 @@ def _is_there(name: str, at: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _log(text: str) -> None:
-    import logging  # late: it is slow to import
-
-    logging.getLogger("loaderx").info(text)
 
 
 def _write_note(file: RemoteFile, at: int) -> None:

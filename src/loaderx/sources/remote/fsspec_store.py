@@ -11,7 +11,8 @@ from typing import Protocol, TypeVar
 
 from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.remote.store import (
-    PIECE_BYTES,
+    HEAD_BYTES,
+    READ_BYTES,
     Listed,
     RemoteFile,
     TransientError,
@@ -77,7 +78,9 @@ class FsspecStore:
             raise FileError(f"{url} cannot be opened by fsspec: {_text(error)}.") from None
         return FsspecStore(files)
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         told = self._info(url)
         if told is None or told.get("type") != "file":
             return None
@@ -104,8 +107,8 @@ class FsspecStore:
         if told is None or _size(told, file.url) != file.size or _version(told) != file.version:
             raise file_changed(file.url, "its size or time of the last write is another one")
         path = self._files._strip_protocol(file.address)
-        for at in range(start, stop, PIECE_BYTES):
-            end = min(stop, at + PIECE_BYTES)
+        for at in range(start, stop, READ_BYTES):
+            end = min(stop, at + READ_BYTES)
             try:
                 piece = self._call(file.url, lambda: self._files.cat_file(path, at, end))  # noqa: B023
             except FileNotFoundError:

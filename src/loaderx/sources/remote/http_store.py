@@ -11,16 +11,19 @@ import base64
 import http.client
 import re
 import ssl
+import weakref
 from collections.abc import Generator, Mapping
 from email.message import Message
 from typing import Protocol, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import OpenerDirector, Request, build_opener
+from urllib.request import OpenerDirector, Request
 
 from loaderx.errors import FileError
+from loaderx.sources.remote.connections import Connections
 from loaderx.sources.remote.store import (
-    PIECE_BYTES,
+    HEAD_BYTES,
+    READ_BYTES,
     TIMEOUT_S,
     Listed,
     NoRangesError,
@@ -31,7 +34,6 @@ from loaderx.sources.remote.store import (
 )
 from loaderx.sources.remote.urls import public_url, without_secrets
 
-_HEAD_BYTES = 512
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _LONGEST_WAIT_S = 60.0
@@ -62,9 +64,11 @@ class HttpStore:
         self._opener: OpenerDirector | None = None
         self.moved: dict[str, str] = {}  # where the server has sent us for an address
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         """The file with its first bytes: one request, which signed URLs grant, too."""
-        with self.ask(address, {"Range": f"bytes=0-{_HEAD_BYTES - 1}"}, {404, 410, 416}) as answer:
+        with self.ask(address, {"Range": f"bytes=0-{head_bytes - 1}"}, {404, 410, 416}) as answer:
             if answer.status in (404, 410):
                 return None
             size, version = _size(answer, url), _version(answer)
@@ -75,8 +79,8 @@ class HttpStore:
                     "folders: give the URLs of files, a list of them, or braces, "
                     "https://host/part-{000..099}.npz."
                 )
-            head = b"" if answer.status == 416 else read_piece(answer, _HEAD_BYTES)
-            if len(head) < min(size, _HEAD_BYTES):
+            head = b"" if answer.status == 416 else read_piece(answer, head_bytes)
+            if len(head) < min(size, head_bytes):
                 raise TransientError("an answer ended early")
         return RemoteFile(url, size, version, address), head
 
@@ -107,7 +111,7 @@ class HttpStore:
                 raise TransientError(f"the server sent other bytes than {start} to {stop - 1}")
             left = stop - start
             while left:
-                piece = read_piece(answer, min(left, PIECE_BYTES))
+                piece = read_piece(answer, min(left, READ_BYTES))
                 if not piece:
                     raise TransientError(f"an answer ended {left} bytes early")
                 left -= len(piece)
@@ -120,7 +124,9 @@ class HttpStore:
         for name, value in {**self._headers, **own}.items():
             request.add_unredirected_header(name, value)
         if self._opener is None:
-            self._opener = build_opener()
+            connections = Connections()
+            weakref.finalize(self, connections.close)
+            self._opener = connections.opener()
         try:
             answer = cast(Answer, self._opener.open(request, timeout=TIMEOUT_S))
             if answer.geturl() != url:

@@ -18,6 +18,7 @@ from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.remote.http_store import Answer, HttpStore, read_piece
 from loaderx.sources.remote.store import (
     FIRST_ATTEMPTS,
+    HEAD_BYTES,
     Listed,
     RemoteFile,
     TransientError,
@@ -57,7 +58,9 @@ class HubStore:
         self._commits: dict[tuple[str, str], str] = {}
         self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         place = _place(url)
         found = self._tree(place, url).get(place.path)
         if found is None:

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.remote.store import (
-    PIECE_BYTES,
+    HEAD_BYTES,
+    READ_BYTES,
     TIMEOUT_S,
     Listed,
     RemoteFile,
@@ -79,7 +80,9 @@ class ObjectStore:
                 f"{address} cannot be opened: {_text(error)}. Check {self._hint}."
             ) from None
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         key = self._key(address)
         if not key:
             return None
@@ -121,7 +124,7 @@ class ObjectStore:
             raise file_changed(file.url, "its ETag is another one")
         if tuple(answer.range) != (start, stop):
             raise TransientError(f"the store sent other bytes than {start} to {stop - 1}")
-        left, pieces = stop - start, iter(answer.stream(min_chunk_size=PIECE_BYTES))
+        left, pieces = stop - start, iter(answer.stream(min_chunk_size=READ_BYTES))
         while left:
             piece = self._call(file.url, lambda: next(pieces, None))
             if piece is None:

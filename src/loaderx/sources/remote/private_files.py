@@ -87,3 +87,19 @@ def is_linked(descriptor: int, name: str, at: int) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(named, os.fstat(descriptor))
+
+
+def try_lock_range(descriptor: int, first: int, stop: int) -> bool:
+    """Takes the record lock of these bytes, if no other process has one of them."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, stop - first, first)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
+    return True
+
+
+def unlock_range(descriptor: int, first: int, stop: int) -> None:
+    """Gives the record lock of these bytes up."""
+    fcntl.lockf(descriptor, fcntl.LOCK_UN, stop - first, first)

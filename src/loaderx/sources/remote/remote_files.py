@@ -1,8 +1,8 @@
 """`RemoteFiles`: the file system of URLs.
 
 Folders are listed, and files found, when a dataset is opened; what the store says of a file then
-is its identity (`RemoteFile`), which goes to workers.  A file is fetched, whole, when it is first
-read.
+is its identity (`RemoteFile`), which goes to workers.  A file is fetched whole, when it is first
+read, or in pieces, where the format knows which bytes its records need.
 """
 
 from __future__ import annotations
@@ -10,32 +10,34 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 import numpy as np
 
 from loaderx.errors import FileError
+from loaderx.sources.base import Indices
 from loaderx.sources.mapping import Identity, map_array
 from loaderx.sources.remote.downloads import downloads_in
 from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
-from loaderx.sources.remote.http_store import HttpStore
-from loaderx.sources.remote.hub_store import HubStore
 from loaderx.sources.remote.object_store import SCHEMES, ObjectStore
+from loaderx.sources.remote.part_file import PartFile
 from loaderx.sources.remote.room import most_mapped
 from loaderx.sources.remote.store import (
     FIRST_ATTEMPTS,
+    HEAD_BYTES,
     Listed,
     RemoteFile,
     Store,
     retrying,
 )
+from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
-_CONCURRENCY = 16  # requests for what is there
+_CONCURRENCY = 64  # requests for what is there: they are small
+_MARK_BYTES = 1 << 16  # of a file that names all others, which is read anyway
 _MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -73,17 +75,17 @@ class RemoteFiles:
         ]
         for one in plain:
             self._store(one)
-        with ThreadPoolExecutor(_CONCURRENCY, "loaderx-download") as pool:
-            try:
-                list(pool.map(self.add, (one for one in plain if not one.endswith("/"))))
-            finally:
-                pool.shutdown(cancel_futures=True)
+        _at_once(self.add, [one for one in plain if not one.endswith("/")])
 
     def prepare(self, paths: Sequence[str]) -> None:
-        """Looks at files of which much will be asked, where no listing of a folder tells it."""
-        unknown = [path for path in paths if not self._store(path).lists]
-        if len(unknown) > 1:
-            self.look_at(unknown)
+        """Looks at files, or lists their folders, all at once."""
+        unknown = [path for path in paths if path not in self._files]
+        alone = [path for path in unknown if not self._store(path).lists]
+        folders = {path.rpartition("/")[0] for path in unknown if self._store(path).lists}
+        if len(alone) > 1:
+            self.look_at(alone)
+        if len(folders) > 1:
+            _at_once(self._listed, sorted(folders))
 
     def is_file(self, path: str) -> bool:
         return self._look(path) is not None
@@ -172,11 +174,11 @@ class RemoteFiles:
             self._files[url] = one and RemoteFile(url, one.size, one.version, url)
         return self._find(url, url)
 
-    def _find(self, url: str, address: str) -> RemoteFile | None:
+    def _find(self, url: str, address: str, head_bytes: int = HEAD_BYTES) -> RemoteFile | None:
         """A file, if it is there, found by itself."""
         if url not in self._files:
             store = self._store(url)
-            found = retrying(lambda: store.find(url, address), url, FIRST_ATTEMPTS)
+            found = retrying(lambda: store.find(url, address, head_bytes), url, FIRST_ATTEMPTS)
             self._files[url] = found and found[0]
             if found and found[1]:
                 self._heads[url] = found[1]
@@ -196,7 +198,8 @@ class RemoteFiles:
         found = []
         for name in _MARKS:
             with contextlib.suppress(FileError):  # some servers refuse what is not there
-                if self._find(f"{folder}/{name}", f"{folder}/{name}"):
+                url = f"{folder}/{name}"
+                if self._find(url, url, _MARK_BYTES):
                     found.append(Listed(name))
                     if name == _MARKS[0]:
                         break
@@ -212,6 +215,9 @@ class RemoteFiles:
 
     # Stores -----------------------------------------------------------------------------------
 
+    def _store_of(self, file: RemoteFile) -> Store:
+        return self._store(file.url)
+
     def _store(self, url: str) -> Store:
         root, scheme, _ = _split_root(url)
         if root not in self._stores:
@@ -221,9 +227,14 @@ class RemoteFiles:
     def _made_store(self, url: str, scheme: str) -> Store:
         if scheme in self._brought:
             return FsspecStore(self._brought[scheme])
+        # Late: HTTP takes 50 ms to import, and workers may find all they need on disk.
         if scheme in ("http", "https"):
+            from loaderx.sources.remote.http_store import HttpStore
+
             return HttpStore()
         if scheme == "hf":
+            from loaderx.sources.remote.hub_store import HubStore
+
             return HubStore()
         return ObjectStore(url) if scheme in SCHEMES else FsspecStore.of(url)
 
@@ -233,7 +244,26 @@ class RemoteFiles:
         self, path: str, identity: Identity | RemoteFile | None = None
     ) -> AbstractContextManager[BinaryIO]:
         file = identity if isinstance(identity, RemoteFile) else self.identity(path)
-        return downloads_in(self._cache, path).open(file, self._store(file.url))
+        head = self._heads.get(path, b"")
+        return downloads_in(self._cache, path).open(file, self._store_of, head)
+
+    def part(self, path: str, file: RemoteFile, head: bytes) -> PartFile:
+        """A file that is mapped while pieces of it are missing; ``head`` is known of it."""
+        return downloads_in(self._cache, path).part(file, self._store_of, head)
+
+    def fetch_ranges(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
+        """Has ranges of bytes of files here, and returns how many bytes were fetched for it."""
+        missing = [
+            (part, part.still_missing(part.missing(starts, stops)))
+            for part, starts, stops in wanted
+            if not part.has(starts, stops)
+        ]
+        missing = [(part, pieces) for part, pieces in missing if len(pieces)]
+        return fetch_pieces(missing) if missing else 0
+
+    def known_head(self, path: str) -> bytes:
+        """What a look at the file has told of its beginning; maybe nothing."""
+        return self._heads.get(path, b"")
 
     def most_mapped(self, nbytes: int) -> int:
         """How many bytes of files of this size in all may be kept mapped, once one of them is."""
@@ -245,6 +275,19 @@ class RemoteFiles:
                 return np.empty(0, np.uint8)
             # The map keeps the lock of the file, so it is not removed to make room.
             return map_array(file, np.dtype(np.uint8), (identity.size,))
+
+
+def _at_once(work: Callable[[str], object], asked: Sequence[str]) -> None:
+    """Does it for each of them; one after the other, each would cost a round trip."""
+    if not asked:
+        return
+    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
+    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
+        try:
+            list(pool.map(work, asked))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _split_root(url: str) -> tuple[str, str, str]:

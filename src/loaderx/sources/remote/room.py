@@ -109,9 +109,9 @@ def _empty(at: int) -> bool:
         if not (try_lock(fetching) and is_linked(fetching, LOCK, at)):
             return False
         for name in os.listdir(at):
-            if not name.startswith(".") and not _remove_file(name, at):
+            if (name == PART or not name.startswith(".")) and not _remove_file(name, at):
                 return False
-        for name in (PART, RANGES, NOTE, LOCK):
+        for name in (RANGES, NOTE, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=at)
     finally:

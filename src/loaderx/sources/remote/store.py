@@ -6,7 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from loaderx.errors import FileError
 
@@ -15,8 +15,10 @@ T = TypeVar("T")
 ATTEMPTS = 6
 FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be told soon
 TIMEOUT_S = 30.0  # without a byte
-PIECE_BYTES = 1 << 20  # that are read at once
+HEAD_BYTES = 512  # that come with a look at a file
+READ_BYTES = 1 << 20  # that are read at once
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
+_LOOK_S = 0.1  # between looks whether a pause is still wanted
 
 
 class RemoteFile(NamedTuple):
@@ -48,7 +50,9 @@ class Store(Protocol):
 
     lists: bool  # is one listing of a folder better than a look at each of its files?
 
-    def find(self, url: str, address: str) -> tuple[RemoteFile, bytes] | None:
+    def find(
+        self, url: str, address: str, head_bytes: int = HEAD_BYTES
+    ) -> tuple[RemoteFile, bytes] | None:
         """A file and its first bytes (if they cost no request); None: it is not there."""
         ...
 
@@ -59,6 +63,10 @@ class Store(Protocol):
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
         """Bytes ``start`` to ``stop - 1`` in pieces; a file that has changed is an error."""
         ...
+
+
+StoreOf: TypeAlias = Callable[[RemoteFile], Store]
+"""Where a file lies; asked only when it must be fetched."""
 
 
 class TransientError(Exception):
@@ -87,15 +95,23 @@ def file_changed(url: str, what: str) -> FileError:
     )
 
 
-def pause(seconds: float) -> None:
-    """Waits before another attempt."""
-    time.sleep(seconds)
+def pause(seconds: float, is_stopped: Callable[[], bool] | None = None) -> None:
+    """Waits before another attempt, unless that is not wanted any more."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not (is_stopped and is_stopped()):
+        time.sleep(min(left, _LOOK_S))
 
 
-def retrying(work: Callable[[], T], url: str, reaching: int = ATTEMPTS) -> T:
+def retrying(
+    work: Callable[[], T],
+    url: str,
+    reaching: int = ATTEMPTS,
+    is_stopped: Callable[[], bool] | None = None,
+) -> T:
     """The result of ``work``, which is tried again, with growing pauses, while it may pass.
 
-    ``reaching`` is the number of attempts to reach the server at all.
+    ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
+    are no more pauses, and ``work`` does nothing.
     """
     longest = _FIRST_PAUSE_S
     for attempt in range(1, ATTEMPTS + 1):
@@ -108,6 +124,6 @@ def retrying(work: Callable[[], T], url: str, reaching: int = ATTEMPTS) -> T:
                     "network and the server. Downloads go on where they have stopped."
                 ) from None
             # Random, so that hosts that failed together do not come back together.
-            pause(max(error.after_s, random.uniform(longest / 2, longest)))
+            pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
             longest = min(longest * _GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError

@@ -1,25 +1,29 @@
-"""How a file is fetched: ranges in parallel, into a file beside a map of the finished ones.
+"""How pieces of files are fetched: many requests at once, each piece once.
 
-The map has a byte for each range, which is set once the range is on disk.  So a download that was
-killed goes on with the ranges that are missing.
+The requests are made by threads of their own, never by the one that waits: so Ctrl-C, which comes
+to the main thread, finds it waiting here, and nothing is left half done.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.ondisk.progress import Progress, progress
-from loaderx.sources.remote.store import NoRangesError, RemoteFile, Store, retrying
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.base import Indices
+from loaderx.sources.remote.part_file import PartFile
+from loaderx.sources.remote.pieces import Run
+from loaderx.sources.remote.store import NoRangesError
 
-RANGE_BYTES = 8 << 20
-CONCURRENCY = 8  # requests for one file
-_MOST_REQUESTS = 32  # of a process
-_sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
-_requests = threading.BoundedSemaphore(_MOST_REQUESTS)
+CONCURRENCY = 16  # requests of one transfer
+_BEGIN_S = 1.0  # in which a thread has begun
+
+Wanted: TypeAlias = tuple[PartFile, Indices]
+"""Missing pieces of a file."""
 
 
 class _Thread(threading.local):
@@ -36,150 +40,111 @@ def stop_with(event: threading.Event) -> None:
     _thread.stop = event
 
 
-def needs_ranges(size: int) -> bool:
-    """Is a file of this size fetched in several ranges?"""
-    return size > RANGE_BYTES
+def current_stop() -> threading.Event | None:
+    """What ends the downloads of this thread."""
+    return _thread.stop
 
 
-class Transfer:
-    """One file on its way."""
+def fetch_pieces(
+    wanted: Sequence[Wanted], count: Callable[[int], None] = lambda nbytes: None
+) -> int:
+    """Fetches pieces, or waits for those who do; returns the bytes that were fetched here."""
+    return _Transfer(wanted, count).run()
 
-    def __init__(self, file: RemoteFile, store: Store, part: int, done: int | None) -> None:
-        """``part`` has its full size already; without a map of ranges, ``done``, there is one."""
-        self._file, self._store = file, store
-        self._part, self._done = part, done
-        self._lock, self._stop = threading.Lock(), threading.Event()
+
+class _Transfer:
+    def __init__(self, wanted: Sequence[Wanted], count: Callable[[int], None]) -> None:
+        self._left = deque[tuple[PartFile, Run]](
+            (part, run) for part, missing in wanted for run in part.marks.requests(missing)
+        )
+        self._elsewhere = deque[tuple[PartFile, Run]]()  # others are fetching some of it
+        self._lock, self._stop, self._end = threading.Lock(), threading.Event(), threading.Event()
         self._stop_all = _thread.stop or self._stop
+        self._errors: list[BaseException] = []
+        self._told, self._nbytes = count, 0
 
-    def run(self) -> None:
-        """Fetches what is missing."""
-        missing = self._missing()
-        left = sum(self._size(number) for number in missing)
-        with progress(f"downloading {file_name(self._file.url)}", left) as shown:
-            try:
-                self._fetch_all(missing, shown)
-            except NoRangesError:
-                self._fetch_whole(shown)
-        os.fsync(self._part)
+    def run(self) -> int:
+        while self._left:
+            self._fetch()
+            if self._errors:
+                raise self._errors[0]
+            if self._stop_all.is_set():
+                raise FileError("a download was stopped.")
+            self._left = deque(self._rest())
+        return self._nbytes
 
-    def _missing(self) -> list[int]:
-        count = -(-self._file.size // RANGE_BYTES)
-        if self._done is None:
-            return list(range(count))
-        if os.fstat(self._done).st_size != count:
-            os.truncate(self._done, 0)
-            os.truncate(self._done, count)
-        marks = os.pread(self._done, count, 0)
-        return [number for number in range(count) if marks[number] != 1]
-
-    def _size(self, number: int) -> int:
-        return min(RANGE_BYTES, self._file.size - number * RANGE_BYTES)
-
-    def _fetch_all(self, missing: list[int], shown: Progress) -> None:
-        queue, errors = deque(missing), list[BaseException]()
-
-        def work() -> None:
-            while queue and not self._is_stopped():
-                try:
-                    number = queue.popleft()
-                except IndexError:
-                    return
-                try:
-                    self._fetch(number, shown)
-                except BaseException as error:
-                    errors.append(error)
-                    self._stop.set()
-
-        others = min(CONCURRENCY, len(missing)) - 1
-        threads = [
-            threading.Thread(target=work, name="loaderx-download", daemon=True)
-            for _ in range(others)
-        ]
+    def _fetch(self) -> None:
+        lead = self._thread(self._lead)
+        self._end.clear()
         try:
-            for thread in threads:
-                thread.start()
-            work()
-            _join(threads)
-        finally:  # also after Ctrl-C: each ends with the piece that it is reading
+            lead.start()
+            self._end.wait()  # a `join` that Ctrl-C ends takes the thread for one that has ended
+        except BaseException:  # each thread ends with the bytes that it is reading
             self._stop.set()
-            _join(threads)
-        if errors:
-            raise errors[0]
-        if self._stop_all.is_set() and self._stop_all is not self._stop:
-            raise FileError(f"the download of {self._file.url} was stopped.")
+            _wait_for(self._end, lead)
+            raise
+        finally:
+            if lead.ident is not None:
+                lead.join()
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=target, name="loaderx-download", daemon=True)
+
+    def _lead(self) -> None:
+        """Starts the others: Ctrl-C while the main thread does so would leave one half begun."""
+        others: list[threading.Thread] = []
+        try:
+            for _ in range(min(CONCURRENCY, len(self._left)) - 1):
+                others.append(self._thread(self._work))
+                others[-1].start()
+        except RuntimeError:  # the system has no more threads: fewer do
+            others.pop()
+        try:
+            self._work()
+            for thread in others:
+                thread.join()
+        finally:
+            self._end.set()
+
+    def _rest(self) -> Iterator[tuple[PartFile, Run]]:
+        """What is still missing of what others were fetching; they are waited for."""
+        while self._elsewhere:
+            part, run = self._elsewhere.popleft()
+            part.wait(run)
+            missing = part.still_missing(np.arange(*run))
+            yield from ((part, one) for one in part.marks.requests(missing))
 
     def _is_stopped(self) -> bool:
         return self._stop.is_set() or self._stop_all.is_set()
 
-    def _fetch(self, number: int, shown: Progress) -> None:
-        """One range; after a failure the rest of it is asked for."""
-        at = number * RANGE_BYTES
-        stop = at + self._size(number)
-
-        def attempt() -> None:
-            nonlocal at
-            if self._is_stopped():
-                return
-            with _requests:
-                pieces = self._store.read(self._file, at, stop)
-                try:
-                    for piece in pieces:
-                        self._write(piece, at)
-                        at += len(piece)
-                        self._count(len(piece), shown)
-                        if self._is_stopped():
-                            return
-                finally:
-                    pieces.close()
-
-        retrying(attempt, self._file.url)
-        if at == stop and self._done is not None:
-            _sync(self._part)  # the mark must not be on disk before the range
-            os.pwrite(self._done, b"\1", number)
-
-    def _fetch_whole(self, shown: Progress) -> None:
-        """All of it in one answer, from a server that has no ranges; a failure begins anew."""
-
-        def attempt() -> None:
-            at = 0
-            with _requests:
-                for piece in self._store.read(self._file, 0, self._file.size):
-                    self._write(piece, at)
-                    at += len(piece)
-
-        self._stop.clear()
-        retrying(attempt, self._file.url)
-        shown.add(self._file.size)
-
-    def _count(self, nbytes: int, shown: Progress) -> None:
+    def _count(self, nbytes: int) -> None:
         with self._lock:
-            shown.add(nbytes)
+            self._nbytes += nbytes
+            self._told(nbytes)
 
-    def _write(self, piece: bytes, at: int) -> None:
-        view = memoryview(piece)
-        try:
-            while view:
-                written = os.pwrite(self._part, view, at)
-                view, at = view[written:], at + written
-        except OSError as error:
-            raise FileError(
-                f"{self._file.url} ({self._file.size / 1e6:,.0f} MB) cannot be written into the "
-                f"cache folder: {error.strerror}. Give another folder with `cache=` or "
-                "LOADERX_CACHE; `loaderx cache` shows what this one holds."
-            ) from error
-
-
-def _join(threads: list[threading.Thread]) -> None:
-    """Waits for threads, whatever comes: they write to a file that will be closed."""
-    interrupt: KeyboardInterrupt | None = None
-    for thread in threads:
-        while True:
+    def _work(self) -> None:
+        while not self._is_stopped():
             try:
-                thread.join()
-                break
-            except RuntimeError:  # it was never begun
-                break
-            except KeyboardInterrupt as error:
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
+                part, run = self._left.popleft()
+            except IndexError:
+                return
+            try:
+                if not part.fetch(run, self._is_stopped, self._count):
+                    self._elsewhere.append((part, run))
+            except NoRangesError:
+                part.has_ranges = False
+                self._elsewhere.append((part, run))
+            except BaseException as error:
+                self._errors.append(error)
+                self._stop.set()
+
+
+def _wait_for(end: threading.Event, lead: threading.Thread) -> None:
+    """Waits for threads, whatever comes: they write to a file that will be closed."""
+    while True:
+        try:
+            # Without a number it was never begun; if it begins later, it finds itself stopped.
+            if end.wait(_BEGIN_S) or lead.ident is None:
+                return
+        except KeyboardInterrupt:
+            continue

@@ -1,0 +1,314 @@
+"""`PartFile`: a file of the folder of downloads that is mapped while pieces of it are missing.
+
+It has its full size from the beginning, and takes room on disk for what has come.  Whoever has it
+open or mapped shares its lock, which it keeps when it is renamed: what is in use is not removed.
+What is mapped must be asked for before it is read: `missing` says which pieces are to be fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.base import Indices
+from loaderx.sources.mapping import map_array
+from loaderx.sources.remote.pieces import (
+    PieceMap,
+    PieceMarks,
+    Run,
+    covered,
+    runs_of,
+    wait_for_others,
+)
+from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
+from loaderx.sources.remote.room import LOCK, PART, RANGES
+from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
+from loaderx.sources.remote.urls import file_name
+from loaderx.tree import Array
+
+SYNC_BYTES = 64 << 20  # that a restart of the machine may cost
+_MOST_REQUESTS = 32  # of a process
+_ODD = re.compile(r"[^\w.+=@-]")
+_sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+class _Requests:
+    """Those that this process has under way."""
+
+    free = threading.BoundedSemaphore(_MOST_REQUESTS)
+
+
+if hasattr(os, "register_at_fork"):
+
+    def _begin_anew() -> None:  # requests of the parent do not end here
+        _Requests.free = threading.BoundedSemaphore(_MOST_REQUESTS)
+
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+class Opened(NamedTuple):
+    """A file of the folder."""
+
+    descriptor: int
+    pieces: PieceMap | None  # None: all are here
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.pieces is not None:
+            self.pieces.close()
+
+
+class PartFile:
+    """One version of a file, mapped."""
+
+    def __init__(
+        self,
+        folder: str,
+        file: RemoteFile,
+        store_of: StoreOf,
+        opened: Opened,
+        head: bytes = b"",
+    ) -> None:
+        """``opened`` is locked, has its full size, and belongs to this object from now on."""
+        self.file, self.folder, self._store_of, self._head = file, folder, store_of, head
+        self._opened, self._pieces = opened
+        self.is_whole = self._pieces is None
+        close = weakref.finalize(self, opened.close)
+        self.marks = PieceMarks(key_of(file), file.size)
+        self._is_here = np.full(self.marks.count, self.is_whole)
+        self._unsynced, self.has_ranges = 0, True
+        self.data: Array = self._map()
+        if self.is_whole:
+            close()  # the map has a descriptor of its own
+
+    def _map(self) -> Array:
+        if not self.file.size:
+            return np.empty(0, np.uint8)
+        path = os.path.join(self.folder, key_of(self.file), local_name(self.file))
+        with open(path, "rb", opener=lambda *_: os.dup(self._opened)) as file:
+            # The map keeps the lock of the file, so it is not removed to make room.
+            return map_array(file, np.dtype(np.uint8), (self.file.size,))
+
+    @property
+    def nbytes(self) -> int:
+        return self.file.size
+
+    # What is missing --------------------------------------------------------------------------
+
+    def has(self, starts: Indices, stops: Indices) -> bool:
+        """Are these ranges here, as far as is known?  None of them is empty."""
+        if self.is_whole:
+            return True
+        first, last = self._pieces_of(starts, stops)
+        if not (self._is_here[first].all() and self._is_here[last].all()):
+            return False
+        return bool((last - first <= 1).all()) or not len(self.missing(starts, stops))
+
+    def missing(self, starts: Indices, stops: Indices) -> Indices:
+        """The pieces of these ranges that are not here, as far as is known."""
+        if self.is_whole:
+            return np.empty(0, np.int64)
+        return self._not_here(covered(*self._pieces_of(starts, stops)))
+
+    def _not_here(self, numbers: Indices) -> Indices:
+        found: Indices = numbers[~self._is_here[numbers]]
+        return found
+
+    def _pieces_of(self, starts: Indices, stops: Indices) -> tuple[Indices, Indices]:
+        return starts // self.marks.piece_bytes, (stops - 1) // self.marks.piece_bytes
+
+    def still_missing(self, missing: Indices) -> Indices:
+        """Those of these pieces that nobody has fetched meanwhile."""
+        if self.is_whole or not len(missing):
+            return missing[:0]
+        first, stop = int(missing[0]), int(missing[-1]) + 1
+        assert self._pieces is not None
+        self._is_here[first:stop] |= self.marks.read(self._pieces.opened, first, stop)
+        if self._is_here.all():  # others have fetched the last one
+            self.finish()
+        return self._not_here(missing)
+
+    def all_missing(self) -> Indices:
+        """All pieces that are not here."""
+        return self.still_missing(np.arange(self.marks.count))
+
+    # Fetching ---------------------------------------------------------------------------------
+
+    def fetch(self, run: Run, is_stopped: Callable[[], bool], count: Callable[[int], None]) -> bool:
+        """Fetches pieces that follow each other; False: others have some of them under way."""
+        found = self._pieces
+        if found is None or self.is_whole:
+            return True
+        first, stop = run if self.has_ranges else (0, self.marks.count)
+        claimed = found.claim(self.marks, first, stop)
+        try:
+            if self.has_ranges or self._is_all_missing(found, claimed):
+                while claimed and not is_stopped():
+                    self._fetch(found, claimed[0], is_stopped, count)
+                    found.release(*claimed.pop(0))
+        finally:
+            for one in claimed:
+                found.release(*one)
+        is_here = self.marks.read(found.opened, *run)
+        self._is_here[slice(*run)] |= is_here
+        if self._is_here.all() or self.marks.read(found.opened).all():
+            self.finish()
+        return bool(is_here.all())
+
+    def wait(self, run: Run) -> None:
+        """Waits for others that fetch some of these pieces; not for long."""
+        if self._pieces is not None:
+            wait_for_others(self._pieces, run)
+
+    def _is_all_missing(self, found: PieceMap, claimed: list[Run]) -> bool:
+        """Is nobody else fetching anything?  Then all of it may come in one answer."""
+        missing = int((~self.marks.read(found.opened)).sum())
+        if missing != sum(stop - first for first, stop in claimed):
+            return False
+        if claimed:
+            claimed[:] = [(0, self.marks.count)]
+        return True
+
+    def _fetch(
+        self,
+        found: PieceMap,
+        run: Run,
+        is_stopped: Callable[[], bool],
+        count: Callable[[int], None],
+    ) -> None:
+        """One request; after a failure the rest of it is asked for."""
+        first, end = self.marks.range_of(run)
+        at, marked = first, run[0]
+        if first < len(self._head):  # it came when the file was looked at
+            at = min(len(self._head), end)
+            self._write(self._head[first:at], first)
+
+        def mark() -> None:
+            """Marks pieces as they come: others wait for them, and this may be killed."""
+            nonlocal marked
+            reached = run[1] if at == end else at // self.marks.piece_bytes
+            if reached > marked and (at == end or not self.marks.must_sync):
+                self._mark(found, (marked, reached))
+                found.release(marked, reached)
+                marked = reached
+
+        def attempt() -> None:
+            nonlocal at
+            if is_stopped():
+                return
+            if not self.has_ranges:  # a failure begins anew
+                at = first
+            with _Requests.free:
+                pieces = self._store_of(self.file).read(self.file, at, end)
+                try:
+                    for piece in pieces:
+                        self._write(piece, at)
+                        at += len(piece)
+                        count(len(piece))
+                        mark()
+                        if is_stopped():
+                            return
+                finally:
+                    pieces.close()
+
+        if at < end:
+            retrying(attempt, self.file.url, is_stopped=is_stopped)
+        mark()
+
+    def _mark(self, found: PieceMap, run: Run) -> None:
+        if self.marks.must_sync:
+            _sync(self._opened)  # the mark must not be on disk before the pieces
+        self.marks.write(found.opened, *run, lasting=self.marks.must_sync)
+        self._is_here[slice(*run)] = True
+        first, end = self.marks.range_of(run)
+        self._unsynced += end - first
+        if self._unsynced >= SYNC_BYTES:
+            self._unsynced = 0
+            is_here = self.marks.read(found.opened)
+            _sync(self._opened)
+            for one in runs_of(np.flatnonzero(is_here)):
+                self.marks.write(found.opened, *one, lasting=True)
+
+    def _write(self, piece: bytes, at: int) -> None:
+        view = memoryview(piece)
+        try:
+            while view:
+                written = os.pwrite(self._opened, view, at)
+                view, at = view[written:], at + written
+        except OSError as error:
+            raise FileError(
+                f"{self.file.url} ({self.file.size / 1e6:,.0f} MB) cannot be written into the "
+                f"cache folder: {error.strerror}. Give another folder with `cache=` or "
+                "LOADERX_CACHE; `loaderx cache` shows what this one holds."
+            ) from error
+
+    @contextlib.contextmanager
+    def _open_folder(self) -> Iterator[int]:
+        try:
+            with own_folder(self.folder) as root, own_folder(key_of(self.file), root) as at:
+                yield at
+        except OSError as error:
+            raise FileError(
+                f"{self.file.url} must be downloaded, and {self.folder} cannot be used: {error}. "
+                "Give another cache folder with `cache=`, or set LOADERX_CACHE."
+            ) from error
+
+    def finish(self) -> bool:
+        """Gives the file its name, once all pieces are here; False: it was removed meanwhile."""
+        name = local_name(self.file)
+        with self._open_folder() as at:
+            if not is_linked(self._opened, name, at):
+                with locked(at) as is_locked:
+                    if is_locked and is_linked(self._opened, PART, at):
+                        os.fsync(self._opened)
+                        os.rename(PART, name, src_dir_fd=at, dst_dir_fd=at)
+                        os.fsync(at)
+                    if is_locked and is_linked(self._opened, name, at):
+                        remove((RANGES, LOCK), at)
+            is_named = is_linked(self._opened, name, at)
+        self._is_here[:] = True
+        self.is_whole = True
+        return is_named
+
+
+@contextlib.contextmanager
+def locked(at: int) -> Iterator[bool]:
+    """The lock of the folder of a file; False, if it went with the folder, or the file is there."""
+    held = open_own(LOCK, WRITE, at)
+    if held is None:  # the folder was just removed
+        yield False
+        return
+    try:
+        lock(held, shared=False)
+        yield is_linked(held, LOCK, at)
+    finally:
+        os.close(held)
+
+
+def remove(names: tuple[str, ...], at: int) -> None:
+    """Removes files that may be there."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=at)
+
+
+def key_of(file: RemoteFile) -> str:
+    """The name of the folder of this version of a file."""
+    version = f"{file.version} {file.size}"
+    hashes = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in (file.url, version))
+    return "-".join(hashes)
+
+
+def local_name(file: RemoteFile) -> str:
+    """The file's own name, which may tell its format, made harmless."""
+    name = _ODD.sub("_", file_name(file.url)).lstrip(".")[-100:]
+    return name or "file"
