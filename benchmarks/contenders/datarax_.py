@@ -22,6 +22,7 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": "MemorySource(shuffle=True), Pipeline without stages"},
     "transform": {"defaults": "the same, the function on whole batches as a stage"},
+    "step": {"defaults": "the same as for images in memory; arrays of JAX, into the step"},
     "tokens": {"defaults": "MemorySource of the rows, copied to the device"},
     "images": {"defaults": "one ElementOperator"},
     "aug32": AUGMENTED,
@@ -32,6 +33,7 @@ CANNOT = {
     "jpeg": JAX_ONLY,
     "gil": JAX_ONLY,
     "transport": JAX_ONLY,
+    "remote": "no source for URLs but that of the Hugging Face hub",
     "resume": "it has states; how to go on at 90 % is not written yet",
 }
 
@@ -83,6 +85,9 @@ def operator(function: Any, stochastic: bool) -> Any:
 
 def arrays(job: Job) -> Iterator[Record]:
     return run(job, [], image=job.load("image"), label=job.load("label"))
+
+
+step = arrays
 
 
 @cache

@@ -39,7 +39,10 @@ WAYS = {
     "resume": {"defaults": "set_state", "best": f"set_state; {NONE}"},
     "images": {"defaults": DEFAULTS, "best": f"{NONE}; the function after Batch"},
 }
-CANNOT = dict.fromkeys(("aug32", "aug128"), "measured with its MapDataset, which is faster")
+FASTER = "measured with its MapDataset, which is faster"
+CANNOT = dict.fromkeys(("step", "aug32", "aug128"), FASTER) | {
+    "remote": "its sources are files on disk, or objects of your own"
+}
 
 
 def mapped(function: Any) -> Any:

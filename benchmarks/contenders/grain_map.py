@@ -28,6 +28,7 @@ ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
 DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 batches ahead"
 NONE = "ReadOptions(0, 0): no threads"
+INDICES = "MapDataset.range, shuffle, batch, map(one gather for the batch), ReadOptions(0, 0)"
 AUGMENTED = {
     "defaults": "source, shuffle, random_map of records in NumPy, batch, to_iter_dataset()",
     "best": f"{NONE}; random_map of batches in NumPy",
@@ -35,9 +36,18 @@ AUGMENTED = {
     "jax": "ReadOptions(2, 8); random_map of batches, a function jitted for the CPU",
 }
 WAYS = {
-    "arrays": {"defaults": DEFAULTS, "best": NONE},
-    "transform": {"defaults": DEFAULTS, "best": f"{NONE}; the function after batch"},
-    "tokens": {"defaults": DEFAULTS, "best": NONE},
+    "arrays": {"defaults": DEFAULTS, "best": NONE, "indices": INDICES},
+    "transform": {
+        "defaults": DEFAULTS,
+        "best": f"{NONE}; the function after batch",
+        "indices": f"{INDICES}, then the function",
+    },
+    "step": {
+        "defaults": f"{DEFAULTS}; NumPy batches, as they are into the step",
+        "best": f"{NONE}; the same",
+        "indices": f"{INDICES}; the same",
+    },
+    "tokens": {"defaults": DEFAULTS, "best": NONE, "indices": INDICES},
     "jpeg": {"defaults": DEFAULTS, "best": "ReadOptions(2, 8): two threads, eight batches ahead"},
     "gil": {
         "defaults": "mp_prefetch(2 workers)",
@@ -52,11 +62,12 @@ WAYS = {
         "defaults": DEFAULTS,
         "best": f"{NONE}; the function after batch",
         "threads": "ReadOptions(2, 8); the function after batch",
+        "indices": "batches of indices, map(gather and function), ReadOptions(2, 8)",
     },
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
 }
-CANNOT: dict[str, str] = {}
+CANNOT = {"remote": "its sources are files on disk, or objects of your own"}
 
 
 def begin() -> None:
@@ -101,7 +112,7 @@ class Blocks(Rows):
 def options(job: Job, threads: int = 0, ahead: int = 0) -> Any:
     import grain
 
-    return grain.ReadOptions(threads, ahead) if job.variant == "best" else None
+    return grain.ReadOptions(threads, ahead) if job.variant != "defaults" else None
 
 
 def run(job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: bool = True) -> Any:
@@ -118,20 +129,39 @@ def run(job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: b
     return chain.repeat(job.epochs)
 
 
+def of_indices(job: Job, rows: Rows, function: Any = None) -> Any:
+    """A source that is asked once for a whole batch: batches of indices, then a gather.
+
+    Sources with batched reads (`_getitems`) are a private experiment of 0.2.18, which is off.
+    """
+    import grain
+
+    chain = grain.MapDataset.range(job.records).shuffle(seed=0).batch(job.batch_size)
+    chain = chain.map(rows.__getitem__)
+    return (chain.map(function) if function else chain).repeat(job.epochs)
+
+
 def arrays(job: Job) -> Iterator[Record]:
-    chain = run(job, Rows(image=job.load("image"), label=job.load("label")))
+    rows = Rows(image=job.load("image"), label=job.load("label"))
+    chain = of_indices(job, rows) if job.variant == "indices" else run(job, rows)
     return iter(chain.to_iter_dataset(options(job)))
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:
     rows = Rows(image=job.load("image"), label=job.load("label"))
+    if job.variant == "indices":
+        return iter(of_indices(job, rows, scale).to_iter_dataset(options(job)))
     best = job.variant == "best"
     chain = run(job, rows, batch=scale) if best else run(job, rows, record=scale)
     return iter(chain.to_iter_dataset(options(job)))
 
 
 def tokens(job: Job) -> Iterator[Record]:
-    chain = run(job, Rows(tokens=job.open("tokens")))
+    rows = Rows(tokens=job.open("tokens"))
+    chain = of_indices(job, rows) if job.variant == "indices" else run(job, rows)
     return iter(chain.to_iter_dataset(options(job)))
 
 
@@ -147,7 +177,9 @@ def images(job: Job) -> Iterator[Record]:
     if job.variant == "defaults":
         return iter(run(job, rows, record=augment).to_iter_dataset())
     chain = run(job, rows, batch=augment_batch)
-    if job.variant == "threads":
+    if job.variant == "indices":
+        chain = of_indices(job, rows, augment_batch)
+    if job.variant in ("threads", "indices"):
         return iter(chain.to_iter_dataset(grain.ReadOptions(job.workers, 8)))
     return iter(chain.to_iter_dataset(options(job)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from suite.workloads import (
     JPEG_SIZE,
+    WINDOW,
     Array,
     Job,
     Record,
@@ -23,16 +24,28 @@ from suite.workloads import (
 )
 
 TITLE = "Hugging Face datasets"
-REQUIREMENTS = ["datasets", "pillow", "numpy", "opencv-python-headless"]
-VERSIONS = ["datasets", "pyarrow", "numpy"]
+REQUIREMENTS = [
+    "datasets",
+    "torch==2.13.0",
+    "jax",
+    "pillow",
+    "numpy",
+    "opencv-python-headless",
+]
+VERSIONS = ["datasets", "pyarrow", "torch", "jax", "numpy"]
 OWN_DECODER = {"jpeg": ("defaults",)}
 DEFAULTS = "with_format('numpy'), shuffle(), iter(n)"
 BEST = "with_format('arrow'), shuffle(), iter(n), views of Arrow's memory"
+STREAMING = "Parquet, load_dataset(URLs, streaming=True), shuffle(buffer)"
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {
         "defaults": f"{DEFAULTS}; the function on whole batches",
         "best": f"{BEST}; the function on whole batches",
+    },
+    "step": {
+        "defaults": "with_format('jax'), shuffle(), iter(n); arrays of JAX, into the step",
+        "best": f"{BEST}; as they are into the step",
     },
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
@@ -42,6 +55,10 @@ WAYS = {
     "gil": {
         "defaults": "with_transform; no workers",
         "best": "map(num_proc=2) before every epoch",
+    },
+    "remote": {
+        "defaults": f"{STREAMING}, iter(n)",
+        "best": f"{STREAMING}, torch DataLoader(num_workers=4)",
     },
     "resume": {"defaults": "shuffle(seed), then skip(n)"},
     "images": {
@@ -80,7 +97,10 @@ def prepare(job: Job) -> None:
     from datasets import Array2D, Array3D, Features, Sequence, Value
 
     columns: dict[str, Any]
-    if job.workload in ("arrays", "transform"):
+    if job.workload == "remote":
+        write_parquet(job)
+        return
+    if job.workload in ("arrays", "transform", "step"):
         columns = {"image": job.load("image"), "label": job.load("label")}
         features = {"image": Array2D((28, 28), "uint8"), "label": Value("int32")}
     elif job.workload == "tokens":
@@ -132,6 +152,16 @@ def arrays(job: Job) -> Iterator[Record]:
 
 def transform(job: Job) -> Iterator[Record]:
     return batches(job, MNIST, scale)
+
+
+def step(job: Job) -> Iterator[Record]:
+    if job.variant == "best":
+        yield from batches(job, MNIST)
+        return
+    dataset = opened(job).with_format("jax")
+    for epoch in range(job.epochs):
+        made = dataset.shuffle(seed=epoch, load_from_cache_file=False, keep_in_memory=True)
+        yield from made.iter(job.batch_size)
 
 
 def tokens(job: Job) -> Iterator[Record]:
@@ -199,6 +229,46 @@ def gil(job: Job) -> Iterator[Record]:
                 yield {"value": batch["value"], "label": batch["label"].astype(np.int32)}
         else:
             yield from dataset.with_transform(burn_columns).iter(job.batch_size)
+
+
+# Files behind URLs --------------------------------------------------------------------------------
+
+
+def write_parquet(job: Job) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder = job.data / "remote" / "parquet"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows, labels in job.parts():
+        columns = {"x": pa.array([row.tobytes() for row in rows]), "label": pa.array(labels)}
+        # Random bytes: neither a dictionary nor compression would help anybody.
+        options = {"compression": "none", "use_dictionary": False}
+        parquet.write_table(pa.table(columns), folder / f"{name}.parquet", **options)
+
+
+def collated(records: list[Record]) -> Record:
+    return {
+        "x": np.stack([np.frombuffer(record["x"], np.uint8) for record in records]),
+        "label": np.array([record["label"] for record in records], np.int32),
+    }
+
+
+def remote(job: Job) -> Iterator[Record]:
+    import datasets
+
+    datasets.config.HF_HUB_OFFLINE = False  # or it opens no URLs at all
+    urls = [f"{job.url}/parquet/{name}" for name in job.part_names("parquet")]
+    made = datasets.load_dataset("parquet", data_files=urls, split="train", streaming=True)
+    if job.variant == "best":
+        from torch.utils.data import DataLoader
+
+        made = made.shuffle(seed=0, buffer_size=WINDOW // 4)  # each worker has one
+        yield from DataLoader(made, job.batch_size, num_workers=4, collate_fn=collated)
+        return
+    for columns in made.shuffle(seed=0, buffer_size=WINDOW).iter(job.batch_size):
+        data = np.stack([np.frombuffer(one, np.uint8) for one in columns["x"]])
+        yield {"x": data, "label": np.array(columns["label"], np.int32)}
 
 
 # Resuming -----------------------------------------------------------------------------------------

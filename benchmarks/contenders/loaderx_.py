@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
@@ -12,6 +14,8 @@ from typing import Any
 import numpy as np
 from suite import augmented
 from suite.workloads import (
+    FAR,
+    WINDOW,
     Job,
     Record,
     UnsupportedError,
@@ -39,6 +43,10 @@ WAYS = {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
         "best": ".shuffle().batch(n).map(f): whole batches",
     },
+    "step": {
+        "defaults": "NumPy batches, as they are into the step",
+        "placed": "the same, sharding=jax.devices()[0]: arrays of JAX, placed ahead of the step",
+    },
     "tokens": {"defaults": "from_arrays(np.memmap), shuffled"},
     "jpeg": {
         "defaults": "from_source(paths).map(decode).batch(n)",
@@ -49,6 +57,10 @@ WAYS = {
         "best": "engine='processes', num_workers=2",
     },
     "transport": {"best": "engine='processes', num_workers=1"},
+    "remote": {
+        "defaults": "Dataset.open(URL of a saved folder), .shuffle(block='source', window=1024)",
+        "best": "the same, engine='threads', num_workers=4",
+    },
     "resume": {"defaults": "set_state"},
     "images": {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
@@ -61,6 +73,7 @@ WAYS = {
     "aug128": AUGMENTED,
 }
 CANNOT: dict[str, str] = {}
+OWN_FILES = ("remote",)
 SECONDS = {"gil": {"defaults": 8.0}}
 
 _chosen = ""
@@ -89,6 +102,18 @@ def arrays(job: Job) -> Iterator[Record]:
 
     dataset = Dataset.from_arrays(image=job.load("image"), label=job.load("label"))
     return run(dataset, batch_size=job.batch_size, num_epochs=job.epochs)
+
+
+def step(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    dataset = Dataset.from_arrays(image=job.load("image"), label=job.load("label"))
+    options: dict[str, Any] = {}
+    if job.variant == "placed":
+        import jax
+
+        options["sharding"] = jax.devices()[0]
+    return run(dataset, batch_size=job.batch_size, num_epochs=job.epochs, **options)
 
 
 def transform(job: Job) -> Iterator[Record]:
@@ -203,6 +228,32 @@ def augment_rows(workload: str, recycled: bool, batch: Record, rng: Any) -> Reco
     noise = rng.standard_normal(cut.shape[1:], np.float32, out=new(cut.shape, np.float32))
     made = augmented.adjust(cut, noise, shift, factor, new(cut.shape, np.float32))
     return {"image": made, "label": batch["label"]}
+
+
+# Files behind URLs --------------------------------------------------------------------------------
+
+
+def prepare(job: Job) -> None:
+    """A saved folder, its parts as large as the files of the others."""
+    from loaderx import Dataset
+
+    folder = job.data / "remote" / "saved"
+    shutil.rmtree(folder, ignore_errors=True)
+    parts = list(job.parts())
+    arrays = {
+        "x": np.concatenate([data for _, data, _ in parts]),
+        "label": np.concatenate([labels for _, _, labels in parts]),
+    }
+    Dataset.from_arrays(arrays).save(folder, part_bytes=job.part_rows() * (FAR + 4))
+
+
+def remote(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    with tempfile.TemporaryDirectory() as cache:
+        dataset = Dataset.open(f"{job.url}/saved/", cache=cache)
+        dataset = dataset.shuffle(seed=0, block="source", window=WINDOW).batch(job.batch_size)
+        yield from run(dataset, **(in_threads(4) if job.variant == "best" else {}))
 
 
 # Resuming -----------------------------------------------------------------------------------------

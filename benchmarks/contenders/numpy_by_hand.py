@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 from suite.augmented import with_numpy
 from suite.workloads import (
     BLOCKS,
+    WINDOW,
     Array,
     Job,
     Record,
@@ -31,6 +34,7 @@ WAYS = {
         "by hand": "whole batches",
         "per record": "the function called for each record, then np.stack",
     },
+    "step": {"by hand": "x[permutation[i:i+n]], as it is into the step"},
     "tokens": {"by hand": "x[permutation[i:i+n]] on the memory map"},
     "jpeg": {"by hand": "a pool of two threads, one batch ahead"},
     "gil": {"by hand": "multiprocessing.Pool(2).imap, one task for a batch"},
@@ -38,6 +42,7 @@ WAYS = {
         "no worker": "np.take into a new array in the same process: the limit",
         "by hand": "multiprocessing.Pool(1).imap",
     },
+    "remote": {"by hand": "four threads fetch whole .npy files with urllib, a window ahead"},
     "resume": {"by hand": "seed and step; the permutation is drawn again"},
     "images": {"by hand": "whole batches"},
     "aug32": {"by hand": "whole batches"},
@@ -67,6 +72,9 @@ def arrays(job: Job) -> Iterator[Record]:
     x, y = job.load("image"), job.load("label")
     for ix in orders(job):
         yield {"image": x[ix], "label": y[ix]}
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:
@@ -145,6 +153,39 @@ def transport(job: Job) -> Iterator[Record]:
     else:
         with multiprocessing.Pool(1, keep, (blocks,)) as pool:
             yield from pool.imap(take_block, numbers)
+
+
+def fetch(url: str) -> Array:
+    return np.load(io.BytesIO(urlopen(url).read()))  # type: ignore[no-any-return]
+
+
+def remote(job: Job) -> Iterator[Record]:
+    """Files in random order; so many of them as make a window are mixed."""
+    rng, rows = np.random.default_rng(0), job.part_rows()
+    names = job.part_names("npy")
+    order, files = rng.permutation(len(names)), max(1, WINDOW // rows)
+    windows = [order[start : start + files] for start in range(0, len(order), files)]
+    waiting = deque(windows)
+    with ThreadPoolExecutor(4) as pool:
+        ahead: deque[list[Future[Array]]] = deque()
+        for window in (*windows, []):
+            ahead.append([pool.submit(fetch, f"{job.url}/npy/{names[n]}") for n in window])
+            if len(ahead) > 1:
+                parts = [future.result() for future in ahead.popleft()]
+                yield from mixed(parts, waiting.popleft(), rng, job.batch_size)
+
+
+def mixed(
+    parts: list[Array], numbers: Array, rng: np.random.Generator, batch_size: int
+) -> Iterator[Record]:
+    """The records of some files, which have these numbers, as shuffled batches."""
+    rows = len(parts[0])
+    labels = (np.asarray(numbers)[:, None] * rows + np.arange(rows)).ravel()
+    data = np.concatenate(parts)
+    order = rng.permutation(len(data))
+    for start in range(0, len(order), batch_size):
+        ix = order[start : start + batch_size]
+        yield {"x": data[ix], "label": labels[ix].astype(np.int32)}
 
 
 # Resuming -----------------------------------------------------------------------------------------

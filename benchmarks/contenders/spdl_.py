@@ -12,6 +12,7 @@ from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
     LARGE,
+    WINDOW,
     Array,
     Job,
     Record,
@@ -25,9 +26,11 @@ from suite.workloads import (
     stack,
 )
 
+from contenders.numpy_by_hand import fetch, mixed
+
 TITLE = "SPDL"
-REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
-VERSIONS = ["spdl-core", "spdl-io", "numpy"]
+REQUIREMENTS = ["spdl", "jax", "numpy", "opencv-python-headless"]
+VERSIONS = ["spdl-core", "spdl-io", "jax", "numpy"]
 OWN_DECODER = {"jpeg": ("spdl.io",)}
 DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
 FUNCTION = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
@@ -36,6 +39,7 @@ IN_ORDER = "the same, output_order='input': batches come in the order of the ind
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
+    "step": {"best": f"{BEST}; NumPy batches, as they are into the step"},
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
@@ -52,6 +56,10 @@ WAYS = {
         "defaults": "iterate_in_subprocess",
         "best": "iterate_in_subprocess with a SharedMemorySegmentPool: views of shared memory",
         "ring": "iterate_in_subprocess with a SharedMemoryRingBuffer: copies out of shared memory",
+    },
+    "remote": {
+        "best": "pipe(fetch a whole .npy file with urllib, concurrency=4), aggregate(a window), "
+        "pipe(mix), disaggregate()",
     },
     "images": {"defaults": DEFAULTS, "best": BEST, "in order": IN_ORDER},
     "aug32": {"best": f"{BEST}; the function is NumPy's"},
@@ -121,6 +129,9 @@ def arrays(job: Job) -> Iterator[Record]:
     return rows(job, data, unchanged, unchanged)
 
 
+step = arrays
+
+
 def transform(job: Job) -> Iterator[Record]:
     data = {"image": job.load("image"), "label": job.load("label")}
     return rows(job, data, scale, scale)
@@ -174,6 +185,24 @@ def jpeg(job: Job) -> Iterator[Record]:
                 "spdl.io needs the shared libraries of FFmpeg, which PyPI does not have"
             ) from None
     return of_records(job, lambda i: load(paths[i]), job.workers)
+
+
+def remote(job: Job) -> Iterator[Record]:
+    from spdl.pipeline import PipelineBuilder
+
+    rng, names = np.random.default_rng(0), job.part_names("npy")
+    files = max(1, WINDOW // job.part_rows())
+
+    def load(number: int) -> tuple[int, Array]:
+        return number, fetch(f"{job.url}/npy/{names[number]}")
+
+    def mix(loaded: list[tuple[int, Array]]) -> list[Record]:
+        numbers, parts = zip(*loaded, strict=True)
+        return list(mixed(list(parts), np.array(numbers), rng, job.batch_size))
+
+    order = rng.permutation(len(names)).tolist()
+    builder = PipelineBuilder().add_source(order).pipe(load, concurrency=4)
+    return run(builder.aggregate(files).pipe(mix).disaggregate(), 5)
 
 
 def burn_batch(ix: Array) -> Record:

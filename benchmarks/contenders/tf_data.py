@@ -24,8 +24,8 @@ from suite.workloads import (
 )
 
 TITLE = "tf.data"
-REQUIREMENTS = ["tensorflow-cpu", "numpy", "opencv-python-headless"]
-VERSIONS = ["tensorflow-cpu", "numpy"]
+REQUIREMENTS = ["tensorflow-cpu", "jax", "numpy", "opencv-python-headless"]
+VERSIONS = ["tensorflow-cpu", "jax", "numpy"]
 OWN_DECODER = {"jpeg": ("defaults", "best")}
 DEFAULTS = "from_tensor_slices, shuffle(all), map, batch"
 BEST = "range, shuffle(all), batch, repeat, map(gather and function, AUTOTUNE), prefetch(AUTOTUNE)"
@@ -37,6 +37,10 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
+    "step": {
+        "defaults": f"{DEFAULTS}, as_numpy_iterator; as they are into the step",
+        "best": f"{BEST}, as_numpy_iterator; the same",
+    },
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "map(decode_and_crop_jpeg, resize, flip)",
@@ -58,7 +62,10 @@ WAYS = {
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
 }
-CANNOT = {"transport": "threads only; worker processes need the tf.data service"}
+CANNOT = {
+    "transport": "threads only; worker processes need the tf.data service",
+    "remote": "no file system for HTTP: tf.io opens paths, gs://, hdfs:// and, with plugins, s3://",
+}
 
 
 def begin() -> None:
@@ -105,6 +112,9 @@ def rows(job: Job, arrays: dict[str, Any], function: Any = None) -> Iterator[Rec
 
 def arrays(job: Job) -> Iterator[Record]:
     return rows(job, {"image": job.load("image"), "label": job.load("label")})
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:

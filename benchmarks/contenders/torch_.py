@@ -27,10 +27,11 @@ REQUIREMENTS = [
     "torch==2.13.0",
     "torchdata",
     "torchvision==0.28.0",
+    "jax",
     "numpy",
     "opencv-python-headless",
 ]
-VERSIONS = ["torch", "torchdata", "torchvision", "numpy"]
+VERSIONS = ["torch", "torchdata", "torchvision", "jax", "numpy"]
 DEFAULTS = "__getitem__, default collate, no workers"
 WHOLE = "batch_sampler of arrays of indices, __getitems__ makes the whole batch, no workers"
 AUGMENTED = {
@@ -41,6 +42,10 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": WHOLE},
     "transform": {"defaults": DEFAULTS, "best": WHOLE},
+    "step": {
+        "defaults": f"{DEFAULTS}; tensors as NumPy arrays, as they are into the step",
+        "best": f"{WHOLE}; the same",
+    },
     "tokens": {"defaults": DEFAULTS, "best": WHOLE},
     "jpeg": {"defaults": DEFAULTS, "best": "num_workers=2, persistent_workers, prefetch_factor=2"},
     "gil": {
@@ -63,7 +68,9 @@ WAYS = {
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
 }
-CANNOT: dict[str, str] = {}
+CANNOT = {
+    "remote": "reads no URLs by itself; WebDataset and Hugging Face datasets use its DataLoader"
+}
 
 
 _threads = 1
@@ -194,6 +201,9 @@ def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterato
 def arrays(job: Job) -> Iterator[Record]:
     data = {"image": job.load("image"), "label": job.load("label")}
     return run(job, Batches(data) if job.variant == "best" else Rows(data))
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:

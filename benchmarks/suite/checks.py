@@ -31,6 +31,19 @@ def touch(batch: Record) -> int:
     return sum(int(words(leaf).sum(dtype=np.uint64)) for leaf in batch.values())
 
 
+class Touch:
+    """The usual consumer: call it with batches, and `total` is the sum of all their words."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def __call__(self, batch: Record) -> None:
+        self._total += touch(batch)
+
+    def total(self) -> int:
+        return self._total & MASK
+
+
 class Digest:
     """A sum over records of a hash of the whole record, with labels and images together."""
 

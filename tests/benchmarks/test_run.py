@@ -288,13 +288,13 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
     from suite.workloads import WORKLOADS
 
     names = {"quick": True, "tiny": True, "peers": [], "contender": [], "timeout": 7}
-    names["seconds"] = None
+    names |= {"seconds": None, "rounds": 1}
     folders = {"data": tmp_path, "envs": tmp_path}
     made = run.Suite(argparse.Namespace(**names, **folders))
     late = tree.Outcome(-9, 1.0, None, 7.0, True, "early\nwaiting for a sign\n")
     monkeypatch.setattr(tree, "run", lambda *_: late)
     entry = run.Entry(made.contenders[1], WORKLOADS["mnist128"], "defaults", "", Path("python"))
-    assert made.child(entry, "timed") is None
+    assert made.ask(entry, "timed") is None
     made.states.cleanup()
     assert (entry.status, entry.reason) == ("error", "timed: not ready after 7 s, and ended")
     said = capsys.readouterr().err.splitlines()
