@@ -230,8 +230,11 @@ def other_methods(old: dict[Key, Row], new: dict[Key, Row]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Names what got slower between two runs.")
-    parser.add_argument("files", type=Path, nargs="+", metavar="[OLD.json] NEW.json")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [OLD.json] NEW.json [--release REF] [--all] [--relative]",
+        description="Names what got slower, or takes more CPU time, between two runs.",
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE.json")
     parser.add_argument("--release", metavar="REF", help="instead of OLD.json: the last release")
     parser.add_argument("--all", action="store_true", help="judge the peers' rows as well")
     parser.add_argument("--relative", action="store_true", help="relative to NumPy by hand")
