@@ -32,7 +32,6 @@ from suite.workloads import (
     Record,
     UnsupportedError,
     Workload,
-    has_own_files,
 )
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
@@ -112,7 +111,7 @@ def consumer(job: Job) -> Touch | TrainingStep:
 
 def preload(contender: Any, job: Job) -> None:
     """Reads what is in memory; a contender with files of its own reads those instead."""
-    if not has_own_files(contender, job.workload):
+    if job.workload not in getattr(contender, "OWN_FILES", ()):
         job.preload()
 
 

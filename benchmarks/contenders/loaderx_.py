@@ -73,7 +73,6 @@ WAYS = {
     "aug128": AUGMENTED,
 }
 CANNOT: dict[str, str] = {}
-OWN_FILES = ("remote",)
 SECONDS = {"gil": {"defaults": 8.0}}
 
 _chosen = ""
@@ -237,6 +236,8 @@ def prepare(job: Job) -> None:
     """A saved folder, its parts as large as the files of the others."""
     from loaderx import Dataset
 
+    if job.workload != "remote":
+        return
     folder = job.data / "remote" / "saved"
     shutil.rmtree(folder, ignore_errors=True)
     parts = list(job.parts())

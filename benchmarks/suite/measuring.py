@@ -18,7 +18,7 @@ from suite.contender_modules import chosen_contenders
 from suite.entry import Entry, say
 from suite.environments import NotInstalledError, interpreter
 from suite.settings import Settings
-from suite.workloads import Workload, has_own_files
+from suite.workloads import Workload
 
 FAR_BEHIND = 4.0  # times slower than the fastest row: then a few rounds are enough
 FEW_ROUNDS = 2
@@ -106,7 +106,7 @@ class Suite:
     def prepare(self, entry: Entry) -> None:
         """What a contender writes once in a form of its own, without a clock."""
         does = entry.workload.does
-        if not has_own_files(entry.contender, does):
+        if not hasattr(entry.contender, "prepare"):
             return
         stamp = self.settings.data / f"{entry.key}-{does}.json"
         wanted = {"records": self.settings.largest(does), "version": data.VERSION}

@@ -245,12 +245,6 @@ class Job:
         return [str(self.data / "jpeg" / f"{number:05}.jpg") for number in range(self.records)]
 
 
-def has_own_files(contender: Any, does: str) -> bool:
-    """Does it write the data of this workload in a form of its own, before anything runs?"""
-    workloads = getattr(contender, "OWN_FILES", None)
-    return hasattr(contender, "prepare") and (workloads is None or does in workloads)
-
-
 class UnsupportedError(Exception):
     """What a contender cannot do; the text says why."""
 

@@ -1,0 +1,187 @@
+"""cyreal: the data on the device, and one compiled function for the order, the gather, all stages."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite.augmented import images_with_jax
+from suite.workloads import INVERSE, Job, Record, decode
+
+TITLE = "cyreal"
+REQUIREMENTS = ["cyreal", "jax", "numpy", "opencv-python-headless"]
+VERSIONS = ["cyreal", "jax", "numpy"]
+NEXT = "ArraySource(ordering='shuffle'), BatchTransform, jax.jit(loader.next)"
+WAYS = {
+    "arrays": {"defaults": NEXT},
+    "transform": {"defaults": f"{NEXT}, MapTransform of whole batches"},
+    "step": {"defaults": f"{NEXT}; its batches into the step"},
+    "tokens": {"defaults": f"{NEXT}, the rows copied to the device"},
+    "jpeg": {"defaults": "DiskSource, whose function decodes a record; no workers"},
+    "resume": {"defaults": "the state is a pytree: it is pickled"},
+    "images": {"defaults": f"{NEXT}, MapTransform, vmapped"},
+}
+NO_WORKERS = "no workers"
+NO_KEYS = "functions of MapTransform get no random key"
+CANNOT = {
+    "gil": NO_WORKERS,
+    "transport": NO_WORKERS,
+    "remote": "no reader of files behind URLs",
+    "aug32": NO_KEYS,
+    "aug128": NO_KEYS,
+}
+
+
+def begin() -> None:
+    import cyreal.loader  # noqa: F401
+
+
+def note() -> str:
+    return ""
+
+
+def warm(job: Job) -> None:
+    """It compiles a function for every number of records."""
+    for _ in islice(globals()[job.workload](replace(job, epochs=1)), 1):
+        pass
+
+
+_made: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+
+def made(job: Job, source: Callable[[], Any], *stages: Any) -> tuple[Any, Any]:
+    """The loader and its compiled function, made once for a number of records."""
+    import jax
+    from cyreal.loader import DataLoader
+    from cyreal.transforms import BatchTransform
+
+    key = (job.workload, job.records)
+    if key not in _made:
+        loader = DataLoader([source(), BatchTransform(batch_size=job.batch_size), *stages])
+        _made[key] = loader, jax.jit(loader.next)
+    return _made[key]
+
+
+def of_arrays(job: Job, *names: str) -> Callable[[], Any]:
+    def source() -> Any:
+        import jax
+        from cyreal.sources import ArraySource
+
+        load = job.open if names == ("tokens",) else job.load
+        data = {name.removesuffix("64"): load(name) for name in names}
+        return ArraySource(jax.device_put(data), ordering="shuffle")
+
+    return source
+
+
+def run(job: Job, source: Callable[[], Any], *stages: Any) -> Iterator[Record]:
+    import jax
+
+    loader, following = made(job, source, *stages)
+    state = loader.init_state(jax.random.key(0))
+    for _ in range(job.epochs):
+        for batch, state in batches(job, following, state):  # noqa: B020 (the next epoch's)
+            yield batch
+
+
+def batches(job: Job, following: Any, state: Any, step: int = 0) -> Iterator[Any]:
+    """One epoch from a step on: batches, and the state after each.  The last one is padded."""
+    for start in range(step * job.batch_size, job.records, job.batch_size):
+        batch, state, _ = following(state)
+        left = job.records - start
+        if left < job.batch_size:
+            batch = {name: leaf[:left] for name, leaf in batch.items()}
+        yield batch, state
+
+
+def arrays(job: Job) -> Iterator[Record]:
+    return run(job, of_arrays(job, "image", "label"))
+
+
+step = arrays
+
+
+def transform(job: Job) -> Iterator[Record]:
+    from cyreal.transforms import MapTransform
+
+    def scale(batch: Record, mask: Any) -> Record:
+        return {**batch, "image": batch["image"].astype("float32") * INVERSE}
+
+    return run(job, of_arrays(job, "image", "label"), MapTransform(scale))
+
+
+def tokens(job: Job) -> Iterator[Record]:
+    return run(job, of_arrays(job, "tokens"))
+
+
+def images(job: Job) -> Iterator[Record]:
+    import jax
+    from cyreal.transforms import MapTransform
+
+    crop = jax.vmap(partial(images_with_jax(), None))
+    stage = MapTransform(lambda batch, mask: crop(batch))
+    return run(job, of_arrays(job, "image64", "label64"), stage)
+
+
+def jpeg(job: Job) -> Iterator[Record]:
+    from cyreal.sources import DiskSource
+
+    paths = job.paths()
+
+    def source() -> Any:
+        return DiskSource(
+            length=job.records,
+            sample_fn=lambda index: decode(paths[index]),
+            ordering="shuffle",
+            prefetch_size=job.batch_size,
+        )
+
+    return run(job, source)
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+def of_values(job: Job) -> tuple[Any, Any]:
+    return made(job, of_arrays(job, "value"))
+
+
+def stream(job: Job) -> Iterator[Record]:
+    return run(job, of_arrays(job, "value"))
+
+
+def save(job: Job, step: int, folder: Path) -> None:
+    import jax
+
+    loader, following = of_values(job)
+    state = loader.init_state(jax.random.key(0))
+    for _, state in islice(batches(job, following, state), step):  # noqa: B020 (the last one)
+        pass
+    leaves = jax.tree.leaves(state)
+    words = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
+    (folder / "state.pickle").write_bytes(pickle.dumps([np.asarray(leaf) for leaf in words]))
+
+
+def is_key(leaf: Any) -> bool:
+    import jax
+
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
+    import jax
+
+    loader, following = of_values(job)
+    like, shape = jax.tree.flatten(jax.eval_shape(loader.init_state, jax.random.key(0)))
+    words = pickle.loads((folder / "state.pickle").read_bytes())
+    pairs = zip(like, words, strict=True)
+    leaves = [jax.random.wrap_key_data(word) if is_key(one) else word for one, word in pairs]
+    state = jax.tree.unflatten(shape, leaves)
+    for batch, _ in batches(job, following, state, step):
+        yield batch
