@@ -25,6 +25,8 @@ import numpy as np
 from suite import tree
 from suite.augmented import Effects
 from suite.checks import MASK, Digest, touch
+from suite.file_checks import Seen, count_documents
+from suite.packing import SEGMENTS
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
@@ -95,11 +97,14 @@ def run(contender: Any, job: Job) -> dict[str, Any]:
 
 def preload(contender: Any, job: Job) -> None:
     """Reads what is in memory; a contender with files of its own reads those instead."""
-    if not hasattr(contender, "prepare"):
+    if job.workload not in getattr(contender, "OWN_FILES", ()):
         job.preload()
 
 
 def rows(batch: Record) -> int:
+    """The records of a batch: of packed rows, the documents in them."""
+    if SEGMENTS in batch:
+        return count_documents(batch)
     return len(next(iter(batch.values())))
 
 
@@ -229,13 +234,16 @@ def reference(
 ) -> dict[str, Any]:
     """What one epoch of so many records must come to."""
     digest, total, shuffled = Digest(), 0, False
+    seen = Seen(job)
     effects = Effects(job.workload) if workload.own_draws else None
     for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
-        shuffled = shuffled or not in_order(job, batch, digest.records)
-        digest.add(batch)
         total += touch(batch)
+        found = seen.add(batch)
+        shuffled = shuffled or not in_order(job, found, digest.records)
+        digest.add(found)
         if effects:
             effects.add(batch)
+    seen.check()
     answer = {"digest": digest.result(), "epoch_sum": total & MASK, "shuffled": shuffled}
     return answer | ({"effects": effects.result()} if effects else {})
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from suite.augmented import with_numpy
+from suite.file_workloads import (
+    WINDOW,
+    image_files,
+    image_record,
+    json_lines,
+    read_parquet,
+    take_rows,
+    tfds_source,
+    write_array_record,
+)
+from suite.packing import cut, pack_lines
 from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
@@ -26,7 +38,15 @@ from suite.workloads import (
 )
 
 TITLE = "SPDL"
-REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
+REQUIREMENTS = [
+    "spdl",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "tensorflow-datasets",
+    "importlib-resources",
+    "array_record",
+]
 VERSIONS = ["spdl-core", "spdl-io", "numpy"]
 OWN_DECODER = {"jpeg": ("spdl.io",)}
 DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
@@ -225,3 +245,64 @@ def arena(job: Job) -> Any:
     if job.variant == "best":
         return SharedMemorySegmentPool(size + 4096, 8)
     return SharedMemoryRingBuffer(8 * size) if job.variant == "ring" else None
+
+
+# Files --------------------------------------------------------------------------------------------
+
+COMPLETION = "concurrency=2), in order of completion"
+WAYS |= {
+    "parquet_text": {
+        "best": f"a pipeline of batches of indices: pipe(table.take of pyarrow's, {COMPLETION}"
+    },
+    "imagefolder": {
+        "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
+        "best": f"a pipeline of batches of paths: pipe(decode with OpenCV and stack, {COMPLETION}",
+        "in order": IN_ORDER,
+    },
+    "tfds": {
+        "best": "a pipeline of batches of indices: pipe(tfds.data_source.__getitems__ and stack, "
+        f"{COMPLETION}; ArrayRecord files",
+        "in order": IN_ORDER,
+    },
+    "jsonl_pack": {
+        "defaults": "pipe(read, tokenise and pack 2,000 documents by hand, concurrency=2)",
+        "best": "the same, executor=ProcessPoolExecutor(2)",
+    },
+}
+
+
+def prepare(job: Job) -> None:
+    if job.workload == "tfds":
+        write_array_record(job)
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    return of_batches(job, partial(take_rows, read_parquet(job)))
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    files = image_files(job)
+    if job.variant == "defaults":
+        return of_records(job, lambda i: image_record(files[i]), job.workers)
+    return of_batches(job, lambda ix: stack([image_record(files[i]) for i in ix.tolist()]))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    source = tfds_source(job)
+    return of_batches(job, lambda ix: stack(source.__getitems__(ix.tolist())))
+
+
+def jsonl_pack(job: Job) -> Iterator[Record]:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from spdl.pipeline import PipelineBuilder
+
+    builder = PipelineBuilder().add_source(index_batches(replace(job, batch_size=WINDOW)))
+    make = partial(pack_lines, json_lines(job))
+    if job.variant == "defaults":
+        parts = run(builder.pipe(make, concurrency=job.workers), job.workers)
+        yield from cut(parts, job.batch_size)
+        return
+    with ProcessPoolExecutor(job.workers) as pool:
+        parts = run(builder.pipe(make, executor=pool, concurrency=job.workers), 1)
+        yield from cut(parts, job.batch_size)

@@ -21,6 +21,10 @@ LABELS = {
     "gil": "Python that holds the GIL, 2 workers",
     "transport": "8 MB batches from one worker",
     "resume": "go on at 90 % of 10 million records",
+    "parquet_text": "texts in Parquet",
+    "imagefolder": "JPEG files in class folders: decode, centre",
+    "tfds": "PNG images of a TFDS folder",
+    "jsonl_pack": "JSON lines: tokenise, pack into rows",
 }
 COLUMNS = (("torch_",), ("grain_loader", "grain_map"), ("tf_data",), (BY_HAND,))
 
