@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -328,10 +329,12 @@ def pack_texts(columns: Record) -> Record:
 
 def jsonl_pack(job: Job) -> Iterator[Record]:
     dataset = loaded(job, job.variant == "defaults")
-    options = {"batched": True, "batch_size": WINDOW, "remove_columns": ["id", "text"]}
+    options: Record = {"batched": True, "batch_size": WINDOW, "remove_columns": ["id", "text"]}
     if job.variant == "best":
         options |= {"num_proc": job.workers, "load_from_cache_file": False}
     for epoch in range(job.epochs):
+        if job.variant == "best":  # by turns: the last epoch's files are still mapped
+            options["cache_file_name"] = f"{tempfile.gettempdir()}/packed-{epoch % 2}.arrow"
         packed = epoch_of(dataset, epoch).map(pack_texts, **options).with_format("numpy")
         for batch in packed.iter(job.batch_size):
             yield {name: np.asarray(array, np.int32) for name, array in batch.items()}
