@@ -25,14 +25,10 @@ import numpy as np
 from suite import tree
 from suite.augmented import Effects
 from suite.checks import Digest, Touch, touch
+from suite.file_checks import Seen, count_documents
+from suite.packing import SEGMENTS
 from suite.training import TrainingStep
-from suite.workloads import (
-    WORKLOADS,
-    Job,
-    Record,
-    UnsupportedError,
-    Workload,
-)
+from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
 SHORT_S = 0.6  # of the stream of one epoch that the long one is compared with
@@ -116,6 +112,9 @@ def preload(contender: Any, job: Job) -> None:
 
 
 def rows(batch: Record) -> int:
+    """The records of a batch: of packed rows, the documents in them."""
+    if SEGMENTS in batch:
+        return count_documents(batch)
     return len(next(iter(batch.values())))
 
 
@@ -265,13 +264,16 @@ def reference(
 ) -> dict[str, Any]:
     """What one epoch of so many records must come to."""
     digest, consume, shuffled = Digest(), consumer(job), False
+    seen = Seen(job)
     effects = Effects(job.workload) if workload.own_draws else None
     for batch in getattr(contender, job.workload)(replace(job, epochs=1)):
-        shuffled = shuffled or not in_order(job, batch, digest.records)
-        digest.add(batch)
         consume(batch)
+        found = seen.add(batch)
+        shuffled = shuffled or not in_order(job, found, digest.records)
+        digest.add(found)
         if effects:
             effects.add(batch)
+    seen.check()
     answer = {"digest": digest.result(), "epoch_sum": consume.total(), "shuffled": shuffled}
     return answer | ({"effects": effects.result()} if effects else {})
 

@@ -1,4 +1,4 @@
-"""cyreal: the data on the device, and one compiled function for the order, the gather, all stages."""
+"""cyreal: the data on the device, one compiled function for the order, the gather, all stages."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def run(job: Job, source: Callable[[], Any], *stages: Any) -> Iterator[Record]:
     loader, following = made(job, source, *stages)
     state = loader.init_state(jax.random.key(0))
     for _ in range(job.epochs):
-        for batch, state in batches(job, following, state):  # noqa: B020 (the next epoch's)
+        for batch, after in batches(job, following, state):
+            state = after
             yield batch
 
 
@@ -161,8 +162,8 @@ def save(job: Job, step: int, folder: Path) -> None:
 
     loader, following = of_values(job)
     state = loader.init_state(jax.random.key(0))
-    for _, state in islice(batches(job, following, state), step):  # noqa: B020 (the last one)
-        pass
+    for _, after in islice(batches(job, following, state), step):
+        state = after
     leaves = jax.tree.leaves(state)
     words = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
     (folder / "state.pickle").write_bytes(pickle.dumps([np.asarray(leaf) for leaf in words]))

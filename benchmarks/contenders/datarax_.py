@@ -8,10 +8,17 @@ from itertools import islice
 from typing import Any
 
 from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE, images_with_jax, with_jax
+from suite.file_workloads import TFDS_NAME
 from suite.workloads import INVERSE, Array, Job, Record
 
 TITLE = "datarax"
-REQUIREMENTS = ["datarax", "numpy"]
+REQUIREMENTS = [
+    "datarax",
+    "numpy",
+    "tensorflow-cpu<2.21",
+    "tensorflow-datasets",
+    "importlib-resources",
+]
 PYTHON = "3.12"  # the oldest that it supports
 VERSIONS = ["datarax", "jax", "numpy"]
 AUGMENTED = {
@@ -56,11 +63,17 @@ def warm(job: Job) -> None:
 
 
 def run(job: Job, stages: list[Any], **arrays: Array) -> Iterator[Record]:
-    from datarax import Pipeline
     from datarax.sources import MemorySource, MemorySourceConfig
     from flax import nnx
 
     source = MemorySource(MemorySourceConfig(shuffle=True), data=arrays, rngs=nnx.Rngs(0))
+    yield from batches(job, source, stages)
+
+
+def batches(job: Job, source: Any, stages: list[Any]) -> Iterator[Record]:
+    from datarax import Pipeline
+    from flax import nnx
+
     pipeline = Pipeline(
         source=source,
         stages=stages,
@@ -192,3 +205,29 @@ def own_operators() -> list[Any]:
         chosen = config(field_key="image", stochastic=True, stream_name=name, **options)
         made.append(kind(chosen, rngs=nnx.Rngs(0, **{name: 1})))
     return made
+
+
+# Files --------------------------------------------------------------------------------------------
+
+WAYS["tfds"] = {
+    "defaults": "TFDSEagerSource(shuffle=True): decoded once, to the device, when it is made"
+}
+CANNOT |= {
+    "parquet_text": "its data are arrays of JAX, which hold no text",
+    "imagefolder": JAX_ONLY,
+    "jsonl_pack": JAX_ONLY,
+}
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    from datarax.sources import TFDSEagerConfig, TFDSEagerSource
+    from flax import nnx
+
+    config = TFDSEagerConfig(
+        name=TFDS_NAME,
+        split="train",
+        data_dir=str(job.data / "tfds" / "tfrecord"),
+        local_files_only=True,
+        shuffle=True,
+    )
+    return batches(job, TFDSEagerSource(config, rngs=nnx.Rngs(0)), [])

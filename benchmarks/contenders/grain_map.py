@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from format_rows.parquet import grain_rows
 from suite.augmented import jitted, with_numpy
+from suite.file_workloads import (
+    ROW,
+    image_files,
+    image_record,
+    json_lines,
+    lines_of,
+    parquet_files,
+    read_parquet,
+    tfds_source,
+    tokenise_line,
+    write_array_record,
+)
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -23,7 +36,15 @@ from suite.workloads import (
 )
 
 TITLE = "Grain MapDataset"
-REQUIREMENTS = ["grain", "jax", "numpy", "opencv-python-headless"]
+REQUIREMENTS = [
+    "grain",
+    "jax",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "tensorflow-datasets",
+    "importlib-resources",
+]
 ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
 DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 batches ahead"
@@ -256,3 +277,89 @@ def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
     iterator = stream(job)
     iterator.set_state(json.loads((folder / "state.json").read_text()))
     return iterator  # type: ignore[no-any-return]
+
+
+# Files --------------------------------------------------------------------------------------------
+
+TWO_THREADS = "ReadOptions(2, 8): two threads, eight batches ahead"
+WAYS |= {
+    "parquet_text": {
+        "defaults": "ParquetIterDataset, WindowShuffleIterDataset of 16,000, batch into lists",
+        "best": f"MapDataset of the rows of read_table of pyarrow's, shuffle, batch, {NONE}",
+    },
+    "imagefolder": {"defaults": f"{DEFAULTS}; OpenCV", "best": f"{TWO_THREADS}; OpenCV"},
+    "tfds": {
+        "defaults": "MapDataset.source(tfds.data_source), ArrayRecord files, shuffle, batch",
+        "best": f"the same, {TWO_THREADS}",
+    },
+    "jsonl_pack": {
+        "defaults": "MapDataset of lines, shuffle, map(tokenise), BestFitPackIterDataset, batch",
+        "best": f"{NONE}; the same, mp_prefetch(2 workers, buffer of 4)",
+    },
+}
+
+
+def prepare(job: Job) -> None:
+    if job.workload == "tfds":
+        write_array_record(job)
+
+
+class Table:
+    """Rows of a table of pyarrow's."""
+
+    def __init__(self, table: Any) -> None:
+        self.text, self.label = table["text"], table["label"].to_numpy()
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, index: Any) -> Record:
+        return {"text": self.text[index].as_py(), "label": self.label[index]}
+
+
+def lists_of_text(rows: Any) -> Record:
+    labels = np.array([row["label"] for row in rows], np.int32)
+    return {"text": [row["text"] for row in rows], "label": labels}
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    import grain
+
+    if job.variant == "defaults":
+        for _ in range(job.epochs):
+            yield from grain_rows(parquet_files(job)).batch(job.batch_size, batch_fn=lists_of_text)
+        return
+    chain = grain.MapDataset.source(Table(read_parquet(job))).shuffle(seed=0)
+    chain = chain.batch(job.batch_size, batch_fn=lists_of_text).repeat(job.epochs)
+    yield from chain.to_iter_dataset(options(job))
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    chain = run(job, image_files(job), record=image_record)
+    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    chain = run(job, tfds_source(job))
+    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
+
+
+BINS = 64  # rows that are filled at a time
+
+
+def tokens_of_line(line: bytes) -> Record:
+    return {"tokens": tokenise_line(line)}
+
+
+def jsonl_pack(job: Job) -> Iterator[Record]:
+    import grain
+    from grain.experimental import BestFitPackIterDataset
+
+    lines = grain.MapDataset.source(lines_of(json_lines(job))).shuffle(seed=0)
+    tokens = lines.map(tokens_of_line).repeat(job.epochs).to_iter_dataset(options(job))
+    packed = BestFitPackIterDataset(
+        tokens, length_struct={"tokens": ROW}, num_packing_bins=BINS
+    ).batch(job.batch_size)
+    if job.variant == "best":
+        packed = packed.mp_prefetch(grain.MultiprocessingOptions(job.workers, 4))
+    return iter(packed)

@@ -36,7 +36,12 @@ WAYS = {
     "aug128": {"defaults": f"{OWN}, in NumPy"},
 }
 NO_WORKERS = "no workers of its own; its 'pytorch' backend is torch's DataLoader"
-CANNOT = {"gil": NO_WORKERS, "transport": NO_WORKERS, "remote": "arrays and datasets only, no URLs"}
+NO_READERS = "no readers of files; arrays in memory are measured in the other workloads"
+CANNOT = {
+    "gil": NO_WORKERS,
+    "transport": NO_WORKERS,
+    **dict.fromkeys(("parquet_text", "imagefolder", "tfds", "jsonl_pack", "remote"), NO_READERS),
+}
 
 
 def begin() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from suite.workloads import FAR, WINDOW, Job, Record
+from suite.workloads import FAR, MIXED, Job, Record
 
 TITLE = "Mosaic Streaming"
 REQUIREMENTS = ["mosaicml-streaming", "torch==2.13.0", "torchvision==0.28.0", "numpy"]
@@ -56,7 +56,7 @@ def remote(job: Job) -> Iterator[Record]:
             local=local,
             batch_size=job.batch_size,
             shuffle=True,
-            shuffle_block_size=WINDOW,
+            shuffle_block_size=MIXED,
             num_canonical_nodes=1,
         )
         workers = 4 if job.variant == "best" else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from suite.workloads import WINDOW, Job, Record
+from suite.workloads import MIXED, Job, Record
 
 TITLE = "WebDataset"
 REQUIREMENTS = ["webdataset", "torch==2.13.0", "numpy"]
@@ -55,7 +55,7 @@ def remote(job: Job) -> Iterator[Record]:
 
     workers = 4 if job.variant == "best" else 0
     urls = [f"{job.url}/tar/{name}" for name in job.part_names("tar")]
-    buffer = WINDOW // max(1, workers)  # each worker has one
+    buffer = MIXED // max(1, workers)  # each worker has one
     dataset: Any = wds.WebDataset(urls, shardshuffle=len(urls), seed=0)
     dataset = dataset.shuffle(buffer).to_tuple("bin", "cls")
     dataset = dataset.batched(job.batch_size, collation_fn=collated)

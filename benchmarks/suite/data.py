@@ -6,11 +6,11 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from suite.augmented import CROPS, make_images
+from suite.file_data import FILE_MAKERS, WITH_OPENCV, jpeg_bytes, photograph
 from suite.workloads import (
     BLOCKS,
     FAR,
@@ -43,7 +43,7 @@ def make(folder: Path, names: list[str], quick: bool) -> dict[str, str]:
         stamp = folder / f"{kind}.json"
         wanted = {"version": VERSION, "records": largest}
         try:
-            if kind == "jpeg":
+            if kind in ("jpeg", *WITH_OPENCV):
                 single_threaded_opencv()  # the reference needs it as well
             if stamp.exists() and json.loads(stamp.read_text()) == wanted:
                 continue
@@ -109,20 +109,13 @@ def remote(folder: Path, records: int) -> None:
 
 def jpeg(folder: Path, records: int) -> None:
     """Colour images with large shapes and some texture: about 60 kB each."""
-    cv2: Any = single_threaded_opencv()
     rng = np.random.default_rng(4)
-    height, width = JPEG_SHAPE
     target = folder / "jpeg"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for number in range(records):
-        image = np.zeros((height, width, 3), np.float32)
-        for parts, weight in ((8, 0.6), (40, 0.25), (150, 0.15)):
-            coarse = rng.random((parts, parts, 3), np.float32)
-            image += weight * cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-        pixels = np.clip(image * 255, 0, 255).astype(np.uint8)
-        coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
-        (target / f"{number:05}.jpg").write_bytes(coded.tobytes())
+        coded = jpeg_bytes(photograph(rng, *JPEG_SHAPE))
+        (target / f"{number:05}.jpg").write_bytes(coded)
 
 
 MAKERS = {
@@ -134,4 +127,5 @@ MAKERS = {
     "transport": transport,
     "remote": remote,
     "jpeg": jpeg,
+    **FILE_MAKERS,
 }

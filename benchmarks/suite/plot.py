@@ -37,6 +37,10 @@ PANELS = {
     "transport": "8 MB batches (16 records) from one worker",
     "remote": "64 kB records behind HTTP, nothing cached",
     "resume": "resume at 90 % of 10 million records",
+    "parquet_text": "texts in Parquet, batch 256",
+    "imagefolder": "JPEG files in class folders, decode, centre",
+    "tfds": "PNG images of a TFDS folder, batch 256",
+    "jsonl_pack": "JSON lines, tokenise, pack",
 }
 
 

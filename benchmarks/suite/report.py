@@ -23,6 +23,10 @@ LABELS = {
     "transport": "8 MB batches from one worker",
     "remote": "64 kB records behind HTTP, nothing cached",
     "resume": "go on at 90 % of 10 million records",
+    "parquet_text": "texts in Parquet",
+    "imagefolder": "JPEG files in class folders: decode, centre",
+    "tfds": "PNG images of a TFDS folder",
+    "jsonl_pack": "JSON lines: tokenise, pack into rows",
 }
 COLUMNS = (("torch_",), ("grain_loader", "grain_map"), ("tf_data",), (BY_HAND,))
 

@@ -167,6 +167,43 @@ WORKLOADS = {
             least=4,
             own_draws=True,
         ),
+        # Of files all records are read: as many as are measured.
+        Workload(
+            "parquet_text",
+            "25,600 texts of 1.6 kB in Parquet, shuffled, batch 256",
+            "parquet_text",
+            256,
+            25_600,
+            1_024,
+            least=100,
+        ),
+        Workload(
+            "imagefolder",
+            "JPEG files in class folders, decode, shorter side to 256, centre of 224×224, batch 64",
+            "imagefolder",
+            64,
+            1_024,
+            256,
+            least=16,
+        ),
+        Workload(
+            "tfds",
+            "10,240 PNG images of 32×32×3 in a TFDS folder, decode, shuffled, batch 256",
+            "tfds",
+            256,
+            10_240,
+            1_024,
+            least=40,
+        ),
+        Workload(
+            "jsonl_pack",
+            "16,000 documents in JSON lines, tokenise, pack into rows of 1,024, batch 32",
+            "jsonl_pack",
+            32,
+            16_000,
+            128,
+            least=500,
+        ),
     )
 }
 
@@ -396,7 +433,7 @@ LARGE = 1 << 19
 BLOCKS = 64
 FAR, PART = 1 << 16, 256
 """Of `remote`: the bytes of a record, and the records of a file."""
-WINDOW = 1024
+MIXED = 1024
 """Of `remote`: about so many records are mixed with each other."""
 
 
