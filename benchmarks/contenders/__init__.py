@@ -31,6 +31,7 @@ NAMES = (
     "tf_data",
     "hf_datasets",
     "jax_dataloader_",
+    "cyreal_",
     "webdataset_",
     "mosaic_",
     "spdl_",

@@ -20,9 +20,10 @@ from suite.environments import NotInstalledError, interpreter
 from suite.settings import Settings
 from suite.workloads import Workload
 
-FAR_BEHIND = 4.0  # times slower than the fastest row: then a few rounds are enough
-FEW_ROUNDS = 2
-ALWAYS = ("numpy_by_hand", "loaderx_")
+FEW_ROUNDS = 2  # are enough for what is so many times slower
+FAR_BEHIND = 4.0  # than the fastest row
+SLOWER_VARIANT = 1.25  # than another variant of the same loader
+ALWAYS = ("numpy_by_hand", "jax_by_hand", "loaderx_")
 
 
 class Suite:
@@ -243,8 +244,11 @@ class Suite:
 
 
 def far_behind(entry: Entry, entries: list[Entry]) -> bool:
-    """Is it so much slower than the fastest that more rounds would tell nothing?"""
+    """Is it so much slower than others that more rounds would change no ratio?"""
     if entry.key in ALWAYS or entry.workload.unit == "s":
         return False
-    fastest = max(max(one.rates) for one in entries if one.status == "ok")
-    return max(entry.rates) * FAR_BEHIND < fastest
+    done = [one for one in entries if one.status == "ok"]
+    fastest = max(max(one.rates) for one in done)
+    own = max(max(one.rates) for one in done if one.key == entry.key)
+    reached = max(entry.rates)
+    return reached * FAR_BEHIND < fastest or reached * SLOWER_VARIANT < own

@@ -106,16 +106,20 @@ def test_rows_of_steps(suite):
 def test_rows_that_are_far_behind_take_few_rounds(suite):
     import contenders.loaderx_
     import contenders.numpy_by_hand
+    import contenders.spdl_
     import contenders.torch_
     from suite.entry import Entry
     from suite.measuring import far_behind
     from suite.workloads import WORKLOADS
 
-    modules = (contenders.numpy_by_hand, contenders.loaderx_, contenders.torch_, contenders.torch_)
-    entries = [Entry(one, WORKLOADS["mnist128"], "", "") for one in modules]
-    for entry, rate in zip(entries, (100.0, 10.0, 30.0, 20.0), strict=True):
-        entry.rates = [rate, rate / 2]
-    assert [far_behind(entry, entries) for entry in entries] == [False, False, False, True]
+    ours, theirs = contenders.loaderx_, contenders.torch_
+    rates = [(contenders.numpy_by_hand, 100.0), (ours, 90.0), (ours, 10.0)]
+    rates += [(theirs, 30.0), (theirs, 25.0), (theirs, 23.0), (contenders.spdl_, 24.0)]
+    entries = []
+    for module, rate in rates:
+        entries.append(Entry(module, WORKLOADS["mnist128"], "", "", rates=[rate, rate / 2]))
+    found = [far_behind(entry, entries) for entry in entries]
+    assert found == [False, False, False, False, False, True, True]
     resume = Entry(contenders.torch_, WORKLOADS["resume"], "", "", rates=[9.0])
     assert not far_behind(resume, [resume])
 
