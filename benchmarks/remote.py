@@ -11,14 +11,20 @@ and `again` one that finds them there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
+import subprocess
+import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
-from suite.slow_server import serving
 
 from loaderx import DataLoader, Dataset
 from loaderx.sources.column_data import ColumnData, ColumnType
@@ -26,6 +32,7 @@ from loaderx.sources.ondisk.native_layout import Description, write_description
 from loaderx.sources.ondisk.native_writer import PartWriter
 
 RECORD, PART, BATCH = 1 << 16, 256, 16  # bytes, records, records
+PIECE = 1 << 17
 
 
 def write(folder: Path, megabytes: int) -> None:
@@ -38,6 +45,77 @@ def write(folder: Path, megabytes: int) -> None:
             writer.append({"x": ColumnData(PART, rows)})
             parts.append(writer.close())
     write_description(str(folder), Description(kinds, parts, {}, ()))
+
+
+# The server ---------------------------------------------------------------------------------------
+
+
+class Rate:
+    """Lets so many bytes a second through, for all connections together."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._rate, self._free, self._lock = bytes_per_s, 0.0, threading.Lock()
+
+    def wait(self, nbytes: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._free = max(self._free, now) + nbytes / self._rate
+            left = self._free - now
+        time.sleep(left)
+
+
+def serve(folder: str, latency_s: float, rate: Rate) -> None:
+    asked = {"requests": 0, "bytes": 0}
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path == "/asked":
+                self._answer(200, repr(asked).encode())
+                return
+            time.sleep(latency_s)
+            asked["requests"] += 1
+            try:
+                data = Path(folder, self.path.lstrip("/")).read_bytes()
+            except OSError:
+                self._answer(404, b"")
+                return
+            match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            start, stop = (int(match[1]), int(match[2]) + 1) if match else (0, len(data))
+            stop = min(stop, len(data))
+            told = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"} if match else {}
+            self._answer(206 if match else 200, data[start:stop], told)
+            asked["bytes"] += stop - start
+
+        def _answer(self, status: int, body: bytes, told: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in (told or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            for at in range(0, len(body), PIECE):
+                piece = body[at : at + PIECE]
+                rate.wait(len(piece))
+                self.wfile.write(piece)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+@contextlib.contextmanager
+def serving(folder: str, latency_ms: float, rate_mb: float) -> Iterator[str]:
+    command = [sys.executable, __file__, "--serve", folder]
+    command += ["--latency-ms", str(latency_ms), "--rate-mb", str(rate_mb)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
 
 
 # What is measured ---------------------------------------------------------------------------------
@@ -71,7 +149,11 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=50.0)
     parser.add_argument("--rate-mb", type=float, default=100.0)
     parser.add_argument("--folder", help="for the files and the downloads")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.latency_ms / 1e3, Rate(options.rate_mb * 1e6))
+        return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         data = Path(folder, "data")
         data.mkdir()
