@@ -32,6 +32,7 @@ NAMES = (
     "hf_datasets",
     "jax_dataloader_",
     "cyreal_",
+    "deeplake_",
     "webdataset_",
     "mosaic_",
     "spdl_",

@@ -35,6 +35,7 @@ CANNOT = {
     "remote": "no reader of files behind URLs",
     "aug32": NO_KEYS,
     "aug128": NO_KEYS,
+    **dict.fromkeys(("parquet_text", "imagefolder", "tfds", "jsonl_pack"), "no readers of files"),
 }
 
 

@@ -38,6 +38,7 @@ from suite.workloads import (
 TITLE = "Hugging Face datasets"
 REQUIREMENTS = [
     "datasets",
+    "fsspec[http]",
     "torch==2.13.0",
     "jax",
     "pillow",
