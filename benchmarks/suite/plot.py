@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -44,8 +45,10 @@ PANELS = {
 }
 
 
-COLUMNS = (1.17, 1.42)
+COLUMNS = (1.19, 1.43)
 """Where the figures of a line end, in parts of a panel's width."""
+SIDES, ENDS, BETWEEN = (1.6, 1.5), (0.95, 1.0), (3.1, 1.15)
+"""Room beside, above and below all panels, and between two of them, in inches."""
 Row = dict[str, Any]
 
 
@@ -110,12 +113,13 @@ def panel(axes: Any, name: str, rows: list[Row]) -> None:
         return
     units = {row["unit"] for row in rows if row["status"] == "ok"}
     scale(axes, min(values), max(values))
+    refused = [loader for loader in loaders if loader.best is None]
+    loaders = loaders[len(refused) :]  # they come first: they have no place
     for height, loader in enumerate(loaders):
-        if loader.best is None:
-            refused(axes, height, loader.rows[0])
-        else:
-            line(axes, height, loader, loader.best)
+        assert loader.best is not None
+        line(axes, height, loader, loader.best)
     head(axes, len(loaders), min(units))
+    below(axes, refused)
     axes.set_yticks(range(len(loaders)), [one.rows[0]["title"] for one in loaders], fontsize=8)
     for label in axes.get_yticklabels():
         if label.get_text() == "loaderx":
@@ -157,10 +161,17 @@ def beside(axes: Any, place: float, height: float, text: str, **how: Any) -> Non
     axes.text(place, height, text, transform=across, ha="right", **how)
 
 
-def refused(axes: Any, height: int, row: Row) -> None:
+def below(axes: Any, refused: list[Loader]) -> None:
+    """Who has no line, under the panel."""
     words = {"unsupported": "cannot", "unavailable": "not available", "invalid": "INVALID"}
-    said = words.get(row["status"], "ERROR")
-    beside(axes, COLUMNS[0], height, said, va="center", fontsize=7.5, color=RED, style="italic")
+    said: dict[str, list[str]] = {}
+    for loader in refused:
+        row = loader.rows[0]
+        said.setdefault(words.get(row["status"], "ERROR"), []).append(row["title"])
+    lines = [f"{word}: {', '.join(sorted(titles))}" for word, titles in said.items()]
+    text = "\n".join(part for one in lines for part in wrap(one, 84))
+    how = {"fontsize": 7, "color": RED, "style": "italic", "va": "top"}
+    axes.annotate(text, (-0.45, 0), (0, -32), "axes fraction", "offset points", **how)
 
 
 def line(axes: Any, height: int, loader: Loader, best: Row) -> None:
@@ -183,13 +194,37 @@ def line(axes: Any, height: int, loader: Loader, best: Row) -> None:
         beside(axes, place, height, text, **how)
 
 
+def loaders_of(result: dict[str, Any], workload: str) -> int:
+    """How many lines the panel of a workload has."""
+    rows = [row for row in result["rows"] if row["workload"] == workload]
+    return len({row["title"] for row in rows if row["status"] == "ok"})
+
+
+def arrange(figure: Any, lines: int, columns: int) -> None:
+    """Room for the names at the left, the figures at the right, and what stands below."""
+    width, height = figure.get_size_inches()
+    (left, right), (top, bottom) = SIDES, ENDS
+    wide = (width - left - right - (columns - 1) * BETWEEN[0]) / columns
+    high = (height - top - bottom - (lines - 1) * BETWEEN[1]) / lines
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - right / width,
+        top=1 - top / height,
+        bottom=bottom / height,
+        wspace=BETWEEN[0] / wide,
+        hspace=BETWEEN[1] / high,
+    )
+
+
 def main() -> None:
     result = json.loads(Path(sys.argv[1]).read_text())
     found = list(dict.fromkeys(row["workload"] for row in result["rows"]))
     names = [*(name for name in PANELS if name in found), *(n for n in found if n not in PANELS)]
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
-    figure, grid = plt.subplots(lines, columns, figsize=(6.2 * columns, 3.3 * lines + 0.9))
+    most = max(loaders_of(result, name) for name in names)
+    high = 0.22 * most + BETWEEN[1] + 0.2
+    figure, grid = plt.subplots(lines, columns, figsize=(6.0 * columns, high * lines + 0.9))
     for axes in getattr(grid, "flat", [grid])[len(names) :] if len(names) > 1 else []:
         axes.axis("off")
     for name, axes in zip(names, getattr(grid, "flat", [grid]), strict=False):
@@ -211,7 +246,7 @@ def main() -> None:
         Line2D([], [], marker="o", ls="", mfc="white", mec=GREY, ms=6, label="its other variant"),
     ]
     figure.legend(handles=handles, loc="lower right", ncols=4, fontsize=8.5, frameon=False)
-    figure.tight_layout(rect=(0, 0.035, 1, 0.97), w_pad=1.5)
+    arrange(figure, lines, columns)
     figure.savefig(sys.argv[2], dpi=110)
 
 
