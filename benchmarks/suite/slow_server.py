@@ -113,6 +113,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Last-Modified", "Sun, 01 Nov 2026 00:00:00 GMT")
         self.send_header("Content-Length", str(length))
+        if self.path.startswith("/bucket/"):  # forked workers would share a kept connection
+            self.send_header("Connection", "close")
         for name, value in (told or {}).items():
             self.send_header(name, value)
         self.end_headers()

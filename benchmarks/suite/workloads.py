@@ -34,7 +34,7 @@ class Workload:
     batch_size: int
     records: int
     quick_records: int
-    seconds: float = 6.0
+    seconds: float = 3.0
     """About how long one measurement should take, its start aside."""
     unit: str = "records/s"
     least: int = 8
