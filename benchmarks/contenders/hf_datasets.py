@@ -178,7 +178,8 @@ def step(job: Job) -> Iterator[Record]:
     dataset = opened(job).with_format("jax")
     for epoch in range(job.epochs):
         made = dataset.shuffle(seed=epoch, load_from_cache_file=False, keep_in_memory=True)
-        yield from made.iter(job.batch_size)
+        for batch in made.iter(job.batch_size):  # its images are int32
+            yield {name: leaf.astype(MNIST[name][0]) for name, leaf in batch.items()}
 
 
 def tokens(job: Job) -> Iterator[Record]:
