@@ -17,6 +17,7 @@ REQUIREMENTS = [
     "numpy",
     "tensorflow-cpu<2.21",
     "tensorflow-datasets",
+    "tensorflow-metadata<1.18",  # later ones want another protobuf than datarax does
     "importlib-resources",
 ]
 PYTHON = "3.12"  # the oldest that it supports

@@ -11,6 +11,7 @@ Three workloads need more than the bytes of their arrays:
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -55,15 +56,19 @@ def is_text(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.dtype.hasobject
 
 
-def joined(leaf: Any) -> bytes:
-    """All texts of a batch, one after the other."""
-    parts = leaf if isinstance(leaf, list) else leaf.tolist()
-    return b"".join(parts) if isinstance(parts[0], bytes) else "".join(parts).encode()
+_buffer = io.BytesIO()  # kept: new memory for every batch costs more than reading the texts
 
 
 def sum_of_texts(leaf: Any) -> int:
     """Each text has a multiple of eight bytes, so that the order does not matter."""
-    return int(np.frombuffer(joined(leaf), np.uint64).sum(dtype=np.uint64))
+    parts = leaf if isinstance(leaf, list) else leaf.tolist()
+    _buffer.seek(0)
+    _buffer.writelines(parts if isinstance(parts[0], bytes) else map(str.encode, parts))
+    with _buffer.getbuffer() as found:
+        words = np.frombuffer(found, np.uint64, _buffer.tell() // 8)
+        total = int(words.sum(dtype=np.uint64))
+        del words  # before the buffer can be written again
+    return total
 
 
 def words_of_texts(leaf: Any) -> Array:
