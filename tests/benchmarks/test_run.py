@@ -109,7 +109,8 @@ def test_no_update(spoil, said, tmp_path):
 
 
 def test_peers(tmp_path):
-    names = ["mnist128", "transform", "gil", "transport", "resume", "images64", "aug32"]
+    names = ["mnist128", "transform", "step", "gil", "transport", "remote", "resume", "images64"]
+    names.append("aug32")
     done, found = beside_peers(tmp_path, "--only", *names)
     assert done.returncode == 0, done.stderr
     rows = found["rows"]
@@ -304,7 +305,7 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
 
 def test_no_such_peer(tmp_path):
     run = start(tmp_path, peers=["trch"])
-    assert "no such peer: trch; there are datarax, grain, " in run.communicate(timeout=60)[1]
+    assert "no such peer: trch; there are cyreal, datarax, " in run.communicate(timeout=60)[1]
     assert run.returncode == 1
 
 
