@@ -220,15 +220,17 @@ CANNOT |= {
 }
 
 
-def tfds(job: Job) -> Iterator[Record]:
+@cache
+def eager_source(folder: str) -> Any:
+    """One for all streams of the process: it takes a millisecond for each record."""
     from datarax.sources import TFDSEagerConfig, TFDSEagerSource
     from flax import nnx
 
     config = TFDSEagerConfig(
-        name=TFDS_NAME,
-        split="train",
-        data_dir=str(job.data / "tfds" / "tfrecord"),
-        local_files_only=True,
-        shuffle=True,
+        name=TFDS_NAME, split="train", data_dir=folder, local_files_only=True, shuffle=True
     )
-    return batches(job, TFDSEagerSource(config, rngs=nnx.Rngs(0)), [])
+    return TFDSEagerSource(config, rngs=nnx.Rngs(0))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    return batches(job, eager_source(str(job.data / "tfds" / "tfrecord")), [])

@@ -308,7 +308,7 @@ WAYS |= {
     "tfds": {
         "defaults": "Dataset.open(folder).shuffle().batch(n), TFRecord files",
         "best": "the same, engine='threads', num_workers=2",
-        "cached": "Dataset.open(folder).cache().shuffle().batch(n): decoded once",
+        "cached": "Dataset.open(folder).cache().shuffle().batch(n), engine='inline': decoded once",
     },
     "jsonl_pack": {
         "defaults": "Dataset.open(file).shuffle().map(tokenise).pack().batch(n): a copy in the "
@@ -353,7 +353,8 @@ def tfds(job: Job) -> Iterator[Record]:
 
     dataset = Dataset.open(tfds_folder(job, "tfrecord"), cache=copies(job))
     if job.variant == "cached":
-        dataset = dataset.cache()
+        cached = dataset.cache().shuffle(0).batch(job.batch_size)
+        return run(cached.repeat(job.epochs), engine="inline")
     batches = dataset.shuffle(0).batch(job.batch_size).repeat(job.epochs)
     return run(batches, **(in_threads(job.workers) if job.variant == "best" else {}))
 
