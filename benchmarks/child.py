@@ -31,7 +31,7 @@ from suite.training import TrainingStep
 from suite.workloads import WORKLOADS, Job, Record, UnsupportedError, Workload
 
 MOST_S = 30.0  # of a stream that is run to find out how fast it is
-SHORT_S = 0.6  # of the stream of one epoch that the long one is compared with
+SHORT_S = 0.4  # of the stream of one epoch that the long one is compared with
 
 
 def main() -> None:
