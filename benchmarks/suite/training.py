@@ -28,18 +28,18 @@ class TrainingStep:
         pixels = int(np.prod(shape))
         sizes = ((pixels, HIDDEN), (HIDDEN, CLASSES))
         weights = [rng.standard_normal(size, np.float32) / size[0] ** 0.5 for size in sizes]
-        self._state = jax.device_put((weights, np.uint32(0)))
+        self.state = jax.device_put((weights, np.uint32(0)))
         self._step = compiled_step()
         empty = np.zeros((batch_size, *shape), np.uint8)
         labels = np.zeros(batch_size, np.int32)
-        jax.block_until_ready(self._step(self._state, empty, labels))  # compiles
+        jax.block_until_ready(self._step(self.state, empty, labels))  # compiles
 
     def __call__(self, batch: Record) -> None:
         """Starts a step; the next batch is loaded while it runs, as in any training loop."""
-        self._state = self._step(self._state, batch["image"], batch["label"])
+        self.state = self._step(self.state, batch["image"], batch["label"])
 
     def total(self) -> int:
-        return int(self._state[1])
+        return int(self.state[1])
 
 
 @cache

@@ -39,9 +39,9 @@ def test_a_step_trains(suite):
     from suite.training import TrainingStep
 
     step = TrainingStep(8)
-    before = [np.asarray(weight) for weight in step._state[0]]
+    before = [np.asarray(weight) for weight in step.state[0]]
     step(next(batches_of(1)))
-    after = [np.asarray(weight) for weight in jax.device_get(step._state[0])]
+    after = [np.asarray(weight) for weight in jax.device_get(step.state[0])]
     assert all((a != b).any() for a, b in zip(before, after, strict=True))
 
 
