@@ -50,7 +50,7 @@ $(VENV)-grain/stamp: tests/owners/grain/requirements.txt $(VENV)/dev.stamp
 	touch $@
 
 # loaderx's own figures, each against its bar; then loaderx beside its peers, each of them in an
-# environment of its own below .venv-bench.  The latter takes about three hours.
+# environment of its own below .venv-bench.  The latter takes about two hours.
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py

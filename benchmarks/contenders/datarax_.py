@@ -8,10 +8,18 @@ from itertools import islice
 from typing import Any
 
 from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE, images_with_jax, with_jax
+from suite.file_workloads import TFDS_NAME
 from suite.workloads import INVERSE, Array, Job, Record
 
 TITLE = "datarax"
-REQUIREMENTS = ["datarax", "numpy"]
+REQUIREMENTS = [
+    "datarax",
+    "numpy",
+    "tensorflow-cpu<2.21",
+    "tensorflow-datasets",
+    "tensorflow-metadata<1.18",  # later ones want another protobuf than datarax does
+    "importlib-resources",
+]
 PYTHON = "3.12"  # the oldest that it supports
 VERSIONS = ["datarax", "jax", "numpy"]
 AUGMENTED = {
@@ -22,6 +30,7 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": "MemorySource(shuffle=True), Pipeline without stages"},
     "transform": {"defaults": "the same, the function on whole batches as a stage"},
+    "step": {"defaults": "the same as for images in memory; arrays of JAX, into the step"},
     "tokens": {"defaults": "MemorySource of the rows, copied to the device"},
     "images": {"defaults": "one ElementOperator"},
     "aug32": AUGMENTED,
@@ -32,6 +41,7 @@ CANNOT = {
     "jpeg": JAX_ONLY,
     "gil": JAX_ONLY,
     "transport": JAX_ONLY,
+    "remote": "no source for URLs but that of the Hugging Face hub",
     "resume": "it has states; how to go on at 90 % is not written yet",
 }
 
@@ -54,11 +64,17 @@ def warm(job: Job) -> None:
 
 
 def run(job: Job, stages: list[Any], **arrays: Array) -> Iterator[Record]:
-    from datarax import Pipeline
     from datarax.sources import MemorySource, MemorySourceConfig
     from flax import nnx
 
     source = MemorySource(MemorySourceConfig(shuffle=True), data=arrays, rngs=nnx.Rngs(0))
+    yield from batches(job, source, stages)
+
+
+def batches(job: Job, source: Any, stages: list[Any]) -> Iterator[Record]:
+    from datarax import Pipeline
+    from flax import nnx
+
     pipeline = Pipeline(
         source=source,
         stages=stages,
@@ -83,6 +99,9 @@ def operator(function: Any, stochastic: bool) -> Any:
 
 def arrays(job: Job) -> Iterator[Record]:
     return run(job, [], image=job.load("image"), label=job.load("label"))
+
+
+step = arrays
 
 
 @cache
@@ -187,3 +206,31 @@ def own_operators() -> list[Any]:
         chosen = config(field_key="image", stochastic=True, stream_name=name, **options)
         made.append(kind(chosen, rngs=nnx.Rngs(0, **{name: 1})))
     return made
+
+
+# Files --------------------------------------------------------------------------------------------
+
+WAYS["tfds"] = {
+    "defaults": "TFDSEagerSource(shuffle=True): decoded once, to the device, when it is made"
+}
+CANNOT |= {
+    "parquet_text": "its data are arrays of JAX, which hold no text",
+    "imagefolder": JAX_ONLY,
+    "jsonl_pack": JAX_ONLY,
+}
+
+
+@cache
+def eager_source(folder: str) -> Any:
+    """One for all streams of the process: it takes a millisecond for each record."""
+    from datarax.sources import TFDSEagerConfig, TFDSEagerSource
+    from flax import nnx
+
+    config = TFDSEagerConfig(
+        name=TFDS_NAME, split="train", data_dir=folder, local_files_only=True, shuffle=True
+    )
+    return TFDSEagerSource(config, rngs=nnx.Rngs(0))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    return batches(job, eager_source(str(job.data / "tfds" / "tfrecord")), [])

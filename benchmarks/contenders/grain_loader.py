@@ -9,12 +9,11 @@ from typing import Any
 
 from suite.workloads import Job, Record, augment, augment_batch, burn, decode, scale
 
-from contenders.grain_map import Blocks, Rows, begin, note
+from contenders.grain_map import REQUIREMENTS, Blocks, Rows, begin, note
 
-__all__ = ["begin", "note"]
+__all__ = ["REQUIREMENTS", "begin", "note"]
 
 TITLE = "Grain DataLoader"
-REQUIREMENTS = ["grain", "jax", "numpy", "opencv-python-headless"]
 ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
 DEFAULTS = "IndexSampler, operations, worker_count=0: 16 threads, 500 records ahead"
@@ -39,7 +38,13 @@ WAYS = {
     "resume": {"defaults": "set_state", "best": f"set_state; {NONE}"},
     "images": {"defaults": DEFAULTS, "best": f"{NONE}; the function after Batch"},
 }
-CANNOT = dict.fromkeys(("aug32", "aug128"), "measured with its MapDataset, which is faster")
+FASTER = "measured with its MapDataset, which is faster"
+CANNOT = {
+    **dict.fromkeys(
+        ("step", "aug32", "aug128", "parquet_text", "imagefolder", "tfds", "jsonl_pack"), FASTER
+    ),
+    "remote": "its sources are files on disk, or objects of your own",
+}
 
 
 def mapped(function: Any) -> Any:

@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from format_rows.parquet import grain_rows
 from suite.augmented import jitted, with_numpy
+from suite.file_workloads import (
+    ROW,
+    image_files,
+    image_record,
+    json_lines,
+    lines_of,
+    parquet_files,
+    read_parquet,
+    tfds_source,
+    tokenise_line,
+    write_array_record,
+)
 from suite.workloads import (
     BLOCKS,
     Array,
@@ -23,11 +36,20 @@ from suite.workloads import (
 )
 
 TITLE = "Grain MapDataset"
-REQUIREMENTS = ["grain", "jax", "numpy", "opencv-python-headless"]
+REQUIREMENTS = [
+    "grain",
+    "jax",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "tensorflow-datasets",
+    "importlib-resources",
+]
 ENVIRONMENT = "grain"
 VERSIONS = ["grain", "jax", "numpy"]
 DEFAULTS = "source, shuffle, map, batch, to_iter_dataset(): 16 threads, 500 batches ahead"
 NONE = "ReadOptions(0, 0): no threads"
+INDICES = "MapDataset.range, shuffle, batch, map(one gather for the batch), ReadOptions(0, 0)"
 AUGMENTED = {
     "defaults": "source, shuffle, random_map of records in NumPy, batch, to_iter_dataset()",
     "best": f"{NONE}; random_map of batches in NumPy",
@@ -35,9 +57,18 @@ AUGMENTED = {
     "jax": "ReadOptions(2, 8); random_map of batches, a function jitted for the CPU",
 }
 WAYS = {
-    "arrays": {"defaults": DEFAULTS, "best": NONE},
-    "transform": {"defaults": DEFAULTS, "best": f"{NONE}; the function after batch"},
-    "tokens": {"defaults": DEFAULTS, "best": NONE},
+    "arrays": {"defaults": DEFAULTS, "best": NONE, "indices": INDICES},
+    "transform": {
+        "defaults": DEFAULTS,
+        "best": f"{NONE}; the function after batch",
+        "indices": f"{INDICES}, then the function",
+    },
+    "step": {
+        "defaults": f"{DEFAULTS}; NumPy batches, as they are into the step",
+        "best": f"{NONE}; the same",
+        "indices": f"{INDICES}; the same",
+    },
+    "tokens": {"defaults": DEFAULTS, "best": NONE, "indices": INDICES},
     "jpeg": {"defaults": DEFAULTS, "best": "ReadOptions(2, 8): two threads, eight batches ahead"},
     "gil": {
         "defaults": "mp_prefetch(2 workers)",
@@ -52,11 +83,12 @@ WAYS = {
         "defaults": DEFAULTS,
         "best": f"{NONE}; the function after batch",
         "threads": "ReadOptions(2, 8); the function after batch",
+        "indices": "batches of indices, map(gather and function), ReadOptions(2, 8)",
     },
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
 }
-CANNOT: dict[str, str] = {}
+CANNOT = {"remote": "its sources are files on disk, or objects of your own"}
 
 
 def begin() -> None:
@@ -101,7 +133,7 @@ class Blocks(Rows):
 def options(job: Job, threads: int = 0, ahead: int = 0) -> Any:
     import grain
 
-    return grain.ReadOptions(threads, ahead) if job.variant == "best" else None
+    return grain.ReadOptions(threads, ahead) if job.variant != "defaults" else None
 
 
 def run(job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: bool = True) -> Any:
@@ -118,20 +150,39 @@ def run(job: Job, source: Any, record: Any = None, batch: Any = None, shuffle: b
     return chain.repeat(job.epochs)
 
 
+def of_indices(job: Job, rows: Rows, function: Any = None) -> Any:
+    """A source that is asked once for a whole batch: batches of indices, then a gather.
+
+    Sources with batched reads (`_getitems`) are a private experiment of 0.2.18, which is off.
+    """
+    import grain
+
+    chain = grain.MapDataset.range(job.records).shuffle(seed=0).batch(job.batch_size)
+    chain = chain.map(rows.__getitem__)
+    return (chain.map(function) if function else chain).repeat(job.epochs)
+
+
 def arrays(job: Job) -> Iterator[Record]:
-    chain = run(job, Rows(image=job.load("image"), label=job.load("label")))
+    rows = Rows(image=job.load("image"), label=job.load("label"))
+    chain = of_indices(job, rows) if job.variant == "indices" else run(job, rows)
     return iter(chain.to_iter_dataset(options(job)))
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:
     rows = Rows(image=job.load("image"), label=job.load("label"))
+    if job.variant == "indices":
+        return iter(of_indices(job, rows, scale).to_iter_dataset(options(job)))
     best = job.variant == "best"
     chain = run(job, rows, batch=scale) if best else run(job, rows, record=scale)
     return iter(chain.to_iter_dataset(options(job)))
 
 
 def tokens(job: Job) -> Iterator[Record]:
-    chain = run(job, Rows(tokens=job.open("tokens")))
+    rows = Rows(tokens=job.open("tokens"))
+    chain = of_indices(job, rows) if job.variant == "indices" else run(job, rows)
     return iter(chain.to_iter_dataset(options(job)))
 
 
@@ -147,7 +198,9 @@ def images(job: Job) -> Iterator[Record]:
     if job.variant == "defaults":
         return iter(run(job, rows, record=augment).to_iter_dataset())
     chain = run(job, rows, batch=augment_batch)
-    if job.variant == "threads":
+    if job.variant == "indices":
+        chain = of_indices(job, rows, augment_batch)
+    if job.variant in ("threads", "indices"):
         return iter(chain.to_iter_dataset(grain.ReadOptions(job.workers, 8)))
     return iter(chain.to_iter_dataset(options(job)))
 
@@ -224,3 +277,89 @@ def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
     iterator = stream(job)
     iterator.set_state(json.loads((folder / "state.json").read_text()))
     return iterator  # type: ignore[no-any-return]
+
+
+# Files --------------------------------------------------------------------------------------------
+
+TWO_THREADS = "ReadOptions(2, 8): two threads, eight batches ahead"
+WAYS |= {
+    "parquet_text": {
+        "defaults": "ParquetIterDataset, WindowShuffleIterDataset of 16,000, batch into lists",
+        "best": f"MapDataset of the rows of read_table of pyarrow's, shuffle, batch, {NONE}",
+    },
+    "imagefolder": {"defaults": f"{DEFAULTS}; OpenCV", "best": f"{TWO_THREADS}; OpenCV"},
+    "tfds": {
+        "defaults": "MapDataset.source(tfds.data_source), ArrayRecord files, shuffle, batch",
+        "best": f"the same, {TWO_THREADS}",
+    },
+    "jsonl_pack": {
+        "defaults": "MapDataset of lines, shuffle, map(tokenise), BestFitPackIterDataset, batch",
+        "best": f"{NONE}; the same, mp_prefetch(2 workers, buffer of 4)",
+    },
+}
+
+
+def prepare(job: Job) -> None:
+    if job.workload == "tfds":
+        write_array_record(job)
+
+
+class Table:
+    """Rows of a table of pyarrow's."""
+
+    def __init__(self, table: Any) -> None:
+        self.text, self.label = table["text"], table["label"].to_numpy()
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, index: Any) -> Record:
+        return {"text": self.text[index].as_py(), "label": self.label[index]}
+
+
+def lists_of_text(rows: Any) -> Record:
+    labels = np.array([row["label"] for row in rows], np.int32)
+    return {"text": [row["text"] for row in rows], "label": labels}
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    import grain
+
+    if job.variant == "defaults":
+        for _ in range(job.epochs):
+            yield from grain_rows(parquet_files(job)).batch(job.batch_size, batch_fn=lists_of_text)
+        return
+    chain = grain.MapDataset.source(Table(read_parquet(job))).shuffle(seed=0)
+    chain = chain.batch(job.batch_size, batch_fn=lists_of_text).repeat(job.epochs)
+    yield from chain.to_iter_dataset(options(job))
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    chain = run(job, image_files(job), record=image_record)
+    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    chain = run(job, tfds_source(job))
+    return iter(chain.to_iter_dataset(options(job, job.workers, 8)))
+
+
+BINS = 64  # rows that are filled at a time
+
+
+def tokens_of_line(line: bytes) -> Record:
+    return {"tokens": tokenise_line(line)}
+
+
+def jsonl_pack(job: Job) -> Iterator[Record]:
+    import grain
+    from grain.experimental import BestFitPackIterDataset
+
+    lines = grain.MapDataset.source(lines_of(json_lines(job))).shuffle(seed=0)
+    tokens = lines.map(tokens_of_line).repeat(job.epochs).to_iter_dataset(options(job))
+    packed = BestFitPackIterDataset(
+        tokens, length_struct={"tokens": ROW}, num_packing_bins=BINS
+    ).batch(job.batch_size)
+    if job.variant == "best":
+        packed = packed.mp_prefetch(grain.MultiprocessingOptions(job.workers, 4))
+    return iter(packed)

@@ -27,6 +27,7 @@ OWN = "a Dataset of its own that makes whole batches"
 WAYS = {
     "arrays": {"defaults": "ArrayDataset, backend 'jax', shuffle=True"},
     "transform": {"defaults": OWN},
+    "step": {"defaults": "ArrayDataset, backend 'jax', shuffle=True; its batches into the step"},
     "tokens": {"defaults": "ArrayDataset of the memory map"},
     "jpeg": {"defaults": f"{OWN}; no workers"},
     "resume": {"defaults": "no state: read and throw away up to the position"},
@@ -35,7 +36,12 @@ WAYS = {
     "aug128": {"defaults": f"{OWN}, in NumPy"},
 }
 NO_WORKERS = "no workers of its own; its 'pytorch' backend is torch's DataLoader"
-CANNOT = {"gil": NO_WORKERS, "transport": NO_WORKERS}
+NO_READERS = "no readers of files; arrays in memory are measured in the other workloads"
+CANNOT = {
+    "gil": NO_WORKERS,
+    "transport": NO_WORKERS,
+    **dict.fromkeys(("parquet_text", "imagefolder", "tfds", "jsonl_pack", "remote"), NO_READERS),
+}
 
 
 def begin() -> None:
@@ -85,6 +91,9 @@ def of_batches(job: Job, make: Any) -> Iterator[Record]:
 
 def arrays(job: Job) -> Iterator[Record]:
     return of_arrays(job, image=job.load("image"), label=job.load("label"))
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:

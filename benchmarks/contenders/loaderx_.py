@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
@@ -11,7 +13,19 @@ from typing import Any
 
 import numpy as np
 from suite import augmented
+from suite.file_workloads import (
+    CENTRE,
+    ROW,
+    SHORTER_SIDE,
+    WINDOW,
+    image_folder,
+    json_lines,
+    tfds_folder,
+    tokenise,
+)
 from suite.workloads import (
+    FAR,
+    MIXED,
     Job,
     Record,
     UnsupportedError,
@@ -39,6 +53,10 @@ WAYS = {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
         "best": ".shuffle().batch(n).map(f): whole batches",
     },
+    "step": {
+        "defaults": "NumPy batches, as they are into the step",
+        "placed": "the same, sharding=jax.devices()[0]: arrays of JAX, placed ahead of the step",
+    },
     "tokens": {"defaults": "from_arrays(np.memmap), shuffled"},
     "jpeg": {
         "defaults": "from_source(paths).map(decode).batch(n)",
@@ -49,6 +67,10 @@ WAYS = {
         "best": "engine='processes', num_workers=2",
     },
     "transport": {"best": "engine='processes', num_workers=1"},
+    "remote": {
+        "defaults": "Dataset.open(URL of a saved folder), .shuffle(block='source', window=1024)",
+        "best": "the same, engine='threads', num_workers=4",
+    },
     "resume": {"defaults": "set_state"},
     "images": {
         "defaults": ".shuffle().map(f).batch(n): a call for each record",
@@ -89,6 +111,18 @@ def arrays(job: Job) -> Iterator[Record]:
 
     dataset = Dataset.from_arrays(image=job.load("image"), label=job.load("label"))
     return run(dataset, batch_size=job.batch_size, num_epochs=job.epochs)
+
+
+def step(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    dataset = Dataset.from_arrays(image=job.load("image"), label=job.load("label"))
+    options: dict[str, Any] = {}
+    if job.variant == "placed":
+        import jax
+
+        options["sharding"] = jax.devices()[0]
+    return run(dataset, batch_size=job.batch_size, num_epochs=job.epochs, **options)
 
 
 def transform(job: Job) -> Iterator[Record]:
@@ -205,6 +239,34 @@ def augment_rows(workload: str, recycled: bool, batch: Record, rng: Any) -> Reco
     return {"image": made, "label": batch["label"]}
 
 
+# Files behind URLs --------------------------------------------------------------------------------
+
+
+def prepare(job: Job) -> None:
+    """A saved folder, its parts as large as the files of the others."""
+    from loaderx import Dataset
+
+    if job.workload != "remote":
+        return
+    folder = job.data / "remote" / "saved"
+    shutil.rmtree(folder, ignore_errors=True)
+    parts = list(job.parts())
+    arrays = {
+        "x": np.concatenate([data for _, data, _ in parts]),
+        "label": np.concatenate([labels for _, _, labels in parts]),
+    }
+    Dataset.from_arrays(arrays).save(folder, part_bytes=job.part_rows() * (FAR + 4))
+
+
+def remote(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    with tempfile.TemporaryDirectory() as cache:
+        dataset = Dataset.open(f"{job.url}/saved/", cache=cache)
+        dataset = dataset.shuffle(seed=0, block="source", window=MIXED).batch(job.batch_size)
+        yield from run(dataset, **(in_threads(4) if job.variant == "best" else {}))
+
+
 # Resuming -----------------------------------------------------------------------------------------
 
 
@@ -229,3 +291,82 @@ def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
     iterator: Any = iter(loader(job))
     iterator.set_state(json.loads((folder / "state.json").read_text()))
     return iterator  # type: ignore[no-any-return]
+
+
+# Files --------------------------------------------------------------------------------------------
+
+WAYS |= {
+    "parquet_text": {
+        "defaults": "Dataset.open(folder).shuffle().batch(n): a copy in the cache, made once",
+        "no copy": "cache=False, shuffle(window=16_000, block='source'): decoded row groups are "
+        "kept in memory",
+    },
+    "imagefolder": {
+        "defaults": "Dataset.open(folder, decode=False).shuffle().map(center_crop).batch(n)",
+        "best": "the same, method='area', engine='threads', num_workers=2",
+    },
+    "tfds": {
+        "defaults": "Dataset.open(folder).shuffle().batch(n), TFRecord files",
+        "best": "the same, engine='threads', num_workers=2",
+        "cached": "Dataset.open(folder).cache().shuffle().batch(n), engine='inline': decoded once",
+    },
+    "jsonl_pack": {
+        "defaults": "Dataset.open(file).shuffle().map(tokenise).pack().batch(n): a copy in the "
+        "cache, made once",
+        "best": "the same, engine='processes', num_workers=2",
+        "no copy": "the same as best, cache=False: JSON is parsed in every epoch",
+    },
+}
+OWN_DECODER = {"imagefolder": ("defaults", "best")}
+
+
+def copies(job: Job) -> Any:
+    """Where indexes and copies are kept: made before the clock, when a file is first opened."""
+    return False if job.variant == "no copy" else job.data / "loaderx"
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    dataset = Dataset.open(job.data / "parquet_text" / "text", split="train", cache=copies(job))
+    if job.variant == "no copy":
+        shuffled = dataset.shuffle(0, window=16_000, block="source")
+    else:
+        shuffled = dataset.shuffle(0)
+    return run(shuffled.batch(job.batch_size).repeat(job.epochs))
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    import loaderx as lx
+
+    best = job.variant == "best"
+    centre = lx.image.center_crop(
+        CENTRE, shorter_side=SHORTER_SIDE, method="area" if best else "bilinear"
+    )
+    dataset = lx.Dataset.open(image_folder(job), decode=False, cache=copies(job))
+    batches = dataset.shuffle(0).map(centre).batch(job.batch_size)
+    return run(batches.repeat(job.epochs), **(in_threads(job.workers) if best else {}))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    dataset = Dataset.open(tfds_folder(job, "tfrecord"), cache=copies(job))
+    if job.variant == "cached":
+        cached = dataset.cache().shuffle(0).batch(job.batch_size)
+        return run(cached.repeat(job.epochs), engine="inline")
+    batches = dataset.shuffle(0).batch(job.batch_size).repeat(job.epochs)
+    return run(batches, **(in_threads(job.workers) if job.variant == "best" else {}))
+
+
+def tokenise_record(record: Record) -> Record:
+    return {"tokens": tokenise(record["text"])}
+
+
+def jsonl_pack(job: Job) -> Iterator[Record]:
+    from loaderx import Dataset
+
+    dataset = Dataset.open(json_lines(job), columns=["text"], cache=copies(job)).shuffle(0)
+    packed = dataset.map(tokenise_record).pack({"tokens": ROW}, window=WINDOW)
+    options = {} if job.variant == "defaults" else {"engine": "processes", "num_workers": 2}
+    return run(packed.batch(job.batch_size).repeat(job.epochs), **options)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from suite.augmented import with_numpy
+from suite.file_workloads import (
+    WINDOW,
+    image_files,
+    image_record,
+    json_lines,
+    read_parquet,
+    take_rows,
+    tfds_source,
+    write_array_record,
+)
+from suite.packing import cut, pack_lines
 from suite.workloads import (
     BLOCKS,
     JPEG_SIZE,
     LARGE,
+    MIXED,
     Array,
     Job,
     Record,
@@ -25,9 +38,20 @@ from suite.workloads import (
     stack,
 )
 
+from contenders.numpy_by_hand import fetch, mixed
+
 TITLE = "SPDL"
-REQUIREMENTS = ["spdl", "numpy", "opencv-python-headless"]
-VERSIONS = ["spdl-core", "spdl-io", "numpy"]
+REQUIREMENTS = [
+    "spdl",
+    "jax",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+    "tensorflow-datasets",
+    "importlib-resources",
+    "array_record",
+]
+VERSIONS = ["spdl-core", "spdl-io", "jax", "numpy"]
 OWN_DECODER = {"jpeg": ("spdl.io",)}
 DEFAULTS = "a pipeline of records: pipe(load), aggregate(n), pipe(stack)"
 FUNCTION = "a pipeline of batches of indices: pipe(gather and function, concurrency=2)"
@@ -36,6 +60,7 @@ IN_ORDER = "the same, output_order='input': batches come in the order of the ind
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
+    "step": {"best": f"{BEST}; NumPy batches, as they are into the step"},
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
@@ -52,6 +77,10 @@ WAYS = {
         "defaults": "iterate_in_subprocess",
         "best": "iterate_in_subprocess with a SharedMemorySegmentPool: views of shared memory",
         "ring": "iterate_in_subprocess with a SharedMemoryRingBuffer: copies out of shared memory",
+    },
+    "remote": {
+        "best": "pipe(fetch a whole .npy file with urllib, concurrency=4), aggregate(a window), "
+        "pipe(mix), disaggregate()",
     },
     "images": {"defaults": DEFAULTS, "best": BEST, "in order": IN_ORDER},
     "aug32": {"best": f"{BEST}; the function is NumPy's"},
@@ -121,6 +150,9 @@ def arrays(job: Job) -> Iterator[Record]:
     return rows(job, data, unchanged, unchanged)
 
 
+step = arrays
+
+
 def transform(job: Job) -> Iterator[Record]:
     data = {"image": job.load("image"), "label": job.load("label")}
     return rows(job, data, scale, scale)
@@ -176,6 +208,24 @@ def jpeg(job: Job) -> Iterator[Record]:
     return of_records(job, lambda i: load(paths[i]), job.workers)
 
 
+def remote(job: Job) -> Iterator[Record]:
+    from spdl.pipeline import PipelineBuilder
+
+    rng, names = np.random.default_rng(0), job.part_names("npy")
+    files = max(1, MIXED // job.part_rows())
+
+    def load(number: int) -> tuple[int, Array]:
+        return number, fetch(f"{job.url}/npy/{names[number]}")
+
+    def mix(loaded: list[tuple[int, Array]]) -> list[Record]:
+        numbers, parts = zip(*loaded, strict=True)
+        return list(mixed(list(parts), np.array(numbers), rng, job.batch_size))
+
+    order = rng.permutation(len(names)).tolist()
+    builder = PipelineBuilder().add_source(order).pipe(load, concurrency=4)
+    return run(builder.aggregate(files).pipe(mix).disaggregate(), 5)
+
+
 def burn_batch(ix: Array) -> Record:
     return stack([burn(number) for number in ix])
 
@@ -225,3 +275,64 @@ def arena(job: Job) -> Any:
     if job.variant == "best":
         return SharedMemorySegmentPool(size + 4096, 8)
     return SharedMemoryRingBuffer(8 * size) if job.variant == "ring" else None
+
+
+# Files --------------------------------------------------------------------------------------------
+
+COMPLETION = "concurrency=2), in order of completion"
+WAYS |= {
+    "parquet_text": {
+        "best": f"a pipeline of batches of indices: pipe(table.take of pyarrow's, {COMPLETION}"
+    },
+    "imagefolder": {
+        "defaults": "pipe(decode with OpenCV, concurrency=2), aggregate(n), pipe(stack)",
+        "best": f"a pipeline of batches of paths: pipe(decode with OpenCV and stack, {COMPLETION}",
+        "in order": IN_ORDER,
+    },
+    "tfds": {
+        "best": "a pipeline of batches of indices: pipe(tfds.data_source.__getitems__ and stack, "
+        f"{COMPLETION}; ArrayRecord files",
+        "in order": IN_ORDER,
+    },
+    "jsonl_pack": {
+        "defaults": "pipe(read, tokenise and pack 2,000 documents by hand, concurrency=2)",
+        "best": "the same, executor=ProcessPoolExecutor(2)",
+    },
+}
+
+
+def prepare(job: Job) -> None:
+    if job.workload == "tfds":
+        write_array_record(job)
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    return of_batches(job, partial(take_rows, read_parquet(job)))
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    files = image_files(job)
+    if job.variant == "defaults":
+        return of_records(job, lambda i: image_record(files[i]), job.workers)
+    return of_batches(job, lambda ix: stack([image_record(files[i]) for i in ix.tolist()]))
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    source = tfds_source(job)
+    return of_batches(job, lambda ix: stack(source.__getitems__(ix.tolist())))
+
+
+def jsonl_pack(job: Job) -> Iterator[Record]:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from spdl.pipeline import PipelineBuilder
+
+    builder = PipelineBuilder().add_source(index_batches(replace(job, batch_size=WINDOW)))
+    make = partial(pack_lines, json_lines(job))
+    if job.variant == "defaults":
+        parts = run(builder.pipe(make, concurrency=job.workers), job.workers)
+        yield from cut(parts, job.batch_size)
+        return
+    with ProcessPoolExecutor(job.workers) as pool:
+        parts = run(builder.pipe(make, executor=pool, concurrency=job.workers), 1)
+        yield from cut(parts, job.batch_size)

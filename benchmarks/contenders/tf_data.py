@@ -10,6 +10,13 @@ from typing import Any
 
 import numpy as np
 from suite.augmented import BRIGHTNESS, CONTRAST, CROPS, NOISE
+from suite.file_workloads import (
+    CENTRE,
+    SHORTER_SIDE,
+    image_files,
+    read_parquet,
+    tfds_folder,
+)
 from suite.workloads import (
     BIAS,
     CROP,
@@ -24,9 +31,17 @@ from suite.workloads import (
 )
 
 TITLE = "tf.data"
-REQUIREMENTS = ["tensorflow-cpu", "numpy", "opencv-python-headless"]
-VERSIONS = ["tensorflow-cpu", "numpy"]
-OWN_DECODER = {"jpeg": ("defaults", "best")}
+REQUIREMENTS = [
+    "tensorflow-cpu",
+    "tensorflow-datasets",
+    "importlib-resources",
+    "jax",
+    "numpy",
+    "opencv-python-headless",
+    "pyarrow",
+]
+VERSIONS = ["tensorflow-cpu", "tensorflow-datasets", "jax", "numpy"]
+OWN_DECODER = {"jpeg": ("defaults", "best"), "imagefolder": ("defaults", "best")}
 DEFAULTS = "from_tensor_slices, shuffle(all), map, batch"
 BEST = "range, shuffle(all), batch, repeat, map(gather and function, AUTOTUNE), prefetch(AUTOTUNE)"
 AUGMENTED = {
@@ -37,6 +52,10 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": BEST},
     "transform": {"defaults": DEFAULTS, "best": BEST},
+    "step": {
+        "defaults": f"{DEFAULTS}, as_numpy_iterator; as they are into the step",
+        "best": f"{BEST}, as_numpy_iterator; the same",
+    },
     "tokens": {"defaults": DEFAULTS, "best": BEST},
     "jpeg": {
         "defaults": "map(decode_and_crop_jpeg, resize, flip)",
@@ -58,7 +77,10 @@ WAYS = {
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
 }
-CANNOT = {"transport": "threads only; worker processes need the tf.data service"}
+CANNOT = {
+    "transport": "threads only; worker processes need the tf.data service",
+    "remote": "no file system for HTTP: tf.io opens paths, gs://, hdfs:// and, with plugins, s3://",
+}
 
 
 def begin() -> None:
@@ -105,6 +127,9 @@ def rows(job: Job, arrays: dict[str, Any], function: Any = None) -> Iterator[Rec
 
 def arrays(job: Job) -> Iterator[Record]:
     return rows(job, {"image": job.load("image"), "label": job.load("label")})
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:
@@ -281,3 +306,72 @@ def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
     tf.train.Checkpoint(iterator=iterator).read(str(folder / "state")).assert_consumed()
     for batch in iterator:
         yield {"value": batch["value"].numpy()}
+
+
+# Files --------------------------------------------------------------------------------------------
+
+WAYS |= {
+    "parquet_text": {
+        "best": f"read_table of pyarrow's into a tensor of strings; {BEST}",
+    },
+    "imagefolder": {
+        "defaults": "from_tensor_slices(paths), shuffle(all), map(decode_jpeg, crop, resize)",
+        "best": "the same with decode_and_crop_jpeg, repeat, AUTOTUNE, not deterministic, "
+        "prefetch(AUTOTUNE)",
+    },
+    "tfds": {
+        "defaults": "as_dataset(shuffle_files=True), shuffle(all), batch; TFRecord files",
+        "best": "SkipDecoding, shuffle(all), repeat, map(decode, AUTOTUNE, not deterministic), "
+        "batch, prefetch(AUTOTUNE)",
+        "cached": "as_dataset, cache, shuffle(all), repeat, batch, prefetch(AUTOTUNE): decoded "
+        "once",
+    },
+}
+CANNOT["jsonl_pack"] = "no reader of JSON and no packing of its own"
+
+
+def parquet_text(job: Job) -> Iterator[Record]:
+    table = read_parquet(job)
+    return rows(job, {"text": table["text"].to_pylist(), "label": table["label"].to_numpy()})
+
+
+def imagefolder(job: Job) -> Iterator[Record]:
+    import tensorflow as tf
+
+    def centre(path: Any, label: Any) -> Record:
+        data = tf.io.read_file(path)
+        height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(data))
+        shorter = tf.cast(tf.minimum(height, width), tf.float32)
+        side = tf.cast(tf.round(shorter * (CENTRE / SHORTER_SIDE)), tf.int32)
+        top, left = (height - side) // 2, (width - side) // 2
+        if job.variant == "best":
+            image = tf.image.decode_and_crop_jpeg(data, [top, left, side, side], channels=3)
+        else:
+            image = tf.image.decode_jpeg(data, channels=3)
+            image = tf.image.crop_to_bounding_box(image, top, left, side, side)
+        image = tf.image.resize(image, (CENTRE, CENTRE), antialias=True)
+        return {"image": tf.cast(tf.round(image), tf.uint8), "label": label}
+
+    paths, labels = zip(*image_files(job), strict=True)
+    files = tf.data.Dataset.from_tensor_slices((list(paths), list(labels)))
+    return records(job, files, centre)
+
+
+def tfds(job: Job) -> Iterator[Record]:
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(tfds_folder(job, "tfrecord")))
+    if job.variant == "best":
+        encoded = {"image": tfds.decode.SkipDecoding()}
+        files = builder.as_dataset(split="train", shuffle_files=True, decoders=encoded)
+        decode = builder.info.features["image"].decode_example
+
+        def decoded(record: Record) -> Record:
+            return {**record, "image": decode(record["image"])}
+
+        return records(job, files, decoded)
+    made = builder.as_dataset(split="train", shuffle_files=True)
+    if job.variant == "cached":
+        made = made.cache().shuffle(job.records, seed=0).repeat(job.epochs)
+        return numpy(made.batch(job.batch_size).prefetch(auto()))
+    return numpy(made.shuffle(job.records, seed=0).batch(job.batch_size), job.epochs)

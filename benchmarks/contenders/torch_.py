@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,33 @@ from suite.workloads import (
     scale,
 )
 
+from contenders.torch_batches import Orders, as_it_is, in_numpy, own_threads
+from contenders.torch_files import (
+    FILE_WAYS,
+    OWN_DECODER,
+    imagefolder,
+    jsonl_pack,
+    parquet_text,
+    prepare,
+    tfds,
+)
+
+__all__ = ["OWN_DECODER", "imagefolder", "jsonl_pack", "parquet_text", "prepare", "tfds"]
+
 TITLE = "torch DataLoader"
 REQUIREMENTS = [
     "torch==2.13.0",
     "torchdata",
     "torchvision==0.28.0",
+    "jax",
     "numpy",
     "opencv-python-headless",
+    "pyarrow",
+    "tensorflow-datasets",
+    "importlib-resources",
+    "array_record",
 ]
-VERSIONS = ["torch", "torchdata", "torchvision", "numpy"]
+VERSIONS = ["torch", "torchdata", "torchvision", "jax", "numpy"]
 DEFAULTS = "__getitem__, default collate, no workers"
 WHOLE = "batch_sampler of arrays of indices, __getitems__ makes the whole batch, no workers"
 AUGMENTED = {
@@ -41,6 +58,10 @@ AUGMENTED = {
 WAYS = {
     "arrays": {"defaults": DEFAULTS, "best": WHOLE},
     "transform": {"defaults": DEFAULTS, "best": WHOLE},
+    "step": {
+        "defaults": f"{DEFAULTS}; tensors as NumPy arrays, as they are into the step",
+        "best": f"{WHOLE}; the same",
+    },
     "tokens": {"defaults": DEFAULTS, "best": WHOLE},
     "jpeg": {"defaults": DEFAULTS, "best": "num_workers=2, persistent_workers, prefetch_factor=2"},
     "gil": {
@@ -62,18 +83,15 @@ WAYS = {
     },
     "aug32": AUGMENTED,
     "aug128": AUGMENTED,
+    **FILE_WAYS,
 }
-CANNOT: dict[str, str] = {}
-
-
-_threads = 1
+CANNOT = {
+    "remote": "reads no URLs by itself; WebDataset and Hugging Face datasets use its DataLoader"
+}
 
 
 def begin() -> None:
-    import torch
-
-    global _threads
-    _threads = torch.get_num_threads()
+    own_threads()
 
 
 def note() -> str:
@@ -152,34 +170,13 @@ class Tensors(Blocks):
         return {"x": self.tensor[index % BLOCKS]}
 
 
-class Orders:
-    """Whole batches of indices, drawn anew for every epoch; no list of Python's numbers."""
-
-    def __init__(self, records: int, batch_size: int) -> None:
-        self.records, self.batch_size = records, batch_size
-
-    def __len__(self) -> int:
-        return math.ceil(self.records / self.batch_size)
-
-    def __iter__(self) -> Iterator[Array]:
-        import torch
-
-        order = torch.randperm(self.records).numpy()
-        for start in range(0, self.records, self.batch_size):
-            yield order[start : start + self.batch_size]
-
-
-def as_it_is(batch: Any) -> Any:
-    return batch
-
-
 def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterator[Record]:
     import torch
     from torch.utils.data import DataLoader
 
     # Otherwise as in each worker: the arrays are small.
     own = job.variant == "defaults" or (job.workload in CROPS and job.variant == "best")
-    torch.set_num_threads(_threads if own else 1)
+    torch.set_num_threads(own_threads() if own else 1)
     if hasattr(dataset, "__getitems__"):
         options["batch_sampler"] = Orders(job.records, job.batch_size)
         options["collate_fn"] = as_it_is
@@ -187,13 +184,15 @@ def run(job: Job, dataset: Any, shuffle: bool = True, **options: Any) -> Iterato
         options |= {"batch_size": job.batch_size, "shuffle": shuffle}
     loader = DataLoader(dataset, **options)
     for _ in range(job.epochs):
-        for batch in loader:
-            yield {name: tensor.numpy() for name, tensor in batch.items()}
+        yield from in_numpy(loader)
 
 
 def arrays(job: Job) -> Iterator[Record]:
     data = {"image": job.load("image"), "label": job.load("label")}
     return run(job, Batches(data) if job.variant == "best" else Rows(data))
+
+
+step = arrays
 
 
 def transform(job: Job) -> Iterator[Record]:
@@ -329,7 +328,7 @@ aug128 = aug32
 def loader(job: Job) -> Any:
     import torch
 
-    torch.set_num_threads(_threads if job.variant == "defaults" else 1)
+    torch.set_num_threads(own_threads() if job.variant == "defaults" else 1)
     dataset = Batches({"value": job.load("value")})
     options: dict[str, Any] = {
         "batch_size": job.batch_size,
@@ -344,13 +343,8 @@ def loader(job: Job) -> Any:
     return torch.utils.data.DataLoader(dataset, **options)
 
 
-def numpy(batches: Any) -> Iterator[Record]:
-    for batch in batches:
-        yield {"value": batch["value"].numpy()}
-
-
 def stream(job: Job) -> Iterator[Record]:
-    return numpy(loader(job))
+    return in_numpy(loader(job))
 
 
 def save(job: Job, step: int, folder: Path) -> None:
@@ -372,8 +366,8 @@ def restore(job: Job, step: int, folder: Path) -> Iterator[Record]:
     made = loader(job)
     if job.variant == "best":
         made.load_state_dict(torch.load(folder / "state.pt", weights_only=False))
-        return numpy(made)
+        return in_numpy(made)
     batches = iter(made)
     for _ in range(step):
         next(batches)
-    return numpy(batches)
+    return in_numpy(batches)

@@ -29,20 +29,23 @@ def write(folder: Path, quick: bool) -> None:
     texts = [
         " ".join(words[i] for i in rng.integers(0, 5000, 250)) for _ in range(200_000 // scale)
     ]
-    _save(folder, "text", pa.table({"text": texts}), 1000)
+    write_parts(folder, "text", pa.table({"text": texts}), 1000)
     images = rng.integers(0, 256, (100_000 // scale, 3072), np.uint8)
     fixed = pa.FixedSizeListArray.from_arrays(pa.array(images.reshape(-1)), 3072)
-    _save(folder, "images", pa.table({"image": fixed, "label": np.arange(len(images)) % 10}), 1000)
+    write_parts(
+        folder, "images", pa.table({"image": fixed, "label": np.arange(len(images)) % 10}), 1000
+    )
     lengths = rng.integers(30, 1150, 150_000 // scale)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     tokens = pa.array(rng.integers(0, 50_000, ends[-1], np.int32))
     lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), tokens)
-    _save(folder, "tokens", pa.table({"tokens": lists}), 1000)
+    write_parts(folder, "tokens", pa.table({"tokens": lists}), 1000)
     jpegs = [rng.bytes(int(n)) for n in rng.normal(62_000, 9_000, 8_192 // scale).clip(1000)]
-    _save(folder, "jpeg", pa.table({"data": pa.array(jpegs, pa.binary())}), 100)
+    write_parts(folder, "jpeg", pa.table({"data": pa.array(jpegs, pa.binary())}), 100)
 
 
-def _save(folder: Path, name: str, table: object, rows: int) -> None:
+def write_parts(folder: Path, name: str, table: object, rows: int) -> None:
+    """A table in two files, in row groups of so many rows."""
     import pyarrow.parquet as pq
 
     (folder / name).mkdir(exist_ok=True)
@@ -127,15 +130,19 @@ def streaming(name: str, folder: Path) -> Iterator[int]:
             yield len(batch[COLUMNS[name]])
 
 
-def grain(name: str, folder: Path) -> Iterator[int]:
+def grain_rows(files: list[str]) -> Any:
+    """Rows as Grain reads and shuffles them."""
     from grain.experimental import InterleaveIterDataset, ParquetIterDataset
     from grain.experimental import WindowShuffleIterDataset as Windows
 
-    files = [str(file) for file in sorted((folder / name).glob("*.parquet"))]
     parts = [ParquetIterDataset(file) for file in files]
     dataset = InterleaveIterDataset(parts, cycle_length=len(parts))
-    dataset = Windows(dataset, window_size=WINDOW, seed=0)
-    dataset = dataset.batch(BATCH, batch_fn=list)
+    return Windows(dataset, window_size=WINDOW, seed=0)
+
+
+def grain(name: str, folder: Path) -> Iterator[int]:
+    files = [str(file) for file in sorted((folder / name).glob("*.parquet"))]
+    dataset = grain_rows(files).batch(BATCH, batch_fn=list)
     while True:
         for batch in dataset:
             yield len(batch)

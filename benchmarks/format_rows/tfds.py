@@ -69,11 +69,15 @@ def _loaderx(kind: str, file_format: str) -> Callable[[Path], Iterator[int]]:
     return run
 
 
-def _source(folder: Path, kind: str):
+def data_source(path: Path):
+    """Decoded records by number, of a folder with ArrayRecord files."""
     import tensorflow_datasets as tfds
 
-    path = folder / "array_record" / f"cifar_{kind}" / "1.0.0"
     return tfds.builder_from_directory(str(path)).as_data_source(split="train")
+
+
+def _source(folder: Path, kind: str):
+    return data_source(folder / "array_record" / f"cifar_{kind}" / "1.0.0")
 
 
 def _data_source(kind: str) -> Callable[[Path], Iterator[int]]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from suite.file_checks import is_text, sum_of_packed, sum_of_texts, words_of_texts
+from suite.packing import SEGMENTS
 from suite.workloads import Array, Record
 
 MASK = (1 << 64) - 1
@@ -18,6 +20,8 @@ MASK = (1 << 64) - 1
 
 def words(leaf: Any) -> Array:
     """A row of words for each record.  Their size depends on the record, not on the batch."""
+    if is_text(leaf):
+        return words_of_texts(leaf)
     array = np.asarray(leaf)
     rows = len(array)
     size = array.nbytes // rows
@@ -28,7 +32,25 @@ def words(leaf: Any) -> Array:
 
 def touch(batch: Record) -> int:
     """The sum of all words."""
-    return sum(int(words(leaf).sum(dtype=np.uint64)) for leaf in batch.values())
+    if SEGMENTS in batch:
+        return sum_of_packed(batch)
+    return sum(
+        sum_of_texts(leaf) if is_text(leaf) else int(words(leaf).sum(dtype=np.uint64))
+        for leaf in batch.values()
+    )
+
+
+class Touch:
+    """The usual consumer: call it with batches, and `total` is the sum of all their words."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def __call__(self, batch: Record) -> None:
+        self._total += touch(batch)
+
+    def total(self) -> int:
+        return self._total & MASK
 
 
 class Digest:
@@ -49,7 +71,7 @@ class Digest:
             hashed = (row * self._weights(name, row.shape[1])).sum(axis=1, dtype=np.uint64)
             if name == "label":
                 self.labels += int(mix(hashed).sum(dtype=np.uint64))
-            else:
+            elif not is_text(leaf):
                 self.total += float(np.asarray(leaf).sum(dtype=np.float64))
                 self.numbers += np.asarray(leaf).size
             mixed = mix(mixed + hashed)

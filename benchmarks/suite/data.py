@@ -6,12 +6,21 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from suite.augmented import CROPS, make_images
-from suite.workloads import BLOCKS, IMAGE, JPEG_SHAPE, LARGE, WORKLOADS, single_threaded_opencv
+from suite.file_data import FILE_MAKERS, WITH_OPENCV, jpeg_bytes, photograph
+from suite.workloads import (
+    BLOCKS,
+    FAR,
+    IMAGE,
+    JPEG_SHAPE,
+    LARGE,
+    PART,
+    WORKLOADS,
+    single_threaded_opencv,
+)
 
 VERSION = 1
 """Raise it when the data change, and old folders are made anew."""
@@ -23,7 +32,7 @@ def make(folder: Path, names: list[str], quick: bool) -> dict[str, str]:
     missing: dict[str, str] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for does in needed:
-        kind = "arrays" if does == "transform" else does
+        kind = SHARED.get(does, does)
         if kind not in MAKERS:
             continue
         largest = max(
@@ -34,7 +43,7 @@ def make(folder: Path, names: list[str], quick: bool) -> dict[str, str]:
         stamp = folder / f"{kind}.json"
         wanted = {"version": VERSION, "records": largest}
         try:
-            if kind == "jpeg":
+            if kind in ("jpeg", *WITH_OPENCV):
                 single_threaded_opencv()  # the reference needs it as well
             if stamp.exists() and json.loads(stamp.read_text()) == wanted:
                 continue
@@ -46,6 +55,10 @@ def make(folder: Path, names: list[str], quick: bool) -> dict[str, str]:
             continue
         stamp.write_text(json.dumps(wanted))
     return missing
+
+
+SHARED = {"transform": "arrays", "step": "arrays"}
+"""Workloads that use the data of another one."""
 
 
 def arrays(folder: Path, records: int) -> None:
@@ -82,22 +95,27 @@ def transport(folder: Path, records: int) -> None:
     np.save(folder / "blocks.npy", rng.integers(0, 256, (BLOCKS, LARGE), dtype=np.uint8))
 
 
+def remote(folder: Path, records: int) -> None:
+    """Files of `PART` records, for those who read arrays, and to make other formats from."""
+    rng = np.random.default_rng(5)
+    target = folder / "remote" / "npy"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    rows = min(PART, records // 4)  # a quick look has several files, too
+    for number in range(records // rows):
+        block = rng.integers(0, 256, (rows, FAR), dtype=np.uint8)
+        np.save(target / f"part-{number:03}.npy", block)
+
+
 def jpeg(folder: Path, records: int) -> None:
     """Colour images with large shapes and some texture: about 60 kB each."""
-    cv2: Any = single_threaded_opencv()
     rng = np.random.default_rng(4)
-    height, width = JPEG_SHAPE
     target = folder / "jpeg"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for number in range(records):
-        image = np.zeros((height, width, 3), np.float32)
-        for parts, weight in ((8, 0.6), (40, 0.25), (150, 0.15)):
-            coarse = rng.random((parts, parts, 3), np.float32)
-            image += weight * cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-        pixels = np.clip(image * 255, 0, 255).astype(np.uint8)
-        coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
-        (target / f"{number:05}.jpg").write_bytes(coded.tobytes())
+        coded = jpeg_bytes(photograph(rng, *JPEG_SHAPE))
+        (target / f"{number:05}.jpg").write_bytes(coded)
 
 
 MAKERS = {
@@ -107,5 +125,7 @@ MAKERS = {
     "aug32": partial(augmented, "aug32"),
     "aug128": partial(augmented, "aug128"),
     "transport": transport,
+    "remote": remote,
     "jpeg": jpeg,
+    **FILE_MAKERS,
 }

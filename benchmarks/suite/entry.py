@@ -62,6 +62,11 @@ class Entry:
         longer = getattr(self.contender, "SECONDS", {}).get(self.workload.does, {})
         return float(longer.get(self.variant, self.workload.seconds))
 
+    @property
+    def records_in_one(self) -> int:
+        """How many records are one of what the row counts."""
+        return self.workload.batch_size if self.workload.unit == "steps/s" else 1
+
     def fail(self, status: str, reason: str, errors: str = "") -> None:
         """``errors`` is what the process wrote: shown here, and not part of the results."""
         self.status, self.reason = status, without_places(" ".join(reason.split()))
@@ -97,12 +102,13 @@ class Entry:
         }
         if self.status != "ok":
             return row
+        rounds = [rate / self.records_in_one for rate in self.rates]
         return row | {
             "unit": self.workload.unit,
-            "value": median(self.rates),
-            "low": min(self.rates),
-            "high": max(self.rates),
-            "rounds": self.rates,
+            "value": median(rounds),
+            "low": min(rounds),
+            "high": max(rounds),
+            "rounds": rounds,
             "first_batch_s": median(self.firsts),
             **self.cpu_row(),
             "peak_mb": self.peak_mb,
@@ -114,10 +120,14 @@ class Entry:
             "method": METHOD,
         }
 
-    def cpu_row(self) -> dict[str, float | None]:
-        """CPU time beside wall time: of a record, or of going on."""
+    def cpu_row(self) -> dict[str, float | list[float] | None]:
+        """CPU time beside wall time: of a record, or of going on; and that of each round."""
         cpu = median(self.cpus) if self.cpus else None
         if self.workload.unit == "s":
-            return {"cpu_s": cpu}
+            return {"cpu_s": cpu, "cpu_rounds": self.cpus}
         cores = cpu and median(a * b for a, b in zip(self.rates, self.cpus, strict=True))
-        return {"cpu_us_per_record": cpu and cpu * 1e6, "cores_used": cores}
+        return {
+            "cpu_us_per_record": cpu and cpu * 1e6,
+            "cpu_rounds": [used * 1e6 for used in self.cpus],
+            "cores_used": cores,
+        }

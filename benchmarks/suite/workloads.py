@@ -8,7 +8,7 @@ contenders must make the same bytes, in whatever order they deliver them.  The e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,7 @@ class Workload:
     batch_size: int
     records: int
     quick_records: int
-    seconds: float = 6.0
+    seconds: float = 3.0
     """About how long one measurement should take, its start aside."""
     unit: str = "records/s"
     least: int = 8
@@ -42,6 +42,10 @@ class Workload:
     shuffled: bool = True
     own_draws: bool = False
     """Every contender draws its own random numbers: effects are compared, not bytes."""
+    cold: bool = False
+    """One pass, from a web server: nothing may be left of an earlier one."""
+    limit: str = "numpy_by_hand"
+    """The contender that the others are compared with, as what could be reached."""
 
 
 WORKLOADS = {
@@ -71,6 +75,16 @@ WORKLOADS = {
             128,
             60_000,
             4_096,
+        ),
+        Workload(
+            "step",
+            "28×28 images in memory, shuffled, batch 128, each batch a training step in JAX",
+            "step",
+            128,
+            57_344,  # whole batches, in a quarter and a sixteenth of it too: one compiled step
+            4_096,
+            unit="steps/s",
+            limit="jax_by_hand",
         ),
         Workload(
             "tokens",
@@ -105,6 +119,15 @@ WORKLOADS = {
             16_384,
             512,
             shuffled=False,
+        ),
+        Workload(
+            "remote",
+            "64 kB records behind HTTP, 50 ms a request, 100 MB/s in all, nothing cached, batch 32",
+            "remote",
+            32,
+            4_096,
+            256,
+            cold=True,
         ),
         Workload(
             "resume",
@@ -144,12 +167,50 @@ WORKLOADS = {
             least=4,
             own_draws=True,
         ),
+        # Of files all records are read: as many as are measured.
+        Workload(
+            "parquet_text",
+            "25,600 texts of 1.6 kB in Parquet, shuffled, batch 256",
+            "parquet_text",
+            256,
+            25_600,
+            1_024,
+            least=100,
+        ),
+        Workload(
+            "imagefolder",
+            "JPEG files in class folders, decode, shorter side to 256, centre of 224×224, batch 64",
+            "imagefolder",
+            64,
+            1_024,
+            256,
+            least=16,
+        ),
+        Workload(
+            "tfds",
+            "10,240 PNG images of 32×32×3 in a TFDS folder, decode, shuffled, batch 256",
+            "tfds",
+            256,
+            10_240,
+            1_024,
+            least=40,
+        ),
+        Workload(
+            "jsonl_pack",
+            "16,000 documents in JSON lines, tokenise, pack into rows of 1,024, batch 32",
+            "jsonl_pack",
+            32,
+            16_000,
+            128,
+            least=500,
+        ),
     )
 }
 
 IN_MEMORY = {
     "arrays": ("image", "label"),
     "transform": ("image", "label"),
+    "step": ("image", "label"),
     "images": ("image64", "label64"),
     "aug32": ("aug32", "label_aug32"),
     "aug128": ("aug128", "label_aug128"),
@@ -172,6 +233,8 @@ class Job:
     records: int
     epochs: int
     workers: int = 2
+    url: str = ""
+    """Where the folder of the workload is served, if it is."""
 
     def load(self, name: str) -> Array:
         """The first records of an array of the data, in memory; read once in a process."""
@@ -196,6 +259,23 @@ class Job:
     def open(self, name: str) -> Array:
         """The first records of an array of the data, mapped."""
         return np.load(self.data / f"{name}.npy", mmap_mode="r")[: self.records]
+
+    def part_rows(self) -> int:
+        """The records of one file of `remote`."""
+        return len(np.load(self.data / "remote" / "npy" / "part-000.npy", mmap_mode="r"))
+
+    def part_names(self, suffix: str) -> list[str]:
+        """The files of `remote` that hold the first records, in one of its forms."""
+        return [f"part-{n:03}.{suffix}" for n in range(self.records // self.part_rows())]
+
+    def parts(self) -> Iterator[tuple[str, Array, Array]]:
+        """The files of `remote` as they were made, to write others from: name, data, labels."""
+        start = 0
+        for name in self.part_names("npy"):
+            rows = np.load(self.data / "remote" / "npy" / name)
+            labels = np.arange(start, start + len(rows), dtype=np.int32)
+            yield name.removesuffix(".npy"), rows, labels
+            start += len(rows)
 
     def paths(self) -> list[str]:
         """The files of the JPEG folder."""
@@ -351,6 +431,10 @@ def burn(number: Any, turns: int = TURNS) -> Record:
 
 LARGE = 1 << 19
 BLOCKS = 64
+FAR, PART = 1 << 16, 256
+"""Of `remote`: the bytes of a record, and the records of a file."""
+MIXED = 1024
+"""Of `remote`: about so many records are mixed with each other."""
 
 
 def stack(records: list[Record]) -> Record:

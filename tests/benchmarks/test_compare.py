@@ -71,6 +71,69 @@ def test_compare(tmp_path):
     assert "faster: mnist128: loaderx_ (defaults): 100 -> 200" in text
 
 
+def with_cpu(path, *rounds, method=3):
+    """The same results, where loaderx has taken so much CPU time."""
+    found = json.loads(Path(path).read_text())
+    for row in found["rows"]:
+        if row["unit"] == "records/s":
+            own = [10.0] * 5 if row["contender"] == "numpy_by_hand" else list(rounds)
+            row |= {"cpu_us_per_record": sorted(own)[len(own) // 2], "cpu_rounds": own}
+        row["method"] = method
+    Path(path).write_text(json.dumps(found))
+    return path
+
+
+def test_compare_cpu_time(tmp_path):
+    old = with_cpu(run_of(tmp_path, "old", loaderx_=(90, 100, 110)), 1.9, 2.0, 2.1)
+    within = with_cpu(run_of(tmp_path, "within", loaderx_=(90, 100, 110)), 1.8, 2.05, 2.3)
+    more = with_cpu(run_of(tmp_path, "more", loaderx_=(90, 100, 110)), 2.4, 2.5, 2.6)
+    assert compared(old, within) == (0, "0 regressions\n")
+    said = "2 -> 2.5 µs of CPU (+25 %); spread 1.9 to 2.1, now 2.4 to 2.6"
+    text = f"more CPU: mnist128: loaderx_ (defaults): {said}\n1 regression\n"
+    assert compared(old, more) == (1, text)
+    assert "less CPU: mnist128: loaderx_ (defaults)" in compared(more, old)[1]
+    code, text = compared(old, more, "--relative")
+    assert code == 1
+    assert "0.2 -> 0.25 CPU by hand (+25 %)" in text
+
+
+def test_compare_cpu_time_of_other_methods_and_without_rounds(tmp_path):
+    old = with_cpu(run_of(tmp_path, "old", loaderx_=(90, 100, 110)), 2.0, method=2)
+    new = with_cpu(run_of(tmp_path, "new", loaderx_=(90, 100, 110)), 9.0)
+    note = "note: measured in another way, so that CPU time is not compared: mnist128, resume\n"
+    assert compared(old, new) == (0, f"{note}0 regressions\n")
+    found = json.loads(Path(new).read_text())
+    for row in found["rows"]:  # medians alone: a tenth is taken for their spread
+        row.pop("cpu_rounds", None)
+        row["cpu_us_per_record"] = 10.5
+    (tmp_path / "medians").write_text(json.dumps(found))
+    tenth = with_cpu(run_of(tmp_path, "tenth", loaderx_=(90, 100, 110)), 9.8, 10.0, 10.2)
+    assert compared(tenth, str(tmp_path / "medians")) == (0, "0 regressions\n")
+
+
+def test_compare_with_the_last_release(tmp_path):
+    """Git has the results of a commit; of this checkout's HEAD, they are those of the folder."""
+    shown = subprocess.run(
+        ["git", "show", "HEAD:benchmarks/results/results.json"],
+        cwd=FOLDER,
+        capture_output=True,
+        check=False,
+    )
+    if shown.returncode:
+        pytest.skip("no git here")
+    (tmp_path / "new").write_bytes(shown.stdout)
+    code, text = compared(str(tmp_path / "new"), "--release", "HEAD")
+    assert (code, text) == (0, "note: the old run is that of HEAD\n0 regressions\n")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "compare.py"), str(tmp_path / "new"), "--release", "nobody"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "nobody: git has no benchmarks/results/results.json there\n"
+
+
 def test_compare_relative(tmp_path):
     old = run_of(tmp_path, "old", loaderx_=(90, 100, 110))
     new = run_of(tmp_path, "new", numpy_by_hand=(49, 50, 51), loaderx_=(45, 50, 55))

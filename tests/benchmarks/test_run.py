@@ -109,7 +109,8 @@ def test_no_update(spoil, said, tmp_path):
 
 
 def test_peers(tmp_path):
-    names = ["mnist128", "transform", "gil", "transport", "resume", "images64", "aug32"]
+    names = ["mnist128", "transform", "step", "gil", "transport", "remote", "resume", "images64"]
+    names.append("aug32")
     done, found = beside_peers(tmp_path, "--only", *names)
     assert done.returncode == 0, done.stderr
     rows = found["rows"]
@@ -288,13 +289,13 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
     from suite.workloads import WORKLOADS
 
     names = {"quick": True, "tiny": True, "peers": [], "contender": [], "timeout": 7}
-    names["seconds"] = None
+    names |= {"seconds": None, "rounds": 1}
     folders = {"data": tmp_path, "envs": tmp_path}
     made = run.Suite(argparse.Namespace(**names, **folders))
     late = tree.Outcome(-9, 1.0, None, 7.0, True, "early\nwaiting for a sign\n")
     monkeypatch.setattr(tree, "run", lambda *_: late)
     entry = run.Entry(made.contenders[1], WORKLOADS["mnist128"], "defaults", "", Path("python"))
-    assert made.child(entry, "timed") is None
+    assert made.ask(entry, "timed") is None
     made.states.cleanup()
     assert (entry.status, entry.reason) == ("error", "timed: not ready after 7 s, and ended")
     said = capsys.readouterr().err.splitlines()
@@ -304,7 +305,7 @@ def test_what_hangs_is_reported(suite, tmp_path, monkeypatch, capsys):
 
 def test_no_such_peer(tmp_path):
     run = start(tmp_path, peers=["trch"])
-    assert "no such peer: trch; there are datarax, grain, " in run.communicate(timeout=60)[1]
+    assert "no such peer: trch; there are cyreal, datarax, " in run.communicate(timeout=60)[1]
     assert run.returncode == 1
 
 
