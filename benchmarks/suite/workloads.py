@@ -188,12 +188,12 @@ WORKLOADS = {
         ),
         Workload(
             "tfds",
-            "10,240 PNG images of 32×32×3 in a TFDS folder, decode, shuffled, batch 256",
+            "4,096 PNG images of 32×32×3 in a TFDS folder, decode, shuffled, batch 256",
             "tfds",
             256,
-            10_240,
+            4_096,
             1_024,
-            least=40,
+            least=16,
         ),
         Workload(
             "jsonl_pack",
