@@ -74,7 +74,7 @@ def test_an_address_suits_its_place_in_the_file(file):
 
 
 def test_an_address_that_does_not_suit_is_used_all_the_same(file, monkeypatch):
-    monkeypatch.setattr(mapped_ranges, "_TRIES", 0)
+    monkeypatch.setattr(mapped_ranges, "TRIES", 0)
     os.pwrite(file, b"here", START + 4096)
     found = MappedRange(file, START, 4 * LARGE_PAGE)
     found.use_large_pages(0, found.size)
@@ -108,7 +108,7 @@ def test_only_memory_of_the_range_is_freed(file):
 
 @on_linux
 def test_pages_are_asked_for_in_pieces_and_none_that_is_not_full(file, counted, monkeypatch):
-    monkeypatch.setattr(mapped_ranges, "_PIECE", 2 * LARGE_PAGE)
+    monkeypatch.setattr(mapped_ranges, "PIECE", 2 * LARGE_PAGE)
     found = MappedRange(file, START, 5 * LARGE_PAGE)
     found.use_large_pages(0, LARGE_PAGE - 1)
     assert counted.calls == []
@@ -125,7 +125,7 @@ def test_pages_are_asked_for_in_pieces_and_none_that_is_not_full(file, counted, 
     ("number", "calls"), [(errno.EINVAL, 1), (errno.ENOMEM, 1), (errno.EAGAIN, 5)]
 )
 def test_a_refusal_is_final_unless_a_page_was_in_use(file, counted, monkeypatch, number, calls):
-    monkeypatch.setattr(mapped_ranges, "_PIECE", LARGE_PAGE)
+    monkeypatch.setattr(mapped_ranges, "PIECE", LARGE_PAGE)
     found = MappedRange(file, START, 5 * LARGE_PAGE)
     counted.error = number
     found.use_large_pages(0, 2 * LARGE_PAGE)
@@ -137,7 +137,7 @@ def test_a_refusal_is_final_unless_a_page_was_in_use(file, counted, monkeypatch,
 def test_a_system_that_takes_too_long_is_not_asked_again(file, counted, monkeypatch):
     times = iter(range(100))
     monkeypatch.setattr(mapped_ranges, "perf_counter", lambda: next(times))
-    monkeypatch.setattr(mapped_ranges, "_PIECE", LARGE_PAGE)
+    monkeypatch.setattr(mapped_ranges, "PIECE", LARGE_PAGE)
     found = MappedRange(file, START, 5 * LARGE_PAGE)
     found.use_large_pages(0, 5 * LARGE_PAGE)
     assert len(counted.calls) == 1

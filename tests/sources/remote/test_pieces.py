@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -148,7 +149,9 @@ def test_other_processes_and_their_end(folder, tmp_path):
 def test_a_fork_has_no_claims(folder):
     with open_map(folder) as found:
         assert found.claim(marks(), 0, 4) == [(0, 4)]
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python and JAX warn of forks
+            child = os.fork()
         if not child:
             os._exit(0 if found.claim(marks(), 0, 8) == [(4, 8)] else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

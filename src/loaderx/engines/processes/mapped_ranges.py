@@ -24,14 +24,14 @@ from loaderx.tree import Array
 
 LARGE_PAGE = 1 << 21
 """Bytes of a large page.  A file has so many more before and after a part that can have them."""
-_TRIES = 3  # another thread may take the address meanwhile
+TRIES = 3  # another thread may take the address meanwhile
 _COLLAPSE = 25  # MADV_COLLAPSE, which Python does not name
 _HAS_LARGE_PAGES = sys.platform == "linux"
 # The system may have to move other memory out of the way, or a virtual machine to get it from its
 # host, which can take seconds for 1 GB.
 _PATIENCE_S = 0.5
 _BYTES_PER_S = 2e9  # time that it may take in addition
-_PIECE = 1 << 25
+PIECE = 1 << 25
 
 
 class MappedRange:
@@ -65,7 +65,7 @@ class MappedRange:
         """
         stop = start + nbytes // LARGE_PAGE * LARGE_PAGE
         while start < stop and self._patience_s > 0 and _HAS_LARGE_PAGES:
-            size = min(_PIECE, stop - start)
+            size = min(PIECE, stop - start)
             begun = perf_counter()
             try:
                 self._map.madvise(_COLLAPSE, self._inside + start, size)
@@ -90,7 +90,7 @@ def _map_suitably(
     """A mapping that can have large pages, and where in it the range begins."""
     if size >= LARGE_PAGE and _HAS_LARGE_PAGES:
         inside = 0
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             found = map_file(descriptor, size + LARGE_PAGE, offset=start - inside, **how)
             address = _address(np.frombuffer(found, np.uint8))
             if (address + inside - start) % LARGE_PAGE == 0:
