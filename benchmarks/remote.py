@@ -2,8 +2,10 @@
 
     python benchmarks/remote.py [--megabytes N] [--latency-ms N] [--rate-mb N] [--folder DIR]
         [--workers 1 2 4] [--engines inline threads processes] [--failing 0.05] [--order NAME]
+        [--format parquet]
 
-Records of 64 kB in the native layout, in parts of 16 MB.  The server is a process of its own, and
+Records of 64 kB in parts of 16 MB: in the native layout, or in Parquet, which is not copied (in
+row groups of 64 records, the blocks of the shuffle).  The server is a process of its own, and
 counts.  `open` is until the dataset is there, `first batch` from then on; `rounds` is the longest
 chain of requests until that batch, each sent after the answer to the one before it; `pass` is one
 pass over all records with an empty folder of downloads, as a share of what the rate allows, and
@@ -30,6 +32,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
@@ -39,7 +42,7 @@ from loaderx.sources.column_data import ColumnData, ColumnType
 from loaderx.sources.ondisk.native_layout import Description, write_description
 from loaderx.sources.ondisk.native_writer import PartWriter
 
-RECORD, PART, BATCH = 1 << 16, 256, 16  # bytes, records, records
+RECORD, PART, BATCH, BLOCK = 1 << 16, 256, 16, 64  # bytes, and then records
 PIECE = 1 << 17
 
 
@@ -57,6 +60,22 @@ def write(folder: Path, megabytes: int) -> None:
             writer.append({"x": ColumnData(PART, rows), "number": ColumnData(PART, numbers)})
             parts.append(writer.close())
     write_description(str(folder), Description(kinds, parts, {}, ()))
+
+
+def write_parquet(folder: Path, megabytes: int) -> int:
+    """The same as Parquet files; returns how many."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = max(1, megabytes * 10**6 // (PART * RECORD))
+    for number in range(count):
+        numbers = np.arange(number * PART, (number + 1) * PART)
+        rows = [bytes([int(one) % 251]) * RECORD for one in numbers]
+        pq.write_table(
+            pa.table({"x": rows, "number": numbers}), folder / f"{number}.parquet",
+            row_group_size=BLOCK, compression="none", use_dictionary=False,
+        )  # fmt: skip
+    return count
 
 
 # The server ---------------------------------------------------------------------------------------
@@ -194,7 +213,7 @@ def serving(folder: str, latency_ms: float, rate_mb: float, failing: float) -> I
 
 def shuffled(dataset: Dataset, order: str) -> Dataset:
     if order == "blocks":
-        return dataset.shuffle(seed=0, window=256, block=64)
+        return dataset.shuffle(seed=0, window=256, block=BLOCK)
     return dataset.shuffle(seed=0) if order == "records" else dataset
 
 
@@ -204,10 +223,24 @@ def told_by(url: str, path: str) -> dict[str, int]:
         return found
 
 
-def measure(url: str, engine: str, workers: int, cache: str, options: argparse.Namespace) -> None:
+def open_dataset(url: str, cache: str, files: int) -> Dataset:
+    if not files:
+        return Dataset.open(f"{url}/", cache=cache)
+    os.environ["LOADERX_CACHE"] = cache  # for downloads; there is no copy
+    dataset = Dataset.open([f"{url}/{number}.parquet" for number in range(files)], cache=False)
+    return dataset.map(as_array)
+
+
+def as_array(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "x": np.frombuffer(record["x"], np.uint8)}
+
+
+def measure(
+    url: str, engine: str, workers: int, cache: str, files: int, options: argparse.Namespace
+) -> None:
     told_by(url, "begin")
     begun = time.perf_counter()
-    dataset = Dataset.open(f"{url}/", cache=cache)
+    dataset = open_dataset(url, cache, files)
     opened = time.perf_counter()
     chain = shuffled(dataset, options.order).batch(BATCH)
     passes, cpu, first, rounds, seen = [], [], 0.0, 0, 0
@@ -247,6 +280,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["inline", "threads", "processes"])
     parser.add_argument("--failing", type=float, default=0.0)
     parser.add_argument("--order", choices=["blocks", "file", "records"], default="blocks")
+    parser.add_argument("--format", choices=["native", "parquet"], default="native")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -256,12 +290,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         data = Path(folder, "data")
         data.mkdir()
-        write(data, options.megabytes)
+        files = 0
+        if options.format == "parquet":
+            files = write_parquet(data, options.megabytes)
+        else:
+            write(data, options.megabytes)
         with serving(str(data), options.latency_ms, options.rate_mb, options.failing) as url:
             for engine in options.engines:
                 for workers in options.workers if engine != "inline" else [0]:
                     cache = os.path.join(folder, f"cache-{engine}-{workers}")
-                    measure(url, engine, workers, cache, options)
+                    measure(url, engine, workers, cache, files, options)
 
 
 if __name__ == "__main__":

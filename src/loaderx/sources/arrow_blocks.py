@@ -30,6 +30,8 @@ class _Block(NamedTuple):
 class ArrowBlocks:
     """Record batches of files with the same columns, decoded; `BlockFiles`."""
 
+    in_pieces = False
+
     def __init__(
         self,
         files: FileSet,
@@ -75,6 +77,9 @@ class ArrowBlocks:
         data, path = self._files.data(number), self._files.paths[number]
         have = ArrowReader(data, path).schema.names
         return ArrowReader(data, path, [have.index(name) for name in names])
+
+    def fetch(self, numbers: Sequence[int]) -> int:
+        return 0  # files are fetched whole
 
     def block(self, number: int) -> dict[str, ColumnData]:
         block = self._blocks[number]

@@ -1,11 +1,13 @@
 """The files of a Parquet dataset: what their footers say, and their row groups as columns.
 
 Only footers are read when a dataset is opened.  They tell the number of records, the types, and
-mostly the number of nulls; so what does not fit is refused before anything is decoded.
+mostly the number of nulls; so what does not fit is refused before anything is decoded.  Of files
+behind URLs, only what is read is fetched (`parquet_pieces`), unless all of them are to be copied.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,9 +21,17 @@ from loaderx.sources.column_data import ColumnData, ColumnType, joined, nulls_fo
 from loaderx.sources.format import check_fill
 from loaderx.sources.hive import hive_columns
 from loaderx.sources.mapping import reading
-from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_set import FileRanges, FileSet
+from loaderx.sources.parquet_pieces import (
+    NothingToRead,
+    ReachedError,
+    chunk_ranges,
+    data_with_footer,
+    footers_here,
+)
 from loaderx.sources.parts import Parts
 from loaderx.sources.shard_types import ShardTypes
+from loaderx.tree import Array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,10 +53,18 @@ class RowGroup(NamedTuple):
 class ParquetFiles:
     """Files with the same columns; their footers have been read and compared."""
 
-    def __init__(self, files: FileSet, columns: Sequence[str] | None, fill: Fill) -> None:
+    def __init__(
+        self,
+        files: FileSet,
+        columns: Sequence[str] | None,
+        fill: Fill,
+        *,
+        in_pieces: bool = False,
+    ) -> None:
+        """``in_pieces``: of files, all of which lie behind URLs, only what is read is fetched."""
         import_pyarrow("a Parquet file")
-        self._files, self._fill = files, fill
-        self._footers = _Footers(files)
+        self._files, self._fill, self.in_pieces = files, fill, in_pieces
+        self._footers = _Footers(files, in_pieces=in_pieces)
         self._read_footers(columns)
 
     # What the footers say ---------------------------------------------------------------------
@@ -57,7 +75,7 @@ class ParquetFiles:
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
         types: ShardTypes | None = None
-        for number in self._files.fetched():
+        for number in footers_here(self._files) if self.in_pieces else self._files.fetched():
             path, footer = self._files.paths[number], self._footers.of(number)
             if not footer.num_rows:  # whatever its columns are
                 self.counts.append(0)
@@ -159,7 +177,7 @@ class ParquetFiles:
             return found
         path = self._files.paths[group.file]
         with reading(path):
-            file = self._footers.open(group.file)
+            file = self._footers.open(group.file, self._ranges(group.file, [group.number]))
             table = file.read_row_group(group.number, columns=self._read, use_threads=False)
             self._check_count(path, table.num_rows, group.rows)
             for name in self._read:
@@ -167,6 +185,27 @@ class ParquetFiles:
                 data = [arrow_data(piece, kind, name, self._fill, path) for piece in pieces]
                 found[name] = joined(kind, data)
         return found
+
+    def fetch(self, numbers: Sequence[int]) -> int:
+        """Brings row groups here; returns how many bytes came."""
+        if not self._read:
+            return 0
+        places = sorted(self._groups.locate(number) for number in numbers)
+        wanted = [
+            self._ranges(file, [number for _, number in groups])
+            for file, groups in itertools.groupby(places, lambda place: place[0])
+        ]
+        return self._files.fetch_ranges([one for one in wanted if one is not None])
+
+    def _ranges(self, file: int, groups: Sequence[int]) -> FileRanges | None:
+        """Where row groups lie, in pieces; None if there is nothing to fetch."""
+        if not self.in_pieces:
+            return None
+        footer, read = self._footers.of(file), set(self._read)
+        leaves = [footer.schema.column(place).path for place in range(footer.num_columns)]
+        places = [n for n, path in enumerate(leaves) if path in read or path.split(".")[0] in read]
+        found = chunk_ranges(self._files, file, footer, groups, places)
+        return found if len(found.starts) else None
 
     def _columns(self, file: int, batch: pa.RecordBatch, names: list[str]) -> dict[str, ColumnData]:
         found, rows = {}, len(batch)
@@ -186,8 +225,8 @@ class ParquetFiles:
 class _Footers:
     """The footers of files that were read last."""
 
-    def __init__(self, files: FileSet) -> None:
-        self._files = files
+    def __init__(self, files: FileSet, *, in_pieces: bool) -> None:
+        self._files, self._in_pieces = files, in_pieces
         self._begin()
 
     def _begin(self) -> None:
@@ -200,7 +239,7 @@ class _Footers:
         if footer is None:
             path = self._files.paths[number]
             with reading(path):
-                footer = self.open(number, known=False).metadata
+                footer = self._reader(self._data(number)).metadata
             with self._lock:
                 while len(self._kept) >= _KEPT_FOOTERS:
                     del self._kept[next(iter(self._kept))]
@@ -213,26 +252,48 @@ class _Footers:
         Of a damaged one it raises; reading it through `FileMetaData` would end the process, since
         exceptions of C++ are not caught there.
         """
-        file = self.open(number, pre_buffer=True)
-        next(file.iter_batches(1, columns=columns, use_threads=False), None)
+        data = NothingToRead(self._files.sizes[number]) if self._in_pieces else self._data(number)
+        file = self._reader(data, self.of(number), pre_buffer=True)
+        try:
+            next(file.iter_batches(1, columns=columns, use_threads=False), None)
+        except ReachedError as error:
+            error.__traceback__ = None  # pyarrow keeps the error, and that would keep our frames
 
-    def open(self, number: int, *, known: bool = True, pre_buffer: bool = False) -> pq.ParquetFile:
+    def open(self, number: int, ranges: FileRanges | None = None) -> pq.ParquetFile:
         """A reader of its own for each call: several threads read at once.
 
         They read with ``use_threads=False``: a process that ends while a pool of Arrow's is at work
-        may be aborted, and loaderx has workers of its own.
+        may be aborted, and loaderx has workers of its own.  In pieces, ``ranges`` are here.
         """
+        data = self._data(number) if ranges is None else self._files.data_with(ranges)
+        return self._reader(data, self.of(number))
+
+    def _data(self, number: int) -> Array:
+        if self._in_pieces:
+            return data_with_footer(self._files, number)
+        return self._files.data(number)
+
+    def _reader(
+        self,
+        data: Array | NothingToRead,
+        metadata: pq.FileMetaData | None = None,
+        *,
+        pre_buffer: bool = False,
+    ) -> pq.ParquetFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        metadata = self.of(number) if known else None
-        data = pa.BufferReader(pa.py_buffer(self._files.data(number)))
+        file = (
+            pa.PythonFile(data, "r")
+            if isinstance(data, NothingToRead)
+            else pa.BufferReader(pa.py_buffer(data))
+        )
         return pq.ParquetFile(
-            data, metadata=metadata, pre_buffer=pre_buffer, page_checksum_verification=True
+            file, metadata=metadata, pre_buffer=pre_buffer, page_checksum_verification=True
         )
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_files": self._files}
+        return {"_files": self._files, "_in_pieces": self._in_pieces}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

@@ -218,9 +218,10 @@ def test_a_folder_that_cannot_be_used(url, tmp_path):
         array(url, tmp_path / "file")
 
 
-def test_no_cache_folder(url):
-    with pytest.raises(FileError, match="cache=False leaves no place for it. Leave `cache` out"):
-        array(url, False)
+def test_without_a_cache_folder_downloads_go_to_the_usual_one(url, cache, monkeypatch):
+    monkeypatch.setenv("LOADERX_CACHE", str(cache))
+    array(url, False)
+    assert [one.name for one in cache.iterdir()] == ["downloads"]
 
 
 # The limit --------------------------------------------------------------------------------------

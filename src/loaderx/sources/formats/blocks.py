@@ -39,9 +39,14 @@ class BlockFiles(CopiedFiles, Protocol):
     """The shards of a dataset, whose records are decoded in blocks."""
 
     group_rows: npt.NDArray[np.int64]  # records of each block
+    in_pieces: bool  # are blocks fetched when they are read?
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
         """The columns of a block."""
+        ...
+
+    def fetch(self, numbers: Sequence[int]) -> int:
+        """Brings blocks here; returns how many bytes came."""
         ...
 
 
@@ -91,6 +96,7 @@ class BlockSource(TableSource):
     ) -> None:
         self._parts = parts = Parts(found.group_rows)
         self.record_nbytes = found.nbytes // max(1, len(parts))
+        self._blocks = found
         self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
         columns: dict[str, Column | ColumnTree] = {}
         for name, kind in found.kinds.items():
@@ -114,6 +120,15 @@ class BlockSource(TableSource):
 
     def chunks(self) -> Indices:
         return np.append(self._parts.starts, len(self))
+
+    @property
+    def fetches(self) -> bool:
+        return self._blocks.in_pieces
+
+    def fetch(self, indices: Indices) -> int:
+        if not self.fetches:
+            return 0
+        return self._blocks.fetch(list(chunk_counts(self._parts, indices)))
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         with self.kept_chunks.together(chunk_counts(self._parts, indices)):

@@ -73,11 +73,16 @@ Indexer: TypeAlias = Callable[[int], IndexedFile]
 class CacheFolder:
     """A folder for indexes and copies; without one, indexes are kept in memory."""
 
-    def __init__(self, folder: str | None, *, makes_copies: bool = True) -> None:
-        """Without ``makes_copies``, only what cannot be read otherwise is copied into it."""
+    def __init__(
+        self, folder: str | None, *, makes_copies: bool = True, downloads: str | None = None
+    ) -> None:
+        """Without ``makes_copies``, only what cannot be read otherwise is copied into it.
+
+        Files behind URLs are fetched into ``downloads``, if it is another folder.
+        """
         self.folder = folder
         self.makes_copies = makes_copies and folder is not None
-        self.files = FileSystems(folder)  # through which all files of a dataset are read
+        self.files = FileSystems(downloads or folder)  # through which all files are read
         self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
 
     # Indexes ----------------------------------------------------------------------------------
@@ -198,14 +203,22 @@ def cache_folder(cache: CacheArgument) -> CacheFolder:
     if isinstance(cache, CacheFolder):
         return cache
     if cache is False:
-        return CacheFolder(None)
+        return CacheFolder(None, downloads=_default_folder())
     if cache is None or cache is True:
-        given = os.environ.get("LOADERX_CACHE") or os.path.join("~", ".cache", "loaderx")
-    elif isinstance(cache, (str, os.PathLike)):
+        return CacheFolder(_default_folder())
+    if isinstance(cache, (str, os.PathLike)):
         given = os.fspath(cache)
     else:
         raise ArgumentTypeError(f"`cache` must be a folder or False, got {cache!r}.")
-    return CacheFolder(os.path.abspath(os.path.expanduser(given)))
+    return CacheFolder(_absolute(given))
+
+
+def _default_folder() -> str:
+    return _absolute(os.environ.get("LOADERX_CACHE") or os.path.join("~", ".cache", "loaderx"))
+
+
+def _absolute(folder: str) -> str:
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 def key_of(

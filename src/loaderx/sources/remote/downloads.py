@@ -168,8 +168,8 @@ def downloads_in(cache: str | None, url: str) -> Downloads:
     """The downloads of a cache folder."""
     if cache is None:
         raise FileError(
-            f"{url} must be downloaded to be read, and cache=False leaves no place for it. Leave "
-            "`cache` out, or give a folder; `loaderx cache --clear` removes what was downloaded."
+            f"{url} must be downloaded to be read, and there is no folder for it: give one with "
+            "`cache=`."
         )
     if not HAS_LOCKS:
         raise FileError(

@@ -67,7 +67,7 @@ class RemoteFiles:
 
     def look_at(self, addresses: Sequence[str]) -> None:
         """Looks at many files at once: one after the other, each would cost a round trip."""
-        downloads_in(self._cache, public_url(addresses[0]))  # refuses cache=False
+        downloads_in(self._cache, public_url(addresses[0]))  # says what is missing
         plain = [
             one
             for one in addresses
@@ -120,7 +120,7 @@ class RemoteFiles:
 
     def matching(self, pattern: str) -> Iterator[str]:
         """The files of a pattern, or the one file or folder, as public URLs."""
-        downloads_in(self._cache, public_url(pattern))  # refuses cache=False
+        downloads_in(self._cache, public_url(pattern))  # says what is missing
         if is_http(pattern):
             if pattern.endswith("/") and self._listed(pattern):
                 yield pattern
