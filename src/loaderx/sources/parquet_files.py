@@ -122,6 +122,9 @@ class ParquetFiles:
             rows.append(int(group.num_rows))
             for place, name in leaves.items():
                 chunk = group.column(place)
+                if chunk.physical_type != footer.schema.column(place).physical_type:
+                    # `statistics` would end the process.
+                    raise FileError(f"{path} is damaged: a column chunk has another type.")
                 self.nbytes += max(0, chunk.total_uncompressed_size)
                 stats = chunk.statistics if name is not None else None
                 if stats is not None and stats.has_null_count:

@@ -92,7 +92,7 @@ def test_the_home_folder(place, monkeypatch):
         (3, ArgumentTypeError, "must be a path or a list of paths, got int"),
         (b"x", ArgumentTypeError, "must be a path or a list of paths, got bytes"),
         ([3], TypeError, "int"),
-        ("https://host/x", FileError, "cache=False leaves no place for it"),
+        ("https://host/x", FileError, "there is no folder for it"),
     ],
 )
 def test_what_cannot_be_found(path, error, message, tmp_path, monkeypatch):

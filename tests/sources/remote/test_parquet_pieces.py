@@ -138,13 +138,17 @@ whole = open(sys.argv[2], "rb").read()
 start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
 draw, refused = np.random.default_rng(0), 0
 with serving() as server:
-    for number in range(60):
+    for number in range(240):
         data = bytearray(whole)
         for place in draw.integers(start, len(whole) - 8, 1 + number % 3):
             data[place] = draw.integers(0, 256)
-        server.files[f"/{number}.parquet"] = bytes(data)
+        place = sys.argv[2] + ".damaged"
+        open(place, "wb").write(data)
+        if number % 6 == 0:
+            server.files[f"/{number}.parquet"] = bytes(data)
+            place = f"{server.url}/{number}.parquet"
         try:
-            list(Dataset.open(f"{server.url}/{number}.parquet", cache=False))
+            list(Dataset.open(place, cache=False, columns=["x", "text", "box"]))
         except LoaderxError:
             refused += 1
 print("refused", refused)
@@ -152,6 +156,7 @@ print("refused", refused)
 
 
 def test_damaged_footers_end_no_process(local, tmp_path):
+    """Neither of files behind URLs nor of local ones: pyarrow aborts at some of what they say."""
     support = next(place for place in sys.path if place.endswith("support"))
     done = subprocess.run(
         [sys.executable, "-c", DAMAGE, support, str(local / "0.parquet")],
@@ -160,4 +165,4 @@ def test_damaged_footers_end_no_process(local, tmp_path):
         env={"LOADERX_CACHE": str(tmp_path / "own"), "PYTHONPATH": ":".join(sys.path)},
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) > 5
+    assert int(done.stdout.split()[-1]) > 20
