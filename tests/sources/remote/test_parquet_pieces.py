@@ -129,37 +129,38 @@ def test_files_that_are_none(server, url):
 
 DAMAGE = """
 import sys
-import numpy as np
 from loaderx import Dataset
 from loaderx.errors import LoaderxError
 sys.path.insert(0, sys.argv[1])
 from file_server import serving
-whole = open(sys.argv[2], "rb").read()
-start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-draw, refused = np.random.default_rng(0), 0
+place = sys.argv[2]
+whole = open(place, "rb").read()
+first = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+refused = 0
 with serving() as server:
-    for number in range(240):
+    for number in range(first, len(whole) - 8):
         data = bytearray(whole)
-        for place in draw.integers(start, len(whole) - 8, 1 + number % 3):
-            data[place] = draw.integers(0, 256)
-        place = sys.argv[2] + ".damaged"
+        data[number] ^= 64
         open(place, "wb").write(data)
-        if number % 6 == 0:
+        opened = place
+        if number % 20 == 0:
             server.files[f"/{number}.parquet"] = bytes(data)
-            place = f"{server.url}/{number}.parquet"
+            opened = f"{server.url}/{number}.parquet"
         try:
-            list(Dataset.open(place, cache=False, columns=["x", "text", "box"]))
+            list(Dataset.open(opened, cache=False))
         except LoaderxError:
             refused += 1
 print("refused", refused)
 """
 
 
-def test_damaged_footers_end_no_process(local, tmp_path):
+def test_damaged_footers_end_no_process(tmp_path):
     """Neither of files behind URLs nor of local ones: pyarrow aborts at some of what they say."""
+    made = pa.table({"x": np.arange(9)})
+    pq.write_table(made, tmp_path / "x.parquet", row_group_size=5, store_schema=False)
     support = next(place for place in sys.path if place.endswith("support"))
     done = subprocess.run(
-        [sys.executable, "-c", DAMAGE, support, str(local / "0.parquet")],
+        [sys.executable, "-c", DAMAGE, support, str(tmp_path / "x.parquet")],
         capture_output=True,
         text=True,
         env={"LOADERX_CACHE": str(tmp_path / "own"), "PYTHONPATH": ":".join(sys.path)},
