@@ -36,6 +36,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
+from suite.slow_server import Rate
 
 from loaderx import DataLoader, Dataset
 from loaderx.sources.column_data import ColumnData, ColumnType
@@ -79,20 +80,6 @@ def write_parquet(folder: Path, megabytes: int) -> int:
 
 
 # The server ---------------------------------------------------------------------------------------
-
-
-class Rate:
-    """Lets so many bytes a second through, for all connections together."""
-
-    def __init__(self, bytes_per_s: float) -> None:
-        self._rate, self._free, self._lock = bytes_per_s, 0.0, threading.Lock()
-
-    def wait(self, nbytes: int) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self._free = max(self._free, now) + nbytes / self._rate
-            left = self._free - now
-        time.sleep(left)
 
 
 class Counts:

@@ -1,17 +1,17 @@
-"""Fetching ahead of the stream: what comes next is brought here before somebody reads it.
+"""Fetching ahead of the stream: what comes next is brought here before it is read.
 
 The addresses of a stream are known long before it gets there.  So threads of the loader's own walk
 ahead of the consumer, and ask the sources to `fetch` the records that come next: in the order of
 the stream, the first element alone, and then more and more of them at a time, so that requests are
 large.  They stay within a budget of bytes (``LOADERX_AHEAD_BYTES``) of what the sources say came.
 
-Nothing depends on it: whoever reads a record that is not here fetches it himself.  So a fetch that
-fails is no error.  It ends the walk until the stream has passed that place, where the reader has
-met the same failure or none.
+Nothing depends on it: a reader fetches a record that is not here.  So a fetch that fails is no
+error.  It ends the walk until the stream has passed that place, where the reader has met the same
+failure or none.
 
 The consumer takes no lock.  After each element it looks whether there is room again, and then puts
 a *turn* into the queue of the threads: a thread that has nothing to do knows that queue and nothing
-else.  So an iterator that nobody uses is collected, and its finaliser ends the threads.
+else.  So an iterator that is no longer used is collected, and its finaliser ends the threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Turns: TypeAlias = "SimpleQueue[Turn | None]"
 
 
 def ahead_budget() -> int:
-    """The bytes that may be fetched ahead of the consumer; 0: none, and nobody fetches ahead."""
+    """The bytes that may be fetched ahead of the consumer; 0: nothing is fetched ahead."""
     found = bytes_setting(AHEAD_BYTES, DEFAULT_BYTES, least=0)
     if not os.environ.get(CACHE_LIMIT):
         return found
@@ -93,7 +93,7 @@ class Ahead:
 
     @property
     def _is_mine(self) -> bool:
-        """Not in a fork, which has no threads, and perhaps locks that nobody opens."""
+        """Not in a fork, which has no threads, and perhaps locks that stay closed."""
         return self._owner == os.getpid()
 
     def wake(self) -> None:

@@ -7,8 +7,8 @@
       1234-0a1b2c3d.rows   what one process has made (`row_files`)
 
 Each process looks at the files of the others from time to time, so that it makes little that they
-have made; what two have made is there twice, and the same.  When all records are there, whoever
-sees it first writes the parts and ``loaderx.json`` (`row_parts`), and ``.filling`` is removed.
+have made; what two have made is there twice, and the same.  When all records are there, the first
+process to see it writes the parts and ``loaderx.json`` (`row_parts`), and ``.filling`` is removed.
 """
 
 from __future__ import annotations
