@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import Lend
@@ -14,6 +14,7 @@ from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
 from loaderx.sources.columns import Column, ColumnSpans, FixedColumn, together
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.joined_maps import JoinedRows, joined_rows
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
@@ -23,6 +24,13 @@ from loaderx.tree import LEAF, Array, Structure, Tree, flatten
 NamedColumns: TypeAlias = "Mapping[str, Column | ColumnTree]"
 ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
 """Columns by name; columns of structs are dicts of columns, those of tuples are tuples."""
+
+
+class JoinedColumn(NamedTuple):
+    """A column whose parts are mapped as one array."""
+
+    parts: Parts
+    rows: JoinedRows
 
 
 class TableSource(PadsLists, ColumnarSource):
@@ -102,7 +110,7 @@ class TableSource(PadsLists, ColumnarSource):
     def gatherer(self, rows: int) -> Gather:
         arrays = self._arrays() if self._structure.is_flat_dict else None
         if arrays is None:
-            return self.gather
+            return self._joined_gatherer() or self.gather
         gather, cold = gatherer_of(self._structure.keys, arrays, rows), self._cold
         if not cold.is_needed:
             return gather
@@ -112,6 +120,41 @@ class TableSource(PadsLists, ColumnarSource):
             return gather(indices, lend)
 
         return gather_mapped
+
+    def _joined_gatherer(self) -> Gather | None:
+        """For columns of several parts that are mapped: the parts as one array."""
+        joined = self._joined()
+        if joined is None:
+            return None
+        parts = joined[0].parts
+        columns = [(one.rows.array, one.rows.starts - parts.starts) for one in joined]
+
+        def gather(indices: Indices, lend: Lend) -> Tree:
+            if self._cold.is_needed:
+                self._cold.before(indices)
+            numbers = parts.ends.searchsorted(indices, "right")
+            out = self._lent(len(indices), lend)
+            for (array, shift), target in zip(columns, out, strict=True):
+                array.take(indices + shift[numbers], 0, target, "clip")
+            return self._structure.build(out)
+
+        return gather
+
+    def _joined(self) -> list[JoinedColumn] | None:
+        found: list[JoinedColumn] = []
+        for column in self._columns if self.is_mapped and not self._is_fetched else ():
+            if type(column) is not FixedColumn or not column.parts.counts.all():
+                return None
+            arrays: list[Array] = []
+            with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
+                arrays += map(column.part, range(len(column.parts.counts)))
+            is_right = len(arrays) == len(column.parts.counts) > 1
+            is_right = is_right and all(one.dtype == column.spec.dtype for one in arrays)
+            rows = joined_rows(arrays) if is_right else None
+            if rows is None or (found and (found[0].parts.ends != column.parts.ends).any()):
+                return None
+            found.append(JoinedColumn(column.parts, rows))
+        return found or None
 
     def _arrays(self) -> list[Array] | None:
         """The columns, if each is one array that stays mapped."""
