@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import Lend
@@ -14,7 +14,7 @@ from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
 from loaderx.sources.columns import Column, ColumnSpans, FixedColumn, together
 from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.joined_maps import JoinedRows, joined_rows
+from loaderx.sources.joined_columns import JoinedColumns
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
@@ -24,13 +24,6 @@ from loaderx.tree import LEAF, Array, Structure, Tree, flatten
 NamedColumns: TypeAlias = "Mapping[str, Column | ColumnTree]"
 ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
 """Columns by name; columns of structs are dicts of columns, those of tuples are tuples."""
-
-
-class JoinedColumn(NamedTuple):
-    """A column whose parts are mapped as one array."""
-
-    parts: Parts
-    rows: JoinedRows
 
 
 class TableSource(PadsLists, ColumnarSource):
@@ -55,6 +48,7 @@ class TableSource(PadsLists, ColumnarSource):
         self._shard_names = shard_names
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
+        self._joined = JoinedColumns(self._columns if self.is_mapped else ())
         self._is_fetched = any(column.is_fetched for column in leaves)
         self._sets: list[FileSet] = []  # what was fetched from
         self._has_all = False  # is there nothing that `fetch` could fetch any more?
@@ -102,15 +96,23 @@ class TableSource(PadsLists, ColumnarSource):
             self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
-        out = self._lent(len(indices), lend)
-        for column, target in zip(self._columns, out, strict=True):
-            column.take(indices, target)
+        out, rows = self._lent(len(indices), lend), self._joined.rows(indices)
+        for number, (column, target) in enumerate(zip(self._columns, out, strict=True)):
+            array = None if rows is None else self._joined.arrays[number]
+            if array is None or rows is None:
+                column.take(indices, target)
+            else:
+                array.take(rows, 0, target, "clip")  # other modes buffer the output first
         return self._structure.build(out)
 
     def gatherer(self, rows: int) -> Gather:
-        arrays = self._arrays() if self._structure.is_flat_dict else None
+        if not self._structure.is_flat_dict:
+            return self.gather
+        if self._joined:
+            return self._joined_gatherer(rows)
+        arrays = self._arrays()
         if arrays is None:
-            return self._joined_gatherer() or self.gather
+            return self.gather
         gather, cold = gatherer_of(self._structure.keys, arrays, rows), self._cold
         if not cold.is_needed:
             return gather
@@ -121,40 +123,25 @@ class TableSource(PadsLists, ColumnarSource):
 
         return gather_mapped
 
-    def _joined_gatherer(self) -> Gather | None:
-        """For columns of several parts that are mapped: the parts as one array."""
-        joined = self._joined()
-        if joined is None:
-            return None
-        parts = joined[0].parts
-        columns = [(one.rows.array, one.rows.starts - parts.starts) for one in joined]
+    def _joined_gatherer(self, count: int) -> Gather:
+        joined, cold, names = self._joined, self._cold, self._structure.keys
+        gather: Gather | None = None
 
-        def gather(indices: Indices, lend: Lend) -> Tree:
-            if self._cold.is_needed:
-                self._cold.before(indices)
-            numbers = parts.ends.searchsorted(indices, "right")
-            out = self._lent(len(indices), lend)
-            for (array, shift), target in zip(columns, out, strict=True):
-                array.take(indices + shift[numbers], 0, target, "clip")
-            return self._structure.build(out)
+        def gather_joined(indices: Indices, lend: Lend) -> Tree:
+            nonlocal gather
+            if gather is None:
+                batch = self.gather(indices, lend)
+                arrays = [array for array in joined.arrays if array is not None]
+                if len(arrays) == len(names):
+                    gather = gatherer_of(names, arrays, count)
+                return batch
+            if cold.is_needed:
+                cold.before(indices)
+            rows = joined.rows(indices)
+            assert rows is not None  # it is joined
+            return gather(rows, lend)
 
-        return gather
-
-    def _joined(self) -> list[JoinedColumn] | None:
-        found: list[JoinedColumn] = []
-        for column in self._columns if self.is_mapped and not self._is_fetched else ():
-            if type(column) is not FixedColumn or not column.parts.counts.all():
-                return None
-            arrays: list[Array] = []
-            with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
-                arrays += map(column.part, range(len(column.parts.counts)))
-            is_right = len(arrays) == len(column.parts.counts) > 1
-            is_right = is_right and all(one.dtype == column.spec.dtype for one in arrays)
-            rows = joined_rows(arrays) if is_right else None
-            if rows is None or (found and (found[0].parts.ends != column.parts.ends).any()):
-                return None
-            found.append(JoinedColumn(column.parts, rows))
-        return found or None
+        return gather_joined
 
     def _arrays(self) -> list[Array] | None:
         """The columns, if each is one array that stays mapped."""

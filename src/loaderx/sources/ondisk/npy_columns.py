@@ -21,6 +21,8 @@ _HEAD = 1 << 16  # bytes that hold any header
 class NpyArrays:
     """The arrays of one file in each part; an `ArrayOf`."""
 
+    is_mapped = True
+
     def __init__(
         self,
         files: FileSet,
@@ -77,6 +79,8 @@ class NpyArrays:
 
 class FetchedNpyArrays(NpyArrays):
     """Those behind URLs: rows are fetched as they are needed; a `FetchedArrays`."""
+
+    is_mapped = False
 
     def check(self, part: int) -> None:
         """Checks the header of a file, if it came when the file was looked at."""

@@ -40,6 +40,7 @@ class PlacedArrays:
 
     def __init__(self, arrays: Sequence[PlacedArray]) -> None:
         self._arrays = list(arrays)
+        self.is_mapped = not any(one.files.is_remote for one in self._arrays)
         self._kept: dict[int, Array] = {}  # few files: their maps stay anyway
 
     def __call__(self, part: int) -> Array:
