@@ -1,6 +1,7 @@
 """loaderx beside what users would pick instead: one run, one machine.
 
     python benchmarks/run.py [--quick] [--only WORKLOAD ...] [--peers NAME ...] [--envs DIR]
+    python benchmarks/run.py --resume  # what a run that was stopped has not measured
 
 A run of all workloads with all peers goes into `results/`, a quick one into `results-quick/`, and
 any other into `results-part/`; git ignores the last two.
@@ -16,6 +17,7 @@ import signal
 import sys
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from suite import data, report, tree
 from suite.entry import Entry, say
@@ -23,6 +25,7 @@ from suite.measuring import Suite
 from suite.results import (
     FEWEST_ROUNDS,
     cannot_update,
+    continued,
     draw,
     keep,
     surroundings,
@@ -62,6 +65,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--update", action="store_true", help="with --only: measure these again, keep the others"
     )
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     parser.add_argument(
         "--pages", action="store_true", help="measure nothing, write the pages of old results anew"
     )
@@ -83,20 +87,33 @@ def main() -> int:
     suite = Suite(options)
     with suite.states:
         names = options.only or list(WORKLOADS)
-        reason = options.update and cannot_update(
-            out / "results.json", suite.settings, suite.contenders, names
+        old = out / ("unfinished.json" if options.resume else "results.json")
+        reason = (options.update or options.resume) and cannot_update(
+            old, suite.settings, suite.contenders, names
         )
         if reason:
-            parser.error(f"--update: {reason}")
-        return measure_all(suite, names, options, out)
+            parser.error(f"{'--resume' if options.resume else '--update'}: {reason}")
+        begun = json.loads(old.read_text()) if options.resume else None
+        return measure_all(suite, names, options, out, begun)
 
 
-def measure_all(suite: Suite, names: list[str], options: argparse.Namespace, out: Path) -> int:
+def measure_all(
+    suite: Suite,
+    names: list[str],
+    options: argparse.Namespace,
+    out: Path,
+    stopped: dict[str, Any] | None,
+) -> int:
+    """``stopped`` is what an earlier run has measured, which this one continues."""
     begun = perf_counter()
     about = surroundings(suite.settings)
+    finished = {row["workload"] for row in stopped["rows"]} if stopped else set()
     missing = data.make(suite.settings.data, names, suite.settings.quick)
     entries: list[Entry] = []
+    result = stopped
     for name in names:
+        if name in finished:
+            continue
         say(f"after {(perf_counter() - begun) / 60:.1f} minutes:")
         entries += suite.measure(WORKLOADS[name], missing.get(name))
         about["took_min"] = round((perf_counter() - begun) / 60, 1)
@@ -104,7 +121,9 @@ def measure_all(suite: Suite, names: list[str], options: argparse.Namespace, out
             entry.contender.TITLE: entry.versions for entry in entries if entry.versions
         }
         result = {"about": about, "rows": [entry.row() for entry in entries]}
+        result = result if stopped is None else continued(stopped, result)
         keep(result, out)
+    assert result is not None
     out.mkdir(parents=True, exist_ok=True)
     if options.update:
         result = updated(json.loads((out / "results.json").read_text()), result)
@@ -121,5 +140,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        say("stopped: all processes are ended; finished workloads are in unfinished.json")
+        say("stopped: all processes are ended; --resume goes on behind the last finished workload")
         sys.exit(130)

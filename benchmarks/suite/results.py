@@ -89,6 +89,16 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"about": about, "rows": rows}
 
 
+def continued(stopped: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A run that was stopped, with what was measured after that."""
+    about = dict(stopped["about"])
+    about["took_min"] = round(about["took_min"] + new["about"]["took_min"], 1)
+    about["versions"] = {**about["versions"], **new["about"]["versions"]}
+    found = stopped["rows"] + new["rows"]
+    rows = [row for name in WORKLOADS for row in found if row["workload"] == name]
+    return {"about": about, "rows": rows}
+
+
 def keep(result: dict[str, Any], out: Path) -> None:
     """What has been measured so far, beside the results: a run may not come to its end."""
     out.mkdir(parents=True, exist_ok=True)

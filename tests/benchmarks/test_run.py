@@ -66,6 +66,25 @@ def test_update(tmp_path):
     assert (tmp_path / "out" / "results.md").read_text() == page
 
 
+def test_resume(tmp_path):
+    """A run that was stopped goes on with the workloads that it has not measured."""
+    _, old = beside_peers(tmp_path, "--only", "mnist128", "tokens")
+    rows = [{**row, "value": 123456.0} for row in old["rows"] if row["workload"] == "tokens"]
+    old["about"].update(when="then", took_min=1000.0)
+    kept = tmp_path / "out" / "unfinished.json"
+    kept.write_text(json.dumps({**old, "rows": rows}))
+    (tmp_path / "out" / "results.json").unlink()
+    done, new = beside_peers(tmp_path, "--resume", "--only", "mnist128", "tokens")
+    assert done.returncode == 0, done.stderr
+    assert names_of(new) == names_of(old)
+    assert {row["workload"] for row in new["rows"] if row["value"] == 123456} == {"tokens"}
+    assert new["about"]["when"] == "then"
+    assert new["about"]["took_min"] >= 1000
+    assert not kept.exists()
+    done = start(tmp_path, "--resume", "--only", "mnist128")
+    assert "--resume: unfinished.json cannot be read" in done.communicate(timeout=60)[1]
+
+
 def names_of(result):
     return [(row["workload"], row["title"], row["variant"]) for row in result["rows"]]
 

@@ -101,14 +101,14 @@ def _starts(counts: npt.NDArray[np.int64], widths: Sequence[int]) -> npt.NDArray
 class _Piece(NamedTuple):
     part: int
     start: int  # in the joined array
-    count: int
+    rows: int
 
 
 def _joined(
     column: Callable[[int], Array], pieces: Sequence[_Piece], kind: _Rows, remap: _Remap
 ) -> Array | None:
     """The parts of a column, each mapped at its row."""
-    rows = pieces[-1].start + pieces[-1].count
+    rows = pieces[-1].start + pieces[-1].rows
     nbytes = kind.inside + rows * kind.nbytes
     region = _addresses(nbytes)
     if region is None:
