@@ -57,5 +57,8 @@ class ColumnarSource(FileSource):
 
     def _lent(self, count: int, lend: Lend) -> Sequence[Array]:
         """An array for each leaf of ``count`` records."""
+        return lend(self._layout(count))
+
+    def _layout(self, count: int) -> Layout:
         shapes = [((count, *spec.shape), np.dtype(spec.dtype)) for spec in self._specs]
-        return lend(Layout.of(*shapes))
+        return Layout.of(*shapes)

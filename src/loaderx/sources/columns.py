@@ -18,6 +18,7 @@ from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import FEW, bulk_values, is_imported
 from loaderx.sources.cold_reads import Span
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.joined_parts import JoinedRows, JoinedRuns
 from loaderx.sources.parts import Parts, Places
 from loaderx.tree import Array, ArraySpec
 
@@ -118,12 +119,15 @@ class FixedColumn(Column):
     def __init__(self, parts: Parts, array_of: ArrayOf, spec: ArraySpec) -> None:
         self.parts, self.part, self._spec = parts, array_of, spec
         self._shape = tuple(axis for axis in spec.shape if axis is not None)  # no axis is open
+        self._joined = JoinedRows(parts, array_of)
 
     @property
     def spec(self) -> ArraySpec:
         return self._spec
 
     def take(self, indices: Indices, out: Array) -> None:
+        if self._joined.take(indices, out):
+            return
         for part, places, local in self.parts.split(indices):
             array = rows_of(self.part, part, local, 1)
             if isinstance(places, slice) and array.dtype == out.dtype:
@@ -156,6 +160,7 @@ class RunColumn(Column):
 
     def __init__(self, parts: Parts, data_of: ArrayOf, offsets_of: ArrayOf) -> None:
         self.parts, self._data_of, self._offsets_of = parts, data_of, offsets_of
+        self._joined = JoinedRuns(parts, data_of, offsets_of)
 
     def _each(self, data: Array, starts: list[int], stops: list[int]) -> list[object]:
         raise NotImplementedError
@@ -166,6 +171,10 @@ class RunColumn(Column):
 
     def runs(self, indices: Indices) -> Iterator[tuple[Places, Array, Array, Array]]:
         """Part by part: which of the values, the elements, and where each begins and ends."""
+        joined = self._joined.find(indices)
+        if joined is not None:
+            yield slice(None), *joined
+            return
         for part, places, local in self.parts.split(indices):
             offsets = rows_of(self._offsets_of, part, local, 2)
             starts, stops = offsets[local], offsets[local + 1]

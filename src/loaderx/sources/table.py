@@ -14,7 +14,6 @@ from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
 from loaderx.sources.columns import Column, ColumnSpans, FixedColumn, together
 from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.joined_columns import JoinedColumns
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.padded import PaddedColumns, padded_columns
 from loaderx.sources.pads import PadsLists
@@ -48,7 +47,6 @@ class TableSource(PadsLists, ColumnarSource):
         self._shard_names = shard_names
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
-        self._joined = JoinedColumns(self._columns if self.is_mapped else ())
         self._is_fetched = any(column.is_fetched for column in leaves)
         self._sets: list[FileSet] = []  # what was fetched from
         self._has_all = False  # is there nothing that `fetch` could fetch any more?
@@ -96,24 +94,20 @@ class TableSource(PadsLists, ColumnarSource):
             self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
-        out, rows = self._lent(len(indices), lend), self._joined.rows(indices)
-        for number, (column, target) in enumerate(zip(self._columns, out, strict=True)):
-            array = None if rows is None else self._joined.arrays[number]
-            if array is None or rows is None:
-                column.take(indices, target)
-            else:
-                array.take(rows, 0, target, "clip")  # other modes buffer the output first
+        out = self._lent(len(indices), lend)
+        for column, target in zip(self._columns, out, strict=True):
+            column.take(indices, target)
         return self._structure.build(out)
 
     def gatherer(self, rows: int) -> Gather:
-        if not self._structure.is_flat_dict:
+        if not self._structure.is_flat_dict or not self.is_mapped or self._is_fetched:
             return self.gather
-        if self._joined:
-            return self._joined_gatherer(rows)
         arrays = self._arrays()
         if arrays is None:
-            return self.gather
-        gather, cold = gatherer_of(self._structure.keys, arrays, rows), self._cold
+            gather = self._columns_gatherer(rows)
+        else:
+            gather = gatherer_of(self._structure.keys, arrays, rows)
+        cold = self._cold
         if not cold.is_needed:
             return gather
 
@@ -123,25 +117,17 @@ class TableSource(PadsLists, ColumnarSource):
 
         return gather_mapped
 
-    def _joined_gatherer(self, count: int) -> Gather:
-        joined, cold, names = self._joined, self._cold, self._structure.keys
-        gather: Gather | None = None
+    def _columns_gatherer(self, rows: int) -> Gather:
+        names, layout = self._structure.keys, self._layout(rows)
+        takes = [column.take for column in self._columns]
 
-        def gather_joined(indices: Indices, lend: Lend) -> Tree:
-            nonlocal gather
-            if gather is None:
-                batch = self.gather(indices, lend)
-                arrays = [array for array in joined.arrays if array is not None]
-                if len(arrays) == len(names):
-                    gather = gatherer_of(names, arrays, count)
-                return batch
-            if cold.is_needed:
-                cold.before(indices)
-            rows = joined.rows(indices)
-            assert rows is not None  # it is joined
-            return gather(rows, lend)
+        def gather(indices: Indices, lend: Lend) -> Tree:
+            out = lend(layout)
+            for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
+                take(indices, target)
+            return dict(zip(names, out))  # noqa: B905 (a hot loop)
 
-        return gather_joined
+        return gather
 
     def _arrays(self) -> list[Array] | None:
         """The columns, if each is one array that stays mapped."""

@@ -11,7 +11,7 @@ import pytest
 
 from inside import source_of
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.sources import joined_columns
+from loaderx.sources import joined_parts
 
 ROWS = 240
 LABELS = {
@@ -29,7 +29,7 @@ def _fast_disk(monkeypatch):
 def joins(request, monkeypatch):
     """Whether the system can join maps."""
     if request.param == "not joined":
-        monkeypatch.setattr(joined_columns, "joined_maps", lambda columns, counts: None)
+        monkeypatch.setattr(joined_parts, "joined_maps", lambda array_of, counts: None)
     return request.param == "joined" and sys.platform == "linux"
 
 
@@ -40,12 +40,16 @@ def saved(folder, columns=LABELS, part_bytes=60_000):
 
 
 def is_joined(dataset):
-    return bool(source_of(dataset)._joined.arrays)
+    """Are all columns?"""
+    columns, _ = source_of(dataset).columns
+    (found,) = {column._joined._joined is not None for column in columns}
+    return found
 
 
-def check_same(found, expected, **loader):
+def check_same(found, expected, engine="inline", num_workers=None, **batch):
+    options = {"engine": engine, "num_workers": num_workers}
     one, two = (
-        list(DataLoader(dataset.shuffle(1).batch(32), **{"engine": "inline", **loader}))
+        list(DataLoader(dataset.shuffle(1).batch(32, **batch), **options))
         for dataset in (found, expected)
     )
     assert len(one) == len(two)
@@ -81,10 +85,24 @@ def test_in_the_order_of_the_files_nothing_is_joined(tmp_path):
     np.testing.assert_array_equal(labels, LABELS["label"])
 
 
-def test_text_beside_numbers(tmp_path, joins):
-    columns = {**LABELS, "text": np.array([f"record {i}" for i in range(ROWS)], object)}
-    found = saved(tmp_path / "x", columns)
-    check_same(found, Dataset.from_arrays(columns))
+@pytest.mark.parametrize("part_bytes", [5000, 300])
+def test_text_and_lists(tmp_path, joins, part_bytes):
+    """Among them parts in which all texts are empty, and texts that end their file."""
+    rng = np.random.default_rng(0)
+    texts = ["" if 40 < i < 130 else "é" * int(rng.integers(0, 9)) for i in range(ROWS)]
+    records = [
+        {"text": text, "ids": np.arange(i % 7, dtype=np.int16), "data": text.encode()}
+        for i, text in enumerate(texts)
+    ]
+    Dataset.from_source(records).save(tmp_path / "x", part_bytes=part_bytes, engine="inline")
+    found = Dataset.open(tmp_path / "x")
+    expected = Dataset.from_source(records)
+    for one, two in zip(found.shuffle(1), expected.shuffle(1), strict=True):
+        assert (one["text"], one["data"]) == (two["text"], two["data"])
+        np.testing.assert_array_equal(one["ids"], two["ids"])
+    options = {"pad_to": {"ids": 8}, "pad_value": -1}
+    check_same(found, expected, **options)
+    check_same(pickle.loads(pickle.dumps(found)), expected, **options)
     assert is_joined(found) == joins
 
 
@@ -107,7 +125,21 @@ def test_shards_of_npz_files(tmp_path, joins, dtype):
     column = batch["x"]
     assert column.dtype == np.int32
     assert sorted(column[:, 0].tolist()) == rows[:, 0].tolist()
-    assert is_joined(found) == (joins and dtype == np.dtype(np.int32).str)
+    assert is_joined(found) == joins
+
+
+def test_damaged_offsets_are_named(tmp_path, joins):
+    texts = Dataset.from_source([{"text": "x" * (i % 9)} for i in range(ROWS)])
+    texts.save(tmp_path / "x", part_bytes=400, engine="inline")
+    path = tmp_path / "x" / "part-00002" / "text.offsets.npy"
+    data = bytearray(path.read_bytes())
+    data[-8:] = (10**6).to_bytes(8, "little")  # still as long as it was
+    path.write_bytes(data)
+    found = Dataset.open(tmp_path / "x")
+    with pytest.raises(RecordError, match="the offsets of a column are damaged"):
+        list(DataLoader(found.shuffle(0).batch(32), engine="inline"))
+    fine = found[: ROWS // 9].shuffle(0).batch(8)
+    assert sum(len(batch["text"]) for batch in DataLoader(fine, engine="inline")) == ROWS // 9
 
 
 def test_a_part_that_was_cut_off_is_named_where_it_is_read(tmp_path):

@@ -1,0 +1,123 @@
+"""Values in several files, read as if they were in one (`joined_maps`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.errors import LoaderxError
+from loaderx.sources.base import Indices
+from loaderx.sources.joined_maps import ArrayOf, JoinedMaps, joined_maps
+from loaderx.sources.parts import Parts
+from loaderx.tree import Array
+
+_Counts = npt.NDArray[np.int64]
+
+
+class JoinedParts:
+    """The base: arrays of parts are joined when values of several are first read out of order.
+
+    In the order of the files, a batch lies in one part, or two; then nothing is joined.
+    """
+
+    def __init__(self, parts: Parts, *arrays: ArrayOf) -> None:
+        self._parts, self._arrays = parts, arrays
+        self._begin()
+
+    def _begin(self) -> None:
+        is_mapped = all(getattr(one, "is_mapped", False) for one in self._arrays)
+        self._is_open = is_mapped and len(self._parts.counts) > 1  # may they yet be joined?
+        self._joined: list[JoinedMaps] | None = None
+
+    def _counts(self) -> list[_Counts]:
+        """The rows of the parts of each array."""
+        raise NotImplementedError
+
+    def _numbers(self, indices: Indices) -> Indices | None:
+        """The part of each value; None if they are not joined."""
+        if not self._is_open and self._joined is None:
+            return None
+        numbers = self._parts.ends.searchsorted(indices, "right")
+        if self._joined is None and (numbers[1:] < numbers[:-1]).any():
+            self._joined = self._join()
+            self._is_open = False
+        return None if self._joined is None else numbers
+
+    def _join(self) -> list[JoinedMaps] | None:
+        found: list[JoinedMaps] = []
+        try:
+            for array_of, counts in zip(self._arrays, self._counts(), strict=True):
+                joined = joined_maps(array_of, counts)
+                if joined is None:
+                    return None
+                found.append(joined)
+        except LoaderxError:  # it is said when that part is read
+            return None
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_parts": self._parts, "_arrays": self._arrays}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+
+class JoinedRows(JoinedParts):
+    """Values that are rows."""
+
+    def __init__(self, parts: Parts, array_of: ArrayOf) -> None:
+        super().__init__(parts, array_of)
+
+    def _counts(self) -> list[_Counts]:
+        return [self._parts.counts]
+
+    def take(self, indices: Indices, out: Array) -> bool:
+        """Writes the values at ``indices`` into the rows of ``out``, if they are joined."""
+        numbers = self._numbers(indices)
+        if numbers is None or self._joined is None:
+            return False
+        rows, starts = self._joined[0]
+        if rows.dtype != out.dtype:  # JAX takes numbers in the byte order of the machine
+            return False
+        rows.take(indices + (starts - self._parts.starts)[numbers], 0, out, "clip")
+        return True
+
+
+class Runs(NamedTuple):
+    """Where values begin and end among the elements."""
+
+    data: Array
+    starts: Indices
+    stops: Indices
+
+
+class JoinedRuns(JoinedParts):
+    """Values that are runs of elements, from offset to offset."""
+
+    def __init__(self, parts: Parts, data_of: ArrayOf, offsets_of: ArrayOf) -> None:
+        super().__init__(parts, data_of, offsets_of)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._lengths = np.zeros(0, np.int64)  # the elements of each part
+
+    def _counts(self) -> list[_Counts]:
+        counts = self._parts.counts
+        self._lengths = np.array([len(self._arrays[0](part)) for part in range(len(counts))])
+        return [self._lengths, counts + 1]
+
+    def find(self, indices: Indices) -> Runs | None:
+        """The values at ``indices``; None if they are not joined, or their offsets are damaged."""
+        numbers = self._numbers(indices)
+        if numbers is None or self._joined is None:
+            return None
+        (data, begins), (offsets, starts) = self._joined
+        rows = indices + (starts - self._parts.starts)[numbers]
+        first, last = offsets[rows], offsets[rows + 1]
+        if (first < 0).any() or (last < first).any() or (last > self._lengths[numbers]).any():
+            return None
+        begin = begins[numbers]
+        return Runs(data, first + begin, last + begin)
