@@ -115,6 +115,14 @@ def test_records_in_records(tmp_path, joins):
     assert is_joined(found) == joins
 
 
+def test_values_that_are_not_there(tmp_path, joins):
+    records = [{"age": i if i % 3 else None} for i in range(ROWS)]
+    Dataset.from_source(records).save(tmp_path / "x", part_bytes=300, engine="inline")
+    found = Dataset.open(tmp_path / "x").shuffle(1)
+    expected = [record["age"] for record in Dataset.from_source(records).shuffle(1)]
+    assert [record["age"] for record in found] == expected
+
+
 @pytest.mark.parametrize("dtype", ["<i4", ">i4"])
 def test_shards_of_npz_files(tmp_path, joins, dtype):
     rows = np.arange(300, dtype=dtype).reshape(100, 3)

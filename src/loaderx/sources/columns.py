@@ -319,24 +319,20 @@ class NullableColumn(Column):
     """The base of columns over another one, some of whose values are not there."""
 
     def __init__(self, column: Column, parts: Parts, valid_of: ArrayOf) -> None:
-        self._column, self._parts, self._valid_of = column, parts, valid_of
+        self._column = column
+        self._valid = FixedColumn(parts, valid_of, ArraySpec((), np.dtype(np.bool_)))
 
     def _missing(self, indices: Indices) -> Indices:
         """The places of values that are not there."""
-        found = np.zeros(len(indices), np.bool_)
-        for part, places, local in self._parts.split(indices):
-            found[places] = ~rows_of(self._valid_of, part, local, 1)[local]
-        return np.flatnonzero(found)
+        is_there = np.empty(len(indices), np.bool_)
+        self._valid.take(indices, is_there)
+        return np.flatnonzero(~is_there)
 
     def spans(self, indices: Indices) -> Iterator[Span]:
         return self._column.spans(indices)
 
     def needs(self, indices: Indices) -> Iterator[Needs]:
-        split = self._parts.split(indices)
-        valid = [
-            one for part, _, local in split for one in needs_of(self._valid_of, part, local, 1)
-        ]
-        return together([self._column.needs(indices), iter([valid])])
+        return together([self._column.needs(indices), self._valid.needs(indices)])
 
     @property
     def is_fetched(self) -> bool:
