@@ -114,6 +114,13 @@ def test_what_cannot_be_joined(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(module, "_MOST_MAPS", 1)
     assert joined(*parts) is None
+    monkeypatch.setattr(module, "_MOST_MAPS", sum(module._taken) + 3)  # of all that are in use
+    first = joined(*parts)
+    assert (first is None) == (sys.platform != "linux")
+    assert joined(*parts) is None
+    del first
+    gc.collect()
+    assert (joined(*parts) is None) == (sys.platform != "linux")
 
 
 def test_a_system_that_cannot_do_it(tmp_path, monkeypatch):

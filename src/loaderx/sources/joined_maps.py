@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import mmap
 import sys
+import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -26,7 +27,7 @@ from loaderx.tree import Array, DType
 
 _PAGE = mmap.PAGESIZE
 _LARGE_PAGE = 2 << 20  # a file that begins at a multiple of it can be mapped in large pages
-_MOST_MAPS = 4096  # of the 65,530 that a process may have, for all columns of all datasets
+_MOST_MAPS = 16_384  # of the 65,530 that a process may have
 _MOST_BYTES = 1 << 46  # of addresses: half of what a process has
 _MAY_MOVE, _TO_ADDRESS = 1, 2  # of mremap
 
@@ -70,14 +71,14 @@ def joined_maps(array_of: ArrayOf, counts: npt.NDArray[np.int64]) -> JoinedMaps 
     descriptor.
     """
     full = np.flatnonzero(counts)
-    remap = _mremap() if 1 < len(full) <= _MOST_MAPS else None
+    remap = _mremap() if 1 < len(full) <= _MOST_MAPS - sum(_taken) else None
     kind = None if remap is None else _Kind.of(array_of(int(full[0])))
     if remap is None or kind is None or not kind.width:
         return None
     starts = _starts(counts, kind.width)
     rows = int(starts[full[-1]] + counts[full[-1]])
     nbytes = kind.inside + rows * kind.width
-    region = _addresses(nbytes)
+    region = _addresses(nbytes, len(full))
     if region is None:
         return None
     for part in full.tolist():
@@ -106,8 +107,11 @@ def _starts(counts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
     return np.cumsum(taken) - taken
 
 
-def _addresses(nbytes: int) -> npt.NDArray[np.uint8] | None:
-    """A region without memory behind it, that begins at a large page."""
+_taken: list[int] = []  # the maps in each region that is in use
+
+
+def _addresses(nbytes: int, maps: int) -> npt.NDArray[np.uint8] | None:
+    """A region without memory behind it, that begins at a large page, for so many maps."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
         if nbytes > _MOST_BYTES:
@@ -115,6 +119,8 @@ def _addresses(nbytes: int) -> npt.NDArray[np.uint8] | None:
         region = mmap.mmap(-1, nbytes + 2 * _LARGE_PAGE, flags=flags, prot=mmap.PROT_READ)
     except OSError:  # a limit of addresses
         return None
+    _taken.append(maps)
+    weakref.finalize(region, _taken.remove, maps)
     found = np.frombuffer(region, np.uint8)
     return found[-_address(found) % _LARGE_PAGE :]
 
