@@ -36,7 +36,7 @@ from loaderx.sources.remote.private_files import (
     open_own,
     own_folder,
 )
-from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, make_room
+from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, check_fits
 from loaderx.sources.remote.store import RemoteFile, StoreOf
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import file_name
@@ -55,6 +55,7 @@ class Downloads:
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
                 return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
+            check_fits(self.folder, file.size, file.url)
             fetch_whole(self.part(file, store_of, head))
 
     def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
@@ -136,19 +137,11 @@ class Downloads:
                 os.truncate(pieces.opened, 0)
                 os.truncate(pieces.opened, size)
             if is_new:
-                self._give_size(file, part)
+                os.truncate(part, 0)
+                os.truncate(part, file.size)
             return pieces
         except BaseException:
             pieces.close()
-            raise
-
-    def _give_size(self, file: RemoteFile, part: int) -> None:
-        os.truncate(part, 0)
-        os.truncate(part, file.size)
-        try:
-            make_room(self.folder, file.size, file.url)
-        except BaseException:
-            os.truncate(part, 0)  # it takes no room
             raise
 
 
