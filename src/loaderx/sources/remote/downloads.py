@@ -2,7 +2,8 @@
 
 ``downloads/<hash of the URL>-<hash of version and size>/`` holds the file in its own name, and
 ``.download.json``, whose time of the last write is that of the last use.  While pieces of it are
-missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it.
+missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it; a
+piece that comes is a use, too.
 There are two locks (`flock`): who begins, finishes or removes a file has ``.lock`` for that moment;
 who reads or fetches shares that of the file itself, for as long as it is open or mapped.  What is
 removed to make room must be locked alone, so nothing in use is taken.  A piece that is here is

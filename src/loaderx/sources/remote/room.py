@@ -18,6 +18,7 @@ import re
 import shutil
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from loaderx.errors import ArgumentError, FileError, warn_user
@@ -139,6 +140,18 @@ def _remove_file(name: str, at: int) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _looking() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"the folder of downloads cannot be used: {error}. Give another cache folder with "
+            "`cache=`, or set LOADERX_CACHE."
+        ) from error
+
+
+@_looking()
 def most_mapped(folder: str, nbytes: int) -> float:
     """How much of the downloads of a dataset of this size one process may keep mapped.
 
@@ -149,6 +162,7 @@ def most_mapped(folder: str, nbytes: int) -> float:
     return math.inf if nbytes <= limit else limit // _PROCESSES
 
 
+@_looking()
 def check_fits(folder: str, nbytes: int, url: str) -> None:
     """An error for a file that is to be fetched whole, and can never fit under the limit."""
     limit = limit_bytes(folder, 0)
@@ -223,7 +237,10 @@ class Room:
         self.fill(self._nbytes)  # the others do not come
 
 
+@_looking()
 def _make_room(folder: str, added: _Added) -> None:
+    if not os.path.isdir(folder):  # it was removed, and its files that are open will be
+        return
     held, limit = _removed(folder, added.coming)
     if held > limit:
         for holder in list(HOLDERS):  # maps of files that are not being read now
