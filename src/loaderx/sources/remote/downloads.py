@@ -56,8 +56,16 @@ class Downloads:
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
                 return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
-            check_fits(self.folder, file.size, file.url)
+            self._check_fits(file)
             fetch_whole(self.part(file, store_of, head))
+
+    def _check_fits(self, file: RemoteFile) -> None:
+        try:
+            check_fits(self.folder, file.size, file.url)
+        except BaseException:
+            with contextlib.suppress(OSError):  # pieces of it may be there
+                os.rmdir(os.path.join(self.folder, key_of(file)))
+            raise
 
     def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
         """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
