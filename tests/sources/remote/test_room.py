@@ -16,6 +16,7 @@ import pytest
 from loaderx import DataLoader, Dataset, LoaderxWarning
 from loaderx.errors import FileError, RecordError
 from loaderx.sources.remote import room
+from loaderx.sources.remote.private_files import own_folder
 from loaderx.sources.remote.room import Room, downloads_of, warn_if_exceeded
 
 PIECE = 4096  # a block of the file system, so that pieces take what they have
@@ -272,6 +273,21 @@ def test_several_processes_stay_under_the_limit(server, url, cache):
     assert [child.communicate()[0] for child in children] == [f"{ROWS.sum()}\n"] * 2
     # Each may add a share of what was free before it looks again, and has two requests under way.
     assert LIMIT * 0.8 < max(found) <= LIMIT + LIMIT // 16 + 2 * PIECE
+
+
+def test_a_folder_that_another_process_removes_at_this_moment(tmp_path, monkeypatch):
+    made, mkdir = [], os.mkdir
+
+    def was_there(*args, **options):
+        made.append(args[0])
+        if len(made) == 1:
+            raise FileExistsError
+        mkdir(*args, **options)
+
+    monkeypatch.setattr(os, "mkdir", was_there)
+    with own_folder(str(tmp_path / "one")) as opened:
+        assert os.path.samestat(os.fstat(opened), os.stat(tmp_path / "one"))
+    assert len(made) == 2
 
 
 # Looking at the folder --------------------------------------------------------------------------
