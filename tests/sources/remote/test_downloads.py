@@ -275,7 +275,7 @@ def test_all_in_use_goes_over_the_limit(many, cache, monkeypatch):
 
 
 def test_data_that_is_larger_than_the_limit(server, cache, monkeypatch, tmp_path):
-    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "75kB")
+    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "80kB")
     for n in range(12):
         np.savez(tmp_path / f"{n}.npz", x=np.full(10_000, n, np.uint8))
     server.add(tmp_path)

@@ -112,6 +112,21 @@ def test_engines(server, local, url, engine):
     assert server.fetched_twice() == {}
 
 
+def test_columns_of_data_that_are_larger_than_the_limit(server, url, tmp_path, monkeypatch):
+    monkeypatch.setattr("loaderx.sources.remote.pieces.PIECE_BYTES", 4096)  # a block on disk
+    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "70kB")
+    made = np.random.default_rng(0)
+    for path in server.files:  # 48 kB each
+        wide = pa.FixedSizeListArray.from_arrays(made.normal(size=ROWS * 50), 50)
+        pq.write_table(pa.table({"x": np.arange(ROWS), "wide": wide}), tmp_path / "x.parquet")
+        server.files[path] = (tmp_path / "x.parquet").read_bytes()
+    for _ in range(2):
+        found = Dataset.open(url, columns=["x"], cache=False)
+        for _ in range(2):
+            assert [int(one["x"]) for one in found] == [*range(ROWS)] * FILES
+    assert server.fetched_twice() == {}
+
+
 def test_a_server_that_fails_now_and_then(server, local, url, pauses):
     server.fault = lambda number, path: [503, ("cut", 100), None, None, None][number % 5]
     assert_same(list(Dataset.open(url, cache=False)), list(Dataset.open(local, cache=False)))

@@ -6,6 +6,7 @@ number of maps and forgets the oldest; arrays that still look at a map keep it a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +59,7 @@ class FileSet(ForWorkers):
         self._maps: dict[int, Array] = {}
         self._parts: dict[int, PartFile] = {}  # mapped while pieces are missing
         self._fetched: set[int] = set()  # files that were here, whole
-        self._most_bytes: int | None = None  # of downloads; it is asked for at the first one
+        self._most_bytes: float | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(is_url, self.paths))
         # A file of which pieces are missing takes three descriptors.
@@ -99,7 +100,7 @@ class FileSet(ForWorkers):
             self._maps[number] = found
         return found
 
-    def _let_go(self, nbytes: int) -> None:
+    def _let_go(self, nbytes: int, fewest: int = 0) -> None:
         """Forgets the oldest maps, if there are too many; of downloads, if they are too large."""
         maps, parts = self._maps, self._parts  # another thread may replace them
         while len(maps) + len(parts) >= self._most:
@@ -108,9 +109,11 @@ class FileSet(ForWorkers):
             return
         if self._most_bytes is None:
             self._most_bytes = self.files.remote().most_mapped(sum(self.sizes))
-        held = sum(one.nbytes for one in maps.values())
+        if math.isinf(self._most_bytes):
+            return
+        held = nbytes + sum(one.nbytes for one in maps.values())
         held += sum(one.nbytes for one in parts.values())
-        while held + nbytes > self._most_bytes and (maps or parts):
+        while held > self._most_bytes and len(maps) + len(parts) > fewest:
             held -= _oldest(maps or parts).nbytes
 
     def _map(self, number: int) -> Array:
@@ -122,14 +125,19 @@ class FileSet(ForWorkers):
     def data_with(self, ranges: FileRanges) -> Array:
         """As `data`, of a file behind a URL: these ranges are there, others may be zeros."""
         part = self._part(ranges.number)
-        self.files.remote().fetch_ranges([(part, ranges.starts, ranges.stops)])
+        self._fetch([(part, ranges.starts, ranges.stops)])
         return part.data
 
     def fetch_ranges(self, wanted: Sequence[FileRanges]) -> int:
         """Has ranges of files behind URLs on disk, many at once; returns the bytes that came."""
-        return self.files.remote().fetch_ranges(
-            [(self._part(one.number), one.starts, one.stops) for one in wanted]
-        )
+        return self._fetch([(self._part(one.number), one.starts, one.stops) for one in wanted])
+
+    def _fetch(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
+        came = self.files.remote().fetch_ranges(wanted)
+        if came:
+            with self._lock:
+                self._let_go(0, fewest=1)  # the parts that are kept have grown
+        return came
 
     def whole(self, number: int) -> Array | None:
         """The bytes of a file behind a URL of which nothing is missing any more."""

@@ -2,7 +2,8 @@
 
 ``downloads/<hash of the URL>-<hash of version and size>/`` holds the file in its own name, and
 ``.download.json``, whose time of the last write is that of the last use.  While pieces of it are
-missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it.
+missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it; a
+piece that comes is a use, too.
 There are two locks (`flock`): who begins, finishes or removes a file has ``.lock`` for that moment;
 who reads or fetches shares that of the file itself, for as long as it is open or mapped.  What is
 removed to make room must be locked alone, so nothing in use is taken.  A piece that is here is
@@ -36,7 +37,7 @@ from loaderx.sources.remote.private_files import (
     open_own,
     own_folder,
 )
-from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, make_room
+from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, check_fits
 from loaderx.sources.remote.store import RemoteFile, StoreOf
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import file_name
@@ -55,7 +56,16 @@ class Downloads:
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
                 return cast(BinaryIO, open(path, "rb", opener=_Opener(found.descriptor)))
+            self._check_fits(file)
             fetch_whole(self.part(file, store_of, head))
+
+    def _check_fits(self, file: RemoteFile) -> None:
+        try:
+            check_fits(self.folder, file.size, file.url)
+        except BaseException:
+            with contextlib.suppress(OSError):  # pieces of it may be there
+                os.rmdir(os.path.join(self.folder, key_of(file)))
+            raise
 
     def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
         """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
@@ -136,19 +146,11 @@ class Downloads:
                 os.truncate(pieces.opened, 0)
                 os.truncate(pieces.opened, size)
             if is_new:
-                self._give_size(file, part)
+                os.truncate(part, 0)
+                os.truncate(part, file.size)
             return pieces
         except BaseException:
             pieces.close()
-            raise
-
-    def _give_size(self, file: RemoteFile, part: int) -> None:
-        os.truncate(part, 0)
-        os.truncate(part, file.size)
-        try:
-            make_room(self.folder, file.size, file.url)
-        except BaseException:
-            os.truncate(part, 0)  # it takes no room
             raise
 
 

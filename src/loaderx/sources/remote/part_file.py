@@ -30,7 +30,7 @@ from loaderx.sources.remote.pieces import (
     wait_for_others,
 )
 from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
-from loaderx.sources.remote.room import LOCK, PART, RANGES
+from loaderx.sources.remote.room import LOCK, NOTE, PART, RANGES, Room, check_fits
 from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import Array
@@ -100,7 +100,10 @@ class PartFile:
 
     @property
     def nbytes(self) -> int:
-        return self.file.size
+        """The bytes that are on disk."""
+        if self.is_whole:
+            return self.file.size
+        return min(self.file.size, os.fstat(self._opened).st_blocks * 512)
 
     # What is missing --------------------------------------------------------------------------
 
@@ -148,12 +151,16 @@ class PartFile:
         found = self._pieces
         if found is None or self.is_whole:
             return True
-        first, stop = run if self.has_ranges else (0, self.marks.count)
+        first, stop = run
+        if not self.has_ranges:  # all of it comes
+            check_fits(self.folder, self.file.size, self.file.url)
+            first, stop = 0, self.marks.count
         claimed = found.claim(self.marks, first, stop)
         try:
             if self.has_ranges or self._is_all_missing(found, claimed):
                 while claimed and not is_stopped():
-                    self._fetch(found, claimed[0], is_stopped, count)
+                    with self._room(claimed[0]) as room:
+                        self._fetch(found, claimed[0], is_stopped, count, room)
                     found.release(*claimed.pop(0))
         finally:
             for one in claimed:
@@ -163,6 +170,10 @@ class PartFile:
         if self._is_here.all() or self.marks.read(found.opened).all():
             self.finish()
         return bool(is_here.all())
+
+    def _room(self, run: Run) -> Room:
+        first, end = self.marks.range_of(run)
+        return Room(self.folder, end - first)
 
     def wait(self, run: Run) -> None:
         """Waits for others that fetch some of these pieces; not for long."""
@@ -184,13 +195,14 @@ class PartFile:
         run: Run,
         is_stopped: Callable[[], bool],
         count: Callable[[int], None],
+        room: Room,
     ) -> None:
         """One request; after a failure the rest of it is asked for."""
         first, end = self.marks.range_of(run)
         at, marked = first, run[0]
         if first < len(self._head):  # it came when the file was looked at
             at = min(len(self._head), end)
-            self._write(self._head[first:at], first)
+            self._write(self._head[first:at], first, room)
 
         def mark() -> None:
             """Marks pieces as they come: others wait for them, and this may be killed."""
@@ -211,7 +223,7 @@ class PartFile:
                 pieces = self._store_of(self.file).read(self.file, at, end)
                 try:
                     for piece in pieces:
-                        self._write(piece, at)
+                        self._write(piece, at, room)
                         at += len(piece)
                         count(len(piece))
                         mark()
@@ -238,7 +250,7 @@ class PartFile:
             for one in runs_of(np.flatnonzero(is_here)):
                 self.marks.write(found.opened, *one, lasting=True)
 
-    def _write(self, piece: bytes, at: int) -> None:
+    def _write(self, piece: bytes, at: int, room: Room) -> None:
         view = memoryview(piece)
         try:
             while view:
@@ -250,6 +262,7 @@ class PartFile:
                 f"cache folder: {error.strerror}. Give another folder with `cache=` or "
                 "LOADERX_CACHE; `loaderx cache` shows what this one holds."
             ) from error
+        room.fill(len(piece))
 
     @contextlib.contextmanager
     def _open_folder(self) -> Iterator[int]:
@@ -274,6 +287,8 @@ class PartFile:
                         os.fsync(at)
                     if is_locked and is_linked(self._opened, name, at):
                         remove((RANGES, LOCK), at)
+                        with contextlib.suppress(OSError):
+                            os.utime(NOTE, dir_fd=at)  # that of `.part` no longer counts
             is_named = is_linked(self._opened, name, at)
         self._is_here[:] = True
         self.is_whole = True

@@ -30,12 +30,11 @@ def is_own(status: os.stat_result) -> bool:
 @contextlib.contextmanager
 def own_folder(path: str, at: int | None = None) -> Iterator[int]:
     """A descriptor of a folder, which is made, for this user alone, if it is not there."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700, dir_fd=at)
-    try:
-        opened = os.open(path, _FOLDER, dir_fd=at)
-    except OSError as error:
-        raise FileError(f"{path} in the cache folder is no folder of its own: {error}.") from error
+    opened = None
+    while opened is None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700, dir_fd=at)
+        opened = _open_folder(path, at)
     try:
         if not is_own(os.fstat(opened)):
             raise FileError(
@@ -45,6 +44,15 @@ def own_folder(path: str, at: int | None = None) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+def _open_folder(path: str, at: int | None) -> int | None:
+    try:
+        return os.open(path, _FOLDER, dir_fd=at)
+    except FileNotFoundError:  # another process has just removed it to make room
+        return None
+    except OSError as error:
+        raise FileError(f"{path} in the cache folder is no folder of its own: {error}.") from error
 
 
 def open_own(name: str, flags: int, at: int) -> int | None:

@@ -265,7 +265,7 @@ class RemoteFiles:
         """What a look at the file has told of its beginning; maybe nothing."""
         return self._heads.get(path, b"")
 
-    def most_mapped(self, nbytes: int) -> int:
+    def most_mapped(self, nbytes: int) -> float:
         """How many bytes of files of this size in all may be kept mapped, once one of them is."""
         return most_mapped(downloads_in(self._cache, "").folder, nbytes)
 

@@ -1,16 +1,24 @@
 """The size of the folder of downloads: what was not used for longest makes room for what comes.
 
 The limit is ``$LOADERX_CACHE_LIMIT`` ("200GB"), else 80 % of what the disk has left for downloads.
+A file counts with the bytes that it has on disk: of one that is fetched in pieces, those that have
+come.  So room is made for each request (`Room`), not for a file that is begun.
+
+Looking at the folder takes time, if it has thousands of files.  So a process that has looked may
+add a share of what is free before it looks again; and if something must be removed, a sixteenth of
+the limit is made free at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from loaderx.errors import ArgumentError, FileError, warn_user
@@ -30,6 +38,8 @@ _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SHARE = 0.8
 _PROCESSES = 16  # that may fill the folder at once without going over the limit by much
+_AT_ONCE = 16  # of the limit this part is made free
+_STEP = 1024  # of the limit this part may come before the folder is looked at again, even if full
 
 
 class Holder(Protocol):
@@ -46,7 +56,6 @@ class Download(NamedTuple):
 
     name: str
     nbytes: int  # on disk
-    room: int  # that it takes, or will take when it is finished
     used_s: float
     is_finished: bool
 
@@ -74,17 +83,16 @@ def downloads_of(folder: str) -> list[Download]:
 
 
 def _download(path: str, name: str) -> Download:
-    nbytes, room, is_finished = 0, 0, False
-    used = os.stat(path, follow_symlinks=False).st_mtime
+    nbytes, is_finished, used = 0, False, list[float]()
+    made = os.stat(path, follow_symlinks=False).st_mtime
     with os.scandir(path) as files:
         for file in files:
             status = file.stat(follow_symlinks=False)
             nbytes += min(status.st_size, status.st_blocks * 512)
-            room += status.st_size
             is_finished = is_finished or not file.name.startswith(".")
-            if file.name == NOTE:
-                used = status.st_mtime
-    return Download(name, nbytes, room, used, is_finished)
+            if file.name in (NOTE, PART):  # it was opened, or a piece of it came
+                used.append(status.st_mtime)
+    return Download(name, nbytes, max(used, default=made), is_finished)
 
 
 def remove_download(folder: str, name: str) -> bool:
@@ -132,61 +140,149 @@ def _remove_file(name: str, at: int) -> bool:
     return True
 
 
-def most_mapped(folder: str, nbytes: int) -> int:
+@contextlib.contextmanager
+def _looking() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"the folder of downloads cannot be used: {error}. Give another cache folder with "
+            "`cache=`, or set LOADERX_CACHE."
+        ) from error
+
+
+@_looking()
+def most_mapped(folder: str, nbytes: int) -> float:
     """How much of the downloads of a dataset of this size one process may keep mapped.
 
     What is mapped cannot be removed: where not all of it fits under the limit, each process keeps a
     small share, so that several do not hold on to all of it.
     """
-    limit = limit_bytes(folder, sum(one.nbytes for one in downloads_of(folder)))
-    return nbytes if nbytes <= limit else limit // _PROCESSES
+    limit = limit_bytes(folder, _on_disk(downloads_of(folder)))
+    return math.inf if nbytes <= limit else limit // _PROCESSES
+
+
+@_looking()
+def check_fits(folder: str, nbytes: int, url: str) -> None:
+    """An error for a file that is to be fetched whole, and can never fit under the limit."""
+    limit = limit_bytes(folder, 0)
+    if nbytes > limit:  # without a limit that was set, downloads may be removed for it
+        limit = limit_bytes(folder, _on_disk(downloads_of(folder)))
+    if nbytes > limit:
+        raise FileError(
+            f"{url} has {nbytes / 1e6:,.1f} MB, and downloads may take {limit / 1e6:,.1f} MB "
+            f"in {folder}. Raise LOADERX_CACHE_LIMIT, or give another folder with `cache=` or "
+            "LOADERX_CACHE."
+        )
+
+
+def _on_disk(downloads: list[Download]) -> int:
+    return sum(one.nbytes for one in downloads)
 
 
 # Room -------------------------------------------------------------------------------------------
 
-_lock = threading.Lock()
-_room: dict[str, int] = {}  # bytes that this process may add before it looks at the folder again
-_complained: set[str] = set()
+
+class _Added:
+    """What this process adds to a folder."""
+
+    def __init__(self) -> None:
+        self.left = 0  # bytes that may be asked for before it looks at the folder again
+        self.coming = 0  # bytes that were asked for and are not on disk
+        self.exceeded: int | None = None  # the limit, once it was exceeded
+        self.has_warned = False
 
 
-def make_room(folder: str, nbytes: int, url: str) -> None:
-    """Removes what was not used for longest, so that a file that is begun fits under the limit.
+class _State:
+    """All folders that this process has added something to."""
 
-    It has its full size already, though not its bytes: so all processes count it.
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.folders: dict[str, _Added] = {}
+
+
+_state = _State()
+
+
+class Room:
+    """Room for some bytes, which is made when they are asked for; a context.
+
+    What was not used for longest is removed, so that they fit under the limit.
     """
-    with _lock:
-        left = _room.get(folder, 0) - nbytes
-        if left >= 0:
-            _room[folder] = left
+
+    def __init__(self, folder: str, nbytes: int) -> None:
+        self._folder, self._nbytes = folder, nbytes
+
+    def __enter__(self) -> Room:
+        with _state.lock:
+            added = _state.folders.setdefault(self._folder, _Added())
+            added.coming += self._nbytes
+            added.left -= self._nbytes
+            try:
+                if added.left < 0:
+                    _make_room(self._folder, added)
+            except BaseException:
+                added.coming -= self._nbytes
+                raise
+        return self
+
+    def fill(self, nbytes: int) -> None:
+        """So many of the bytes are on disk, where whoever looks at the folder sees them."""
+        with _state.lock:
+            nbytes = min(nbytes, self._nbytes)  # what failed may have come twice
+            self._nbytes -= nbytes
+            _state.folders[self._folder].coming -= nbytes
+
+    def __exit__(self, *_: object) -> None:
+        self.fill(self._nbytes)  # the others do not come
+
+
+@_looking()
+def _make_room(folder: str, added: _Added) -> None:
+    if not os.path.isdir(folder):  # it was removed, and its files that are open will be
+        return
+    held, limit = _removed(folder, added.coming)
+    if held > limit:
+        for holder in list(HOLDERS):  # maps of files that are not being read now
+            holder.forget()
+        held, limit = _removed(folder, added.coming)
+    added.left = max((limit - held) // _PROCESSES, limit // _STEP)
+    if held > limit:
+        added.exceeded = limit
+
+
+def warn_if_exceeded(folder: str) -> None:
+    """Warns once, in the thread of who reads: those that fetch have no line of the user's."""
+    with _state.lock:
+        added = _state.folders.get(folder)
+        if added is None or added.exceeded is None or added.has_warned:
             return
-        downloads = downloads_of(folder)
-        held = sum(one.room for one in downloads)
-        limit = limit_bytes(folder, sum(one.nbytes for one in downloads))
-        if nbytes > limit:
-            raise FileError(
-                f"{url} has {nbytes / 1e6:,.1f} MB, and downloads may take {limit / 1e6:,.1f} MB "
-                f"in {folder}. Raise LOADERX_CACHE_LIMIT, or give another folder with `cache=` or "
-                "LOADERX_CACHE."
-            )
-        held = _remove(folder, downloads, held, limit)
-        if held > limit:
-            for holder in list(HOLDERS):  # maps of files that are not being read now
-                holder.forget()
-            held = _remove(folder, downloads_of(folder), held, limit)
-        if held > limit and folder not in _complained:
-            _complained.add(folder)
-            warn_user(
-                f"the downloads in {folder} go over their limit of {limit / 1e6:,.1f} MB: all of "
-                "them are in use. Raise LOADERX_CACHE_LIMIT, or use fewer files at a time."
-            )
-        _room[folder] = max(0, limit - held) // _PROCESSES
+        added.has_warned = True
+    warn_user(
+        f"the downloads in {folder} go over their limit of {added.exceeded / 1e6:,.1f} MB: all of "
+        "them are in use. Raise LOADERX_CACHE_LIMIT, or use fewer or smaller files at a time."
+    )
 
 
-def _remove(folder: str, downloads: list[Download], held: int, most: int) -> int:
-    """What is held after the oldest were removed."""
+def _removed(folder: str, coming: int) -> tuple[int, int]:
+    """What is held after the oldest were removed, if that is needed; the limit."""
+    downloads = downloads_of(folder)
+    on_disk = _on_disk(downloads)
+    held, limit = on_disk + coming, limit_bytes(folder, on_disk)
+    most = limit if held <= limit else limit - limit // _AT_ONCE
     for one in downloads:
         if held <= most:
             break
-        if one.room and remove_download(folder, one.name):
-            held -= one.room
-    return held
+        if one.nbytes and remove_download(folder, one.name):
+            held -= one.nbytes
+    return held, limit
+
+
+def _begin_anew() -> None:  # in a fork, which has no threads that fetch
+    _state.lock = threading.Lock()
+    for added in _state.folders.values():
+        added.left = added.coming = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -17,6 +17,7 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.remote.part_file import PartFile
 from loaderx.sources.remote.pieces import Run
+from loaderx.sources.remote.room import warn_if_exceeded
 from loaderx.sources.remote.store import NoRangesError
 
 CONCURRENCY = 16  # requests of one transfer
@@ -49,7 +50,10 @@ def fetch_pieces(
     wanted: Sequence[Wanted], count: Callable[[int], None] = lambda nbytes: None
 ) -> int:
     """Fetches pieces, or waits for those who do; returns the bytes that were fetched here."""
-    return _Transfer(wanted, count).run()
+    nbytes = _Transfer(wanted, count).run()
+    for folder in {part.folder for part, _ in wanted}:
+        warn_if_exceeded(folder)
+    return nbytes
 
 
 class _Transfer:
