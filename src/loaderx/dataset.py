@@ -9,7 +9,6 @@ from typing import (
     TYPE_CHECKING,
     Generic,
     Literal,
-    NamedTuple,
     SupportsIndex,
     TypeAlias,
     TypeVar,
@@ -34,6 +33,7 @@ from loaderx.errors import (
     hidden_by_pytest,
     hide_own_frames,
 )
+from loaderx.frozen import Frozen
 from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
@@ -42,7 +42,6 @@ from loaderx.reading.operators import Policy
 from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.advice import refuse_sources
-from loaderx.sources.iterables import IterableSource
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.describe import describe_chain
@@ -226,6 +225,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
         [[0, 1], [2, 3], [4]]
         """
+        from loaderx.sources.iterables import IterableSource  # late: most data has an index
+
         return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
     @staticmethod
@@ -933,7 +934,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return describe_chain(self._node)
 
 
-class SaveArguments(NamedTuple):
+class SaveArguments(Frozen):
     """The arguments of `Dataset.save`, as they were given."""
 
     folder: str | os.PathLike[str]

@@ -204,7 +204,9 @@ CALLS = {
     "epoch_of": lambda node: NOT_ASKED if node.is_stream else node.epoch_of(2),
     "fingerprint": lambda node: node.fingerprint(7),
     "batch_stages": lambda node: [each.stage for each in node.batch_stages()],
-    "row_counts": lambda node: [tuple(each) for each in node.row_counts(uniform=False)],
+    "row_counts": lambda node: [
+        tuple(vars(each).values()) for each in node.row_counts(uniform=False)
+    ],
     "one_epoch": lambda node: node.one_epoch().stage,
     "check_lanes": lanes_of,
     "make_record_operator": lambda node: operator_of(
@@ -220,7 +222,9 @@ CALLS = {
     "error_policy": lambda node: getattr(node.error_policy, "__name__", node.error_policy),
     "inputs": lambda node: [each.stage for each in node.inputs],
     "user_objects": lambda node: [name for name, _ in node.user_objects],
-    "short_batches": lambda node: node.short_batches and [tuple(e) for e in node.short_batches],
+    "short_batches": lambda node: (
+        node.short_batches and [tuple(vars(e).values()) for e in node.short_batches]
+    ),
 }
 
 

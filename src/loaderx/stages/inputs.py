@@ -33,10 +33,9 @@ from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
-from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
-from loaderx.sources.base import Indices, chunk_starts
+from loaderx.sources import ArraySource, ObjectSource, Source
+from loaderx.sources.base import Indices, OwnSource, chunk_starts
 from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.sources.pads import PaddedGather, PadsLists
 from loaderx.stages.encoding import array_text, stage_text
 from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
@@ -44,6 +43,7 @@ from loaderx.stages.limits import checked_length
 from loaderx.tree import LEAF, Array, Tree, flatten
 
 if TYPE_CHECKING:
+    from loaderx.sources.iterables import IterableSource, OpenIterable
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 _POSITION = ("records read", "has it ended", "its own state")
@@ -247,7 +247,7 @@ class ReadSource(RecordOperator):
         source = self.source
         if not self.stacked or not source.thread_safe:
             return None
-        if isinstance(source, (ArraySource, FileSource, Tokens)):
+        if isinstance(source, OwnSource):
             return source.gatherer(width)
         return source.gather
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from loaderx.frozen import Frozen
 
 
-class ShortBatches(NamedTuple):
+class ShortBatches(Frozen):
     """Batches number ``first``, ``first + every``, ... have only ``rows`` rows, or are padded."""
 
     first: int
@@ -23,10 +23,10 @@ class ShortBatches(NamedTuple):
         if count is not None and first >= count:
             return ()
         is_last = self.every is None or (count is not None and first + self.every >= count)
-        return (self._replace(first=first, every=None if is_last else self.every),)
+        return (self.replace(first=first, every=None if is_last else self.every),)
 
 
-class RowCount(NamedTuple):
+class RowCount(Frozen):
     """A number of records that a batch of a stage can have."""
 
     rows: int | None  # None: not known before the stream ends
