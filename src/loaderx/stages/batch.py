@@ -38,7 +38,6 @@ from loaderx.rng import Keys
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.node import Node
-from loaderx.stages.on_error import ReplaceFailures
 from loaderx.stages.row_counts import RowCount, ShortBatches
 from loaderx.stages.stream_stage import StreamCut
 from loaderx.stages.transforms import whole
@@ -230,6 +229,8 @@ class Batched(StreamCut, ChangesPlaces):
         if self.padding.lengths and self.collate is None:
             records.pad(self.padding)
         if request.policy is not None:
+            from loaderx.stages.on_error import ReplaceFailures  # late: most chains have none
+
             records = ReplaceFailures("on_error", records, request.policy)
         return Cut(self, records, request)
 
