@@ -59,7 +59,7 @@ def check_padding(pad_to: Mapping[str, int] | None, value: Value) -> Padding:
         check_name("pad_to", path): check_int(f"pad_to[{path!r}]", n, least=1)
         for path, n in (pad_to or {}).items()
     }
-    return Padding(lengths, value)
+    return Padding(lengths, value) if lengths or value else NO_PADDING
 
 
 class Batched(StreamCut, ChangesPlaces):
