@@ -35,6 +35,9 @@ class FileSource(OwnSource):
     def thread_safe(self) -> bool:
         return True
 
+    one_file_per_record = False
+    """Is each record a file of its own?  Messages name it, beside the index."""
+
     @property
     def large_records(self) -> bool:
         """Are records so large that those of a batch do not fit into the caches together?"""
