@@ -222,9 +222,7 @@ CALLS = {
     "error_policy": lambda node: getattr(node.error_policy, "__name__", node.error_policy),
     "inputs": lambda node: [each.stage for each in node.inputs],
     "user_objects": lambda node: [name for name, _ in node.user_objects],
-    "short_batches": lambda node: (
-        node.short_batches and [tuple(vars(e).values()) for e in node.short_batches]
-    ),
+    "short_batches": lambda node: node.short_batches and [tuple(e) for e in node.short_batches],
 }
 
 

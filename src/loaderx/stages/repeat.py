@@ -74,7 +74,7 @@ class Repeated(Moved):
             return () if self.uniform else None
         (short,) = known
         if short.every is None:  # once in every epoch
-            return short.replace(every=period).among(0, self.length)
+            return short._replace(every=period).among(0, self.length)
         is_regular = period % short.every == 0  # also from one epoch to the next
         return short.among(0, self.length) if is_regular else None
 

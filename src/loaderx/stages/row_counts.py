@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from loaderx.frozen import Frozen
 
 
-class ShortBatches(Frozen):
+class ShortBatches(NamedTuple):
     """Batches number ``first``, ``first + every``, ... have only ``rows`` rows, or are padded."""
 
     first: int
@@ -23,7 +25,7 @@ class ShortBatches(Frozen):
         if count is not None and first >= count:
             return ()
         is_last = self.every is None or (count is not None and first + self.every >= count)
-        return (self.replace(first=first, every=None if is_last else self.every),)
+        return (self._replace(first=first, every=None if is_last else self.every),)
 
 
 class RowCount(Frozen):
