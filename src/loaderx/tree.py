@@ -27,6 +27,7 @@ Tree: TypeAlias = Any
 Leaf: TypeAlias = Any
 """A value without structure: an array, a number, a text, or any other object of the user's."""
 
+# Spelled out, as in other modules that are imported first: `numpy.typing` is slow to import.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 DType: TypeAlias = np.dtype[Any]
 
