@@ -100,9 +100,14 @@ def main(arguments: list[str] | None = None) -> float:
         DataLoader[Any](train, sharding=device) as train_loader,
         DataLoader[Any](valid, sharding=device) as valid_loader,
     ):
+        steps = len(train_loader)
+        log_every = max(1, steps // 4)
         for epoch in range(options.epochs):
-            for batch in train_loader.epoch(epoch):
+            for step, batch in enumerate(train_loader.epoch(epoch), 1):
                 train_step(model, optimizer, metrics, batch)
+                if step % log_every == 0:  # seldom: reading the loss waits for the device
+                    loss = float(metrics.compute()["loss"])
+                    print(f"epoch {epoch + 1}, step {step} of {steps}: loss {loss:.3f}", flush=True)
             seen = {name: float(value) for name, value in metrics.compute().items()}
             metrics.reset()
             counts = [valid_step(model, batch) for batch in valid_loader]

@@ -73,6 +73,7 @@ def test_mlp_says_what_is_missing(tmp_path):
 
 def test_nnx_cnn(tmp_path):
     text = run("nnx_cnn.py", "--epochs", "2", folder=tmp_path)
+    assert re.search(r"epoch 2, step \d+ of \d+: loss \d", text), text
     assert percents(text, "validation accuracy")[-1] > 50, text
 
 

@@ -77,18 +77,60 @@ def test_only_one_package_imports_jax():
                 assert own in {"jax", "demo"}, path
 
 
-def test_importing_loaderx_is_light():
-    script = "import sys; before = {*sys.modules}; import loaderx; print(*{*sys.modules} - before)"
+def added_modules():
+    """What `import loaderx` imports beyond NumPy."""
+    script = (
+        "import sys, numpy; before = {*sys.modules}\n"
+        "import loaderx; print(*{*sys.modules} - before)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    loaded = set(done.stdout.split())
-    heavy = {"jax", "flax", "torch", "tensorflow", "h5py", "zarr", "cloudpickle", "multiprocessing"}
-    assert not loaded & (heavy | {"json", "loaderx.image", "loaderx.jax"})
+    return set(done.stdout.split())
+
+
+# Modules that many programs never need, and most only after the first batch.
+LATE = {
+    "loaderx.engines.auto_price",
+    "loaderx.engines.block_run",
+    "loaderx.engines.shared",
+    "loaderx.engines.sharing",
+    "loaderx.engines.signals",
+    "loaderx.engines.threads_session",
+    "loaderx.image",
+    "loaderx.jax",
+    "loaderx.loader.narrowing",
+    "loaderx.loader.stream_iterator",
+    "loaderx.plans.stream_plan",
+    "loaderx.sources.cold_reads",
+    "loaderx.sources.h5_datasets",
+    "loaderx.sources.iterables",
+    "loaderx.sources.kept_chunks",
+    "loaderx.sources.mapping",
+    "loaderx.sources.tokens",
+    "loaderx.stages.filter",
+    "loaderx.stages.on_error",
+}
+SLOW = {"copy", "json", "logging", "mmap", "multiprocessing", "numpy.typing", "queue", "signal"}
+MOST_MODULES = 90  # each takes about a quarter of a millisecond
+
+
+def test_importing_loaderx_is_light():
+    loaded = added_modules()
+    heavy = {"jax", "flax", "torch", "tensorflow", "h5py", "zarr", "cloudpickle"}
+    assert not loaded & (heavy | SLOW | LATE), "import them where they are used, and say why there"
+    own = {name for name in loaded if name.partition(".")[0] == "loaderx"}
+    assert len(own) <= MOST_MODULES, "what few programs need is imported when it is first used"
     outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert {name for name in outside if not name.startswith(("_", "sitecustomize"))} <= {
         "loaderx", "numpy", "__main__", "cython_runtime", "mpl_toolkits", "google",
     }  # fmt: skip
+
+
+def test_modules_that_are_imported_late_exist():
+    for name in LATE:
+        path = ROOT.parent.joinpath(*name.split("."))
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
 
 
 def public():

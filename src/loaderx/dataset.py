@@ -9,7 +9,6 @@ from typing import (
     TYPE_CHECKING,
     Generic,
     Literal,
-    NamedTuple,
     SupportsIndex,
     TypeAlias,
     TypeVar,
@@ -34,15 +33,15 @@ from loaderx.errors import (
     hidden_by_pytest,
     hide_own_frames,
 )
+from loaderx.frozen import Frozen
 from loaderx.hints import DatasetType, advised, joins
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Policy
-from loaderx.reading.stacking import NO_PADDING, Value
+from loaderx.reading.stacking import Value
 from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.advice import refuse_sources
-from loaderx.sources.iterables import IterableSource
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.describe import describe_chain
@@ -226,6 +225,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
         [[0, 1], [2, 3], [4]]
         """
+        from loaderx.sources.iterables import IterableSource  # late: most data has an index
+
         return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
     @staticmethod
@@ -369,7 +370,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in ds]
         [[0, 3], [6, 9]]
         """
-        return Dataset._of(stages.Filtered(self._node, resolve(f, "filter"), bool(batched)))
+        return Dataset._of(
+            stages.Filtered(self._node, resolve(f, "filter"), check_bool("batched", batched))
+        )
 
     def flat_map(self, f: object) -> Dataset[Tree]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
@@ -400,7 +403,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
         own = None if seed is None else check_seed(seed)
         return Dataset._of(
             stages.Transformed(
-                self._node, kind, transform, name, stacked=bool(batched), own_seed=own
+                self._node,
+                kind,
+                transform,
+                name,
+                stacked=check_bool("batched", batched),
+                own_seed=own,
             )
         )
 
@@ -610,7 +618,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             raise ArgumentTypeError(f"`collate_fn` must be a function, got {collate_fn!r}.")
         if collate_fn is not None and pad_to:
             raise ArgumentError("`pad_to` cannot be used with `collate_fn`: pad in that function.")
-        padding = NO_PADDING if not pad_to and not pad_value else check_padding(pad_to, pad_value)
+        padding = check_padding(pad_to, pad_value)
         lanes = check_int("lanes", lanes, least=1)
         if self._node.is_stream and not self._node.batched:
             check_lanes(self._node, lanes)
@@ -698,6 +706,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         )
         return Dataset._of(stages.Bucketed(self._node, options))
 
+    @advised
     def unbatch(self) -> Dataset[Tree]:
         """The rows of batches as records again (padding left out)."""
         return Dataset._of(stages.Unbatched(self._node))
@@ -933,7 +942,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return describe_chain(self._node)
 
 
-class SaveArguments(NamedTuple):
+class SaveArguments(Frozen):
     """The arguments of `Dataset.save`, as they were given."""
 
     folder: str | os.PathLike[str]

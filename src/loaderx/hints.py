@@ -64,6 +64,7 @@ DATASET = {
     "load": _KEEP,
     "load_state_dict": _STATE,
     "mp_prefetch": 'Write DataLoader(ds, engine="processes", num_workers=...).',
+    "next": "Write ds[0], or next(iter(ds)).",
     "num_rows": "Write len(ds).",
     "options": _RUN,
     "padded_batch": _PAD,
@@ -109,11 +110,21 @@ LOADER = {
     "batch_size": f"{_CHAIN} loader.dataset shows the chain.",
     "get_state": _STATE,
     "load_state_dict": _STATE,
+    "next": "Write it = iter(loader), then next(it).",
     "num_workers": "loader.stats() says which engine runs, and with how many workers.",
+    "prefetch": "Write DataLoader(ds, prefetch=n).",
+    "reset": "Write iter(loader), which begins at the first batch, or it.seek(0) of an iterator.",
     "sampler": f"{_CHAIN} loader.dataset shows the chain.",
+    "seek": "A position belongs to an iterator: it = iter(loader), then it.seek(step).",
     "set_epoch": "Write loader.epoch(e): the batches of epoch e.",
     "set_state": "A position belongs to an iterator: it = iter(loader), then it.set_state(state).",
+    "shutdown": "Write loader.close().",
     "state_dict": _STATE,
+    "step": "A position belongs to an iterator: it = iter(loader), then it.step.",
+    **{
+        stage: f"{_CHAIN} Write DataLoader(ds.{stage}(...))."
+        for stage in ("batch", "filter", "map", "repeat", "shuffle", "skip", "take")
+    },
 }
 
 ITERATOR = {
@@ -218,6 +229,10 @@ IN = {  # names whose advice depends on the method
         "filter",
         "batch_size",
     ): f"{_LEAVE}: batched=True gets runs of records, and loaderx cuts them.",
+    (
+        "epoch",
+        "positional",
+    ): "Write loader.epoch(e), where e is the number of the epoch.",
     ("filter", "function"): "Write it without a name, .filter(f).",
     ("map", "batch_size"): f"{_LEAVE}: batched=True gets runs of records, and loaderx cuts them.",
     ("repeat", "count"): "Write num_epochs, or the number alone: .repeat(3).",
@@ -225,6 +240,7 @@ IN = {  # names whose advice depends on the method
     ("shuffle", "seed"): f".shuffle {_WHOLE}",
     ("skip", "count"): "Write n, or the number alone: .skip(10).",
     ("take", "count"): "Write n, or the number alone: .take(10).",
+    ("unbatch", "positional"): "For batches of another size write .unbatch().batch(n).",
     ("__init__", "positional"): "Arguments have names: DataLoader(dataset, batch_size=32).",
     ("shuffle", "positional"): f".shuffle {_WHOLE}",
     ("open", "as_supervised"): 'Write Dataset.open(...).map(lambda r: (r["image"], r["label"])).',

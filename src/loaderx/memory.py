@@ -23,16 +23,18 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from sys import getrefcount
-from typing import Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import ArgumentError
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 ALIGNMENT = 64
 
-Array: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 DType: TypeAlias = np.dtype[Any]
 LeafLayout: TypeAlias = tuple[tuple[int, ...], DType]
 

@@ -23,17 +23,17 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, check_int
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from numpy.random import PCG64, Generator
 
-Numbers: TypeAlias = npt.NDArray[Any]
+Numbers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Bound: TypeAlias = float | Numbers
-Keys: TypeAlias = npt.NDArray[np.uint64]
-Keys32: TypeAlias = npt.NDArray[np.uint32]
+Keys: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+Keys32: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint32]]
 Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex | EllipsisType] | None
 """The shape of one record's draw; a leading ``...`` stands for the records."""
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import StackError
 from loaderx.frozen import Frozen
@@ -28,7 +27,8 @@ Tree: TypeAlias = Any
 Leaf: TypeAlias = Any
 """A value without structure: an array, a number, a text, or any other object of the user's."""
 
-Array: TypeAlias = npt.NDArray[Any]
+# Spelled out, as in other modules that are imported first: `numpy.typing` is slow to import.
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 DType: TypeAlias = np.dtype[Any]
 
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)

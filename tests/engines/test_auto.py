@@ -15,7 +15,7 @@ import pytest
 from chains import arrays
 from inside import stream_work_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto, auto_price, auto_search, threads
+from loaderx.engines import Auto, Threads, auto, auto_price, auto_search, threads_session
 from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 from loaderx.engines.base import Measured, Timing
 from oracle import assert_same
@@ -480,7 +480,7 @@ class Noting:
 def told_by(work, engine, monkeypatch):
     """What is told over some runs of 16 batches, all of which are right."""
     told = []
-    monkeypatch.setattr(threads, "warn_user", told.append)
+    monkeypatch.setattr(threads_session, "warn_user", told.append)
     session = engine.session(work)
     for _ in range(2):
         run = session.run(range(16))

@@ -17,6 +17,7 @@ import chains
 import loaderx as lx
 from devices import filtered, rows, table
 from loaderx import DataLoader, Dataset
+from loaderx.engines import threads_session
 from loaderx.jax import leaf_devices
 from loaderx.jax.placement import Placement
 from loaderx.memory import Pool, aligned
@@ -157,7 +158,7 @@ def test_leaves_that_are_no_arrays():
 @pytest.mark.parametrize("name", ["a device", "rows over eight", "rows and columns", "everywhere"])
 def test_held_arrays_never_change(name, engine, monkeypatch):
     """A pool of the smallest size, 500 asynchronous steps, and arrays that are kept for a while."""
-    for module in (lx.engines.inline, lx.engines.threads):
+    for module in (lx.engines.inline, threads_session):
         monkeypatch.setattr(module, "Pool", lambda *capacity: Pool(1))
     source = np.repeat(np.arange(64, dtype=np.float32)[:, None], 512, axis=1)
     dataset = Dataset.from_arrays(x=source).shuffle(seed=0).batch(16).repeat()

@@ -92,7 +92,11 @@ def test_records_without_batches():
         ({"batch_size": "8"}, ArgumentTypeError, "`batch_size` must be an integer, got '8'"),
         ({"batch_size": 2, "seed": None}, ArgumentTypeError, "`seed` must be an integer, got None"),
         ({"batch_size": 2, "num_epochs": 0}, ArgumentError, "`num_epochs` must be at least 1"),
-        ({"batch_size": 2, "transform": 3}, ArgumentTypeError, "`map` needs a function"),
+        (
+            {"batch_size": 2, "transform": 3},
+            ArgumentTypeError,
+            "`transform` must be a function of a batch",
+        ),
         (
             {"batch_size": 20, "drop_remainder": True},
             ArgumentError,

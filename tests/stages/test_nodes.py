@@ -204,7 +204,9 @@ CALLS = {
     "epoch_of": lambda node: NOT_ASKED if node.is_stream else node.epoch_of(2),
     "fingerprint": lambda node: node.fingerprint(7),
     "batch_stages": lambda node: [each.stage for each in node.batch_stages()],
-    "row_counts": lambda node: [tuple(each) for each in node.row_counts(uniform=False)],
+    "row_counts": lambda node: [
+        tuple(vars(each).values()) for each in node.row_counts(uniform=False)
+    ],
     "one_epoch": lambda node: node.one_epoch().stage,
     "check_lanes": lanes_of,
     "make_record_operator": lambda node: operator_of(

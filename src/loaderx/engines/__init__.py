@@ -4,13 +4,19 @@ An engine opens a session for the work of a loader; a session takes tasks and gi
 Which engine runs is never visible in the data.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from loaderx.engines.auto import Auto
 from loaderx.engines.base import Engine, Measured, Pending, Session, Task, Work
 from loaderx.engines.inline import Inline
 from loaderx.engines.processes import Processes
-from loaderx.engines.shared import Shared
 from loaderx.engines.threads import Threads
 from loaderx.memory import PoolPerThread
+
+if TYPE_CHECKING:
+    from loaderx.engines.shared import Shared
 
 __all__ = [
     "Auto",
@@ -26,3 +32,15 @@ __all__ = [
     "Threads",
     "Work",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> object:
+    if name == "Shared":  # late: most loaders have workers of their own
+        from loaderx.engines.shared import Shared
+
+        return Shared
+    raise AttributeError(f"module 'loaderx.engines' has no attribute {name!r}")

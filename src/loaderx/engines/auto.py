@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from loaderx.engines.auto_price import Price, estimate
 from loaderx.engines.auto_search import Found, Search
 from loaderx.engines.base import (
     OrderedRun,
@@ -23,14 +22,15 @@ from loaderx.engines.base import (
     what_to_say,
 )
 from loaderx.engines.processes import why_not
-from loaderx.engines.threads import PendingInThread, ThreadsSession
 from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.given import reachable
 from loaderx.memory import Pool, PoolPerThread
 
 if TYPE_CHECKING:
+    from loaderx.engines.auto_price import Price
     from loaderx.engines.processes.session import ProcessesSession
+    from loaderx.engines.threads_session import ThreadsSession
 
 STUCK_S = 60.0
 FREE_SHARE = 0.25  # of the free memory, which data may take to be shared unasked
@@ -76,7 +76,7 @@ class AutoSession(Session):
         self._threads: ThreadsSession | None = None
         self._thread_count = 0
         self._processes: ProcessesSession | None = None
-        self._unused: list[tuple[Session, weakref.WeakSet[AutoPending]]] = []
+        self._unused: list[_Unused] = []
         self._open: weakref.WeakSet[AutoPending] = weakref.WeakSet()
         self._lock = threading.RLock()  # threads may share a loader
         self.search = Search(self)
@@ -84,6 +84,8 @@ class AutoSession(Session):
     @functools.cached_property
     def price(self) -> Price:
         """Of a worker process.  To estimate it takes some milliseconds."""
+        from loaderx.engines.auto_price import estimate  # late: most loaders never come this far
+
         return estimate(self.work)
 
     @functools.cached_property
@@ -150,8 +152,8 @@ class AutoSession(Session):
         if pending.engine is not None:
             with self._lock:
                 self._open.discard(pending)
-                for _, its_own in self._unused:
-                    its_own.discard(pending)
+                for unused in self._unused:
+                    unused.pending.discard(pending)
                 if self._unused:
                     self._close_unused()
         self.search.delivered(pending.engine, made_s)
@@ -163,6 +165,8 @@ class AutoSession(Session):
         if kind == "processes":
             return self.processes(workers)
         if self._threads is None or self._thread_count != workers:
+            from loaderx.engines.threads_session import ThreadsSession  # late: many need none
+
             self.stop_using(self._threads)
             prefetch = max(2, workers) if self._prefetch is None else self._prefetch
             self._threads = ThreadsSession(self.work, workers, prefetch)
@@ -185,11 +189,13 @@ class AutoSession(Session):
         if session is None:
             return
         with self._lock:
-            self._threads = None if session is self._threads else self._threads
+            close, threads = session.close, self._threads
+            if threads is not None and session is threads:
+                close = threads.stop  # nothing may be waited for in the middle of a stream
+                threads.finish()  # another iterator may hold its tasks for long
+                self._threads = None
             self._processes = None if session is self._processes else self._processes
-            self._unused.append((session, weakref.WeakSet(self._open)))
-            if isinstance(session, ThreadsSession):
-                session.finish()  # another iterator may hold its tasks for long
+            self._unused.append(_Unused(session, close, weakref.WeakSet(self._open)))
             self._close_unused()
 
     def keep_only(self, engine: Found | None) -> None:
@@ -202,17 +208,15 @@ class AutoSession(Session):
 
     def _close_unused(self) -> None:
         unused, self._unused = self._unused, []
-        self._unused += [entry for entry in unused if entry[1]]
-        for session in [session for session, open_ones in unused if not open_ones]:
-            if isinstance(session, ThreadsSession):
-                session.stop()  # nothing may be waited for in the middle of a stream
-            else:
-                session.close()
+        self._unused += [one for one in unused if one.pending]
+        for one in unused:
+            if not one.pending:
+                one.close()
 
     def close(self) -> None:
         # Without the lock: the thread that holds it may be starting workers, and is woken by this.
         unused, self._unused = self._unused, []
-        for session in [self._threads, self._processes, *[session for session, _ in unused]]:
+        for session in [self._threads, self._processes, *[one.session for one in unused]]:
             if session is not None:
                 session.close()
 
@@ -236,6 +240,14 @@ class AutoSession(Session):
                 f"num_workers={self.max_workers} was asked for, and batches are made in the "
                 f"caller's thread: {why}"
             )
+
+
+class _Unused(Frozen):
+    """A session that gets no more tasks, and is closed when those it has are handed out."""
+
+    session: Session
+    close: Callable[[], None]
+    pending: weakref.WeakSet[AutoPending]
 
 
 class AutoPending:
@@ -273,8 +285,9 @@ class AutoPending:
             self._pending.cancel()
 
     def finish(self, until: float) -> None:
-        if isinstance(self._pending, PendingInThread):
-            self._pending.finish(until)
+        finish = getattr(self._pending, "finish", None)
+        if finish is not None:
+            finish(until)
 
 
 class AutoRun:

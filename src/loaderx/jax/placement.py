@@ -21,6 +21,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.leaf_devices import LeafDevices
 from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.stages.narrowing import Narrow, Prefix, as_prefix, map_prefix, prefix_values, spread
+from loaderx.stages.row_counts import RowCount
 from loaderx.tree import DType, Leaf, Structure, Tree, flatten
 
 try:
@@ -48,17 +49,13 @@ class Placement:
         self._flat: dict[tuple[Hashable, ...], list[LeafDevices]] = {}  # by the keys of plain dicts
         self.x64 = bool(jax.config.jax_enable_x64)
 
-    def shard(self, sizes: Sequence[tuple[int | None, str, bool]]) -> tuple[int, int]:
-        """The slice of each batch that this process loads.
-
-        ``sizes`` are the numbers of records that batches can have (None: any number), each with its
-        stage, and whether only the last batch can have it.
-        """
-        for rows, stage, last in sizes:
+    def shard(self, counts: Sequence[RowCount]) -> tuple[int, int]:
+        """The slice of each batch that this process loads, if batches can have so many records."""
+        for count in counts:
             for sharding in self._shardings:
-                check_divides(sharding, rows, stage, last=last)
+                check_divides(sharding, count.rows, count.stage, last=count.is_rest)
         if self.spans_processes:
-            whole = {rows for rows, _, last in sizes if rows is not None and not last}
+            whole = {one.rows for one in counts if one.rows is not None and not one.is_rest}
             found = {shard_for(self._shardings, rows) for rows in whole}
             self._slice = found.pop() if len(found) == 1 else (0, 1)
             if len(whole) == 1 and not any(one.is_fully_addressable for one in self._shardings):

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from loaderx.engines.base import Run, Work
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
-from loaderx.loader.narrowing import NarrowedRun, NarrowedWork
-from loaderx.stages.narrowing import has_wide
 from loaderx.stages.node import Node
 from loaderx.stages.row_counts import RowCount
 from loaderx.stages.stream_stage import stream_cut
@@ -27,6 +25,8 @@ class Devices:
     def __init__(
         self, placement: Placement, depth: int, shard: tuple[int, int], spec: Tree | None
     ) -> None:
+        from loaderx.stages.narrowing import has_wide  # late, as below: only devices need it
+
         self._placement: Placement | None = placement
         self._depth = depth
         self._narrow = placement.narrow() if has_wide(spec) else None
@@ -71,6 +71,8 @@ class Devices:
 
             assert isinstance(work, WindowWork)
             return NarrowedWindows(work, self._narrow)
+        from loaderx.loader.narrowing import NarrowedWork
+
         return NarrowedWork(work, self._narrow)
 
     def place(self, run: Run) -> Run:
@@ -85,6 +87,8 @@ class Devices:
         from loaderx.loader.stream_iterator import REMEMBERED
 
         if self._narrow is not None:
+            from loaderx.loader.narrowing import NarrowedRun
+
             run = NarrowedRun(run, self._narrow)
         # The positions of all batches ahead must be remembered, and that of the one handed out.
         return PlacedRun(run, self._here(), min(self._depth, REMEMBERED - 2))

@@ -222,6 +222,7 @@ class DataLoader(Generic[T]):
         made._ends = self._ends
         return made
 
+    @advised
     def epoch(self, number: int) -> LoaderIterator[T]:
         """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
         number = check_int("epoch", number, least=0)
@@ -391,8 +392,17 @@ def _short_form(
         dataset = dataset.shuffle(seed)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
+        _check_transform(transform)
         dataset = dataset.map(transform)
     return dataset if num_epochs == 1 else dataset.repeat(num_epochs)
+
+
+def _check_transform(transform: object) -> None:
+    if not callable(transform) and not hasattr(transform, "map"):
+        raise ArgumentTypeError(
+            "`transform` must be a function of a batch, or an object with a .map method; got "
+            f"{transform!r} ({type(transform).__name__})."
+        )
 
 
 def engine_of(engine: str | Engine, num_workers: int | None, prefetch: int | None) -> Engine:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loaderx.engines.base import Measured, Run, Task, Timing
-from loaderx.engines.block_run import LONGEST_S, Block, RaisedAhead
-from loaderx.engines.sharing import MadeRows
 from loaderx.loader.sampling import Sampler
 from loaderx.memory import Lend
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext, TimedContext
 from loaderx.reading.rows import Rows
-from loaderx.sources import ArraySource, ObjectSource, RangeSource, Source, Tokens
+from loaderx.sources import ObjectSource, Source
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
-_GATHERED = (ArraySource, Tokens, RangeSource)  # read without any code of the user's
+if TYPE_CHECKING:
+    from loaderx.engines.block_run import Block
+    from loaderx.engines.sharing import MadeRows
 
 
 class PlanWork:
@@ -36,7 +37,7 @@ class PlanWork:
         self.makes_blocks = not node.batched
         self._sampler = Sampler()
         self.thread_safe, self.unsure = are_thread_safe(node)
-        self.only_gathers = all(type(part) in _GATHERED for _, part in parts_of(node))
+        self.only_gathers = all(_only_gathers(part) for _, part in parts_of(node))
         self._sources = sources_of(node)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
@@ -80,6 +81,8 @@ class PlanWork:
 
     def _block(self, first: int, count: int, lend: Lend) -> Block:
         """The elements of some steps without a batch; fewer if one fails, or if they take long."""
+        from loaderx.engines.block_run import LONGEST_S, RaisedAhead  # late: only workers get here
+
         elements: list[Tree | Measured] = []
         error: RaisedAhead | None = None
         begun = perf_counter()
@@ -100,6 +103,8 @@ class PlanWork:
         return self._shared_rows
 
     def make_rows(self, task: Task, first: int, stop: int, lend: Lend) -> MadeRows:
+        from loaderx.engines.sharing import MadeRows  # late: only workers get here
+
         context = TimedContext(lend)
         rows = self.plan.read_rows(task[0], first, stop, context)
         return MadeRows(rows.records(), rows.is_stacked, context.failures, context.times)
@@ -156,6 +161,11 @@ def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
 
     windows = chunk_windows(node, shard)
     return PlanWork(node, shard) if windows is None else WindowWork(node, shard, windows)
+
+
+def _only_gathers(part: object) -> bool:
+    # Not of a class above it: a subclass may have code of the user's.
+    return bool(vars(type(part)).get("only_gathers"))
 
 
 def are_thread_safe(node: Node) -> tuple[bool, str]:

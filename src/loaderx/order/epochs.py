@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.rng import EPOCH, Keys, fold
 
-Positions = npt.NDArray[np.int64]
+Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 LIMIT = 1 << 62  # positions are int64, with room for arithmetic
 

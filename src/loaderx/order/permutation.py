@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.rng import Keys, mix64
 
@@ -29,8 +28,8 @@ _STEPS = np.arange(1, 4 * ROUNDS, 2, dtype=np.uint64)[:, None] * np.array(
     [0xD1342543DE82EF95], np.uint64
 )
 
-Positions = npt.NDArray[np.int64]
-Words = npt.NDArray[Any]
+Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Words = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def permute(positions: Positions, length: int, keys: Keys) -> Positions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Generator
 from time import perf_counter
@@ -172,6 +171,8 @@ class IndexPlan:
 
     def copy(self) -> IndexPlan:
         """The same plan with blocks of its own: for who looks at other steps than the workers."""
+        import copy  # late: few plans are copied
+
         return copy.copy(self)
 
     def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.rng import Keys
 from loaderx.sources.base import Indices
 
-Positions = npt.NDArray[np.int64]
+Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 Addresses: TypeAlias = Any
 """What an operator has resolved.  Other code uses only its length and `cut`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import signal
 import threading
 from collections.abc import Iterator
 from types import CodeType
@@ -25,7 +24,7 @@ _CALLS = {
     "map_with_index": "f(index, element)",
     "random_map": "f(element, rng)",
 }
-_MISCALLED = re.compile(r"takes .*positional argument|missing \d+ required positional argument")
+_MISCALLED = r"takes .*positional argument|missing \d+ required positional argument"
 
 
 def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
@@ -66,7 +65,7 @@ def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> s
     call = "f(element)" if "seed_globals=True" in stage else _CALLS.get(kind)
     if call is None:
         return ""
-    if isinstance(error, TypeError) and _MISCALLED.search(text):
+    if isinstance(error, TypeError) and re.search(_MISCALLED, text):
         # Without a frame of the user's, the function never began.
         is_ours = below_own_frames(error.__traceback__) is None
         return f" ({kind} calls {call})" if is_ours else ""
@@ -94,6 +93,8 @@ def raise_if_signalled(error: BaseException) -> None:
 
 def _handler_codes() -> Iterator[CodeType]:
     """The code of all signal handlers that are written in Python."""
+    import signal  # late: it is slow to import, and few programs get here
+
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         while isinstance(handler, functools.partial):

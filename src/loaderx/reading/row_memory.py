@@ -26,7 +26,8 @@ from loaderx.errors import LoaderxError, one_line
 from loaderx.free_memory import free_memory
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
-from loaderx.sources.arrays import Gather, gatherer_of
+from loaderx.sources.arrays import gatherer_of
+from loaderx.sources.base import Gather
 from loaderx.tree import Array, DType, Structure, Tree, flatten
 
 MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2

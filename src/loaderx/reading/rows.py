@@ -13,10 +13,9 @@ but not places, and packing gives the rows of a window the first place of the wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import LoaderxError, StackError
 from loaderx.memory import Layout, Lend
@@ -26,10 +25,13 @@ from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, stack, unpadde
 from loaderx.rng import CHILD, Keys, fold
 from loaderx.tree import Array, Structure, Tree, flatten
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 Record: TypeAlias = Any
 """A record: any value that the source or a user's function returns."""
 
-Positions = npt.NDArray[np.int64]
+Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 Identify = Callable[[int], tuple[int | None, str]]
 """The index in its source and the name of the row with this origin."""

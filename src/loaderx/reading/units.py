@@ -8,10 +8,9 @@ list of them.  `rows_from` makes `Rows` of it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import RecordError, StackError
 from loaderx.order.epochs import child
@@ -23,6 +22,9 @@ from loaderx.reading.stacking import NO_PADDING, Padding, stack
 from loaderx.reading.unit_stage import UnitStage, first_guard, run_stages
 from loaderx.rng import ROOT, Keys
 from loaderx.tree import Tree, flatten
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 T = TypeVar("T")
 
@@ -196,7 +198,7 @@ class UnitPlan:
         found = None if views is not None and not self.keyed else find()
         if views is not None:
             rows = Rows.of_columns(views, stop - first)
-            kept = np.arange(stop - first)
+            kept: Positions = np.arange(stop - first)
         else:
             rows, kept = self._read(found, context)
         if self.keyed:

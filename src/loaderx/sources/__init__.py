@@ -14,7 +14,6 @@ from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import ForWorkers, Indices, Source
 from loaderx.sources.objects import ObjectSource, adapt
 from loaderx.sources.ranges import RangeSource
-from loaderx.sources.tokens import Tokens
 
 if TYPE_CHECKING:
     from loaderx.sources.arrow_objects import HuggingFace
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from loaderx.sources.formats.tfrecord import TFRecord
     from loaderx.sources.formats.webdataset import WebDataset
     from loaderx.sources.idx import open_idx
+    from loaderx.sources.tokens import Tokens
 
 __all__ = [
     "ArraySource",
@@ -60,6 +60,7 @@ _LATE = {  # gzip, json, csv and the like are slow to import
     "ImageFolder": "loaderx.sources.formats.image_folder",
     "Jsonl": "loaderx.sources.formats.jsonl",
     "TFRecord": "loaderx.sources.formats.tfrecord",
+    "Tokens": "loaderx.sources.tokens",
     "WebDataset": "loaderx.sources.formats.webdataset",
     "open_idx": "loaderx.sources.idx",
     "parse_example": "loaderx.sources.formats.tf.example",

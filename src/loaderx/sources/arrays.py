@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, TypeAlias
+import sys
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
-from loaderx.sources.base import Indices, Source
+from loaderx.sources.base import Gather, Indices, OwnSource
 from loaderx.sources.bulk import INDEXING, BulkReads
-from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.frames import without_frames
-from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows
-from loaderx.sources.mapping import remember
 from loaderx.tree import (
     Array,
     ArraySpec,
@@ -28,7 +26,9 @@ from loaderx.tree import (
     is_array_like,
 )
 
-Gather: TypeAlias = Callable[[Indices, Lend], Tree]
+if TYPE_CHECKING:
+    from loaderx.sources.cold_reads import ColdReads
+
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
 _MOST_LISTED = 8  # arrays in a list that are taken as columns; a tuple may have more
 _SHOWN = 5
@@ -44,8 +44,10 @@ class LazyArray(Protocol):
     def __getitem__(self, index: slice | Indices, /) -> Leaf: ...
 
 
-class ArraySource(Source):
+class ArraySource(OwnSource):
     """A tree of arrays with one leading length: record i is row i of every leaf."""
+
+    only_gathers = True
 
     def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
         self._made_by = made_by
@@ -66,7 +68,7 @@ class ArraySource(Source):
         self._in_memory = all(isinstance(leaf, np.ndarray) for leaf in self._leaves)
         self._layouts: dict[int, Layout] = {}
         self._bulk: BulkReads | None = None  # made when a lazy leaf fails
-        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
+        self._cold = _cold_reads(self._leaves)
 
     def __len__(self) -> int:
         return self._length
@@ -76,7 +78,7 @@ class ArraySource(Source):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._cold = ColdReads([leaf for leaf in self._leaves if isinstance(leaf, np.ndarray)])
+        self._cold = _cold_reads(self._leaves)
 
     @property
     def spec(self) -> Tree | None:
@@ -114,7 +116,7 @@ class ArraySource(Source):
             layout = Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in self._leaves])
             self._layouts[count] = layout
         out = lend(layout)
-        if self._cold.is_needed:
+        if self._cold is not None:
             self._cold.before(indices)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
@@ -130,11 +132,10 @@ class ArraySource(Source):
         return self._structure.build([leaf[start:stop] for leaf in self._leaves])
 
     def gatherer(self, rows: int) -> Gather:
-        """`gather` for batches of one size, with everything looked up beforehand."""
         if not self._in_memory or not self._structure.is_flat_dict:
             return self.gather
         gather = gatherer_of(self._structure.keys, self._leaves, rows)
-        if not self._cold.is_needed:
+        if self._cold is None:
             return gather
         before = self._cold.before
 
@@ -244,12 +245,43 @@ def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
     return tree
 
 
+def _is_mapped(array: Array) -> bool:
+    """Is it a memory map, or a view of one?"""
+    base: object = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    return base is not None
+
+
+def _cold_reads(leaves: Sequence[Leaf]) -> ColdReads | None:
+    """The hints for rows that may come from disk; None if all are in memory."""
+    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    if not any(map(_is_mapped, arrays)):
+        return None
+    from loaderx.sources.cold_reads import ColdReads  # late: most arrays are in memory
+
+    cold = ColdReads(arrays)
+    return cold if cold.is_needed else None
+
+
+def _rows_of_h5(leaf: Leaf) -> Array | None:
+    """The rows of an HDF5 dataset that can be mapped; None for all else."""
+    if "h5py" not in sys.modules:
+        return None
+    from loaderx.sources.h5_datasets import is_h5_dataset, mapped_rows  # late: few have any
+
+    return mapped_rows(leaf) if is_h5_dataset(leaf) else None
+
+
 def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
     """An array as a read-only view, or a lazy array-like as it is."""
     if isinstance(leaf, np.ndarray):
-        remember(leaf)
+        if _is_mapped(leaf):
+            from loaderx.sources.mapping import remember  # late: most arrays are in memory
+
+            remember(leaf)
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
-    elif is_h5_dataset(leaf) and (rows := mapped_rows(leaf)) is not None:
+    elif (rows := _rows_of_h5(leaf)) is not None:
         array = rows
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, check_int
 from loaderx.memory import Layout, Lend, Pool
 from loaderx.tree import Tree, flatten
 
-Indices: TypeAlias = npt.NDArray[np.int64]
+Indices: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+Gather: TypeAlias = Callable[[Indices, Lend], Tree]
 
 READERS = ("gather", "records", "__getitem__")
 """The methods that read.  A source has one of them at least; the others follow from it."""
@@ -161,6 +162,17 @@ class Source:
             )
         shapes = [((rows, *leaf.shape), np.dtype(leaf.dtype)) for leaf in leaves]
         return structure.build(lend(Layout.of(*shapes)))
+
+
+class OwnSource(Source):
+    """A source of loaderx's own, which is read as it is: nothing that it returns is checked."""
+
+    only_gathers = False
+    """Does reading run nothing but NumPy?"""
+
+    def gatherer(self, rows: int) -> Gather:
+        """`gather` for batches of one size; where it can be, with everything looked up before."""
+        return self.gather
 
 
 class ForWorkers:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from loaderx.errors import FileError, one_line
 from loaderx.frozen import Frozen
-from loaderx.memory import Lend
-from loaderx.sources.base import Indices, Source
-from loaderx.tree import Tree
+from loaderx.sources.base import Indices, OwnSource
 
 
 class Problem(Frozen):
@@ -30,21 +28,20 @@ class BadRecordError(FileError):
     """
 
 
-class FileSource(Source):
+class FileSource(OwnSource):
     """Records of files: what `Dataset.open` and the command line ask beyond `Source`."""
 
     @property
     def thread_safe(self) -> bool:
         return True
 
+    one_file_per_record = False
+    """Is each record a file of its own?  Messages name it, beside the index."""
+
     @property
     def large_records(self) -> bool:
         """Are records so large that those of a batch do not fit into the caches together?"""
         return False
-
-    def gatherer(self, rows: int) -> Callable[[Indices, Lend], Tree]:
-        """`gather` for batches of one size; where it can be, with everything looked up before."""
-        return self.gather
 
     @property
     def shard_counts(self) -> Sequence[int] | None:

@@ -27,7 +27,7 @@ MappedArray: TypeAlias = np.memmap[Any, DType]
 LARGE_UNPACKED = 1 << 30  # bytes of one file from which unpacking it into memory warns
 _PIECE = 1 << 20  # bytes that are read at once
 _MOST_SHOWN = 300  # characters of a parser's message, which may quote a whole header
-_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+_MOST_AXES = 32 if np.__version__.startswith("1.") else 64
 _MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
 _WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
 _REQUEST = 128 << 10  # bytes; of a larger request the kernel may leave out the rest

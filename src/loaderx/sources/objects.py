@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from loaderx.errors import ArgumentError, LoaderxError
 from loaderx.given import Given
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
-from loaderx.sources.base import Indices, Source, chunk_starts, overrides
+from loaderx.sources.base import Indices, OwnSource, Source, chunk_starts, overrides
 from loaderx.sources.bulk import INDEXING, BulkReads
 from loaderx.sources.checks import (
     check_readable,
@@ -30,16 +30,15 @@ from loaderx.sources.checks import (
     is_source,
 )
 from loaderx.sources.file_objects import source_of_files
-from loaderx.sources.file_source import FileSource
 from loaderx.sources.frames import is_column, is_frame
 from loaderx.sources.huggingface import read_slice, takes_slices
-from loaderx.sources.kept_chunks import KeptChunks, Sized
-from loaderx.sources.ranges import RangeSource
-from loaderx.sources.tokens import Tokens
 from loaderx.tree import Array, ArraySpec, Leaf, Structure, Tree, flatten
 
+if TYPE_CHECKING:
+    from loaderx.sources.kept_chunks import KeptChunks, Sized
 
-class ObjectSource(Source):
+
+class ObjectSource(OwnSource):
     """Reads ``obj[i]``; uses ``obj.__getitems__`` and ``obj.gather`` where they exist.
 
     Of a `Source` it uses ``gather`` and ``records``.  If a bulk read fails on records that can be
@@ -255,12 +254,9 @@ def _owned(leaf: Leaf) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-_READ_AS_THEY_ARE = (ArraySource, FileSource, ObjectSource, RangeSource, Tokens)
-
-
 def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
     """The source for an object of the user's."""
-    if isinstance(obj, _READ_AS_THEY_ARE):
+    if isinstance(obj, OwnSource):
         return obj
     if isinstance(obj, Source):
         return ObjectSource(obj, thread_safe=thread_safe)

@@ -6,15 +6,16 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, check_int
 from loaderx.memory import Layout, Lend
-from loaderx.sources.base import Indices, Source
+from loaderx.sources.base import Indices, OwnSource
 from loaderx.tree import ArraySpec, Tree
 
 
-class RangeSource(Source):
+class RangeSource(OwnSource):
     """The numbers of a `range`, as int64."""
 
     spec = ArraySpec((), np.dtype(np.int64))
     thread_safe = True
+    only_gathers = True
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
         start = check_int("start", start)

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import Lend
-from loaderx.sources.arrays import Gather, gatherer_of
-from loaderx.sources.base import Indices
+from loaderx.sources.arrays import gatherer_of
+from loaderx.sources.base import Gather, Indices
 from loaderx.sources.cold_reads import ColdReads
 from loaderx.sources.columnar import ColumnarSource
 from loaderx.sources.columns import Column, ColumnSpans, FixedColumn, together

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
 from loaderx.memory import Layout, Lend
-from loaderx.sources.arrays import Gather, gatherer_of
-from loaderx.sources.base import ForWorkers, Indices, Source
+from loaderx.sources.arrays import gatherer_of
+from loaderx.sources.base import ForWorkers, Gather, Indices, OwnSource
 from loaderx.sources.mapping import map_array, open_regular
 from loaderx.tree import Array, ArraySpec, DType, Tree
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         _dtype: DType | None
 
 
-class Tokens(Source, ForWorkers):
+class Tokens(OwnSource, ForWorkers):
     """Rows of ``length`` tokens from flat binary files, or from ``.npy`` files of one axis.
 
     Args:
@@ -58,6 +58,7 @@ class Tokens(Source, ForWorkers):
     """
 
     thread_safe = True
+    only_gathers = True
 
     def __init__(
         self,
@@ -149,13 +150,12 @@ class Tokens(Source, ForWorkers):
         return dict(zip(self.names, out, strict=True))
 
     def gatherer(self, rows: int) -> Gather:
-        """`gather` for batches of one size, with everything looked up beforehand."""
         matrices = [matrix for matrix in self._matrices[0] if matrix is not None]
         if len(self._files) > 1 or not matrices:
             return self.gather
         return gatherer_of(self.names, matrices, rows)
 
-    def _gather_one(self, file: int, rows: Indices, out: list[Array]) -> None:
+    def _gather_one(self, file: int, rows: Indices, out: Sequence[Array]) -> None:
         for shift, matrix, target in zip(self._shifts, self._matrices[file], out, strict=True):
             if matrix is not None:
                 matrix.take(rows, 0, target, "clip")

@@ -38,7 +38,6 @@ from loaderx.rng import Keys
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.node import Node
-from loaderx.stages.on_error import ReplaceFailures
 from loaderx.stages.row_counts import RowCount, ShortBatches
 from loaderx.stages.stream_stage import StreamCut
 from loaderx.stages.transforms import whole
@@ -60,7 +59,7 @@ def check_padding(pad_to: Mapping[str, int] | None, value: Value) -> Padding:
         check_name("pad_to", path): check_int(f"pad_to[{path!r}]", n, least=1)
         for path, n in (pad_to or {}).items()
     }
-    return Padding(lengths, value)
+    return Padding(lengths, value) if lengths or value else NO_PADDING
 
 
 class Batched(StreamCut, ChangesPlaces):
@@ -230,6 +229,8 @@ class Batched(StreamCut, ChangesPlaces):
         if self.padding.lengths and self.collate is None:
             records.pad(self.padding)
         if request.policy is not None:
+            from loaderx.stages.on_error import ReplaceFailures  # late: most chains have none
+
             records = ReplaceFailures("on_error", records, request.policy)
         return Cut(self, records, request)
 

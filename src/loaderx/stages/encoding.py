@@ -15,7 +15,7 @@ import math
 import operator
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def _shortened(value: object) -> str:
     return text if len(text) <= LONGEST else digest(text.encode())
 
 
-class Stage(NamedTuple):
+class Stage(Frozen):
     """A stage, read from its text; values are text still."""
 
     kind: str

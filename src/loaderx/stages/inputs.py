@@ -15,7 +15,13 @@ from loaderx.memory import Lend, aligned
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
-from loaderx.reading.error_text import READING, USER_ERRORS, error_line, raise_if_signalled
+from loaderx.reading.error_text import (
+    READING,
+    USER_ERRORS,
+    error_line,
+    failed,
+    raise_if_signalled,
+)
 from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import (
     BatchOperator,
@@ -33,10 +39,9 @@ from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
-from loaderx.sources import ArraySource, ObjectSource, Source, Tokens
-from loaderx.sources.base import Indices, chunk_starts
+from loaderx.sources import ArraySource, ObjectSource, Source
+from loaderx.sources.base import Indices, OwnSource, chunk_starts
 from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.iterables import IterableSource, OpenIterable
 from loaderx.sources.pads import PaddedGather, PadsLists
 from loaderx.stages.encoding import array_text, stage_text
 from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
@@ -44,6 +49,7 @@ from loaderx.stages.limits import checked_length
 from loaderx.tree import LEAF, Array, Tree, flatten
 
 if TYPE_CHECKING:
+    from loaderx.sources.iterables import IterableSource, OpenIterable
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 _POSITION = ("records read", "has it ended", "its own state")
@@ -195,14 +201,15 @@ class ReadSource(RecordOperator):
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
         """Reads again, each record alone: to find the one that fails, or to retry."""
-        fail = self.failer(addresses, READING)
         found: list[Record] = []
         for number in range(len(addresses)):
+            index = addresses.index[number : number + 1]
             try:
                 with self.lock:
-                    found += self.source.records(addresses.index[number : number + 1])
-            except USER_ERRORS as error:
-                raise fail(number, error) from error
+                    found += self.source.records(index)
+            except USER_ERRORS as error:  # a source that knows the file has named it
+                at = int(index[0])
+                raise failed(READING, f"record {at}", at, error) from error
         return Rows.of_records(found)
 
     @property
@@ -241,13 +248,15 @@ class ReadSource(RecordOperator):
 
     def index(self, addresses: SourceAddresses, number: int) -> tuple[int, str]:
         index = int(addresses.index[number])
+        if isinstance(self.source, FileSource) and self.source.one_file_per_record:
+            return index, f"record {index} ({self.source.where(index)})"
         return index, f"record {index}"
 
     def gather_of(self, width: int) -> Gather | None:
         source = self.source
         if not self.stacked or not source.thread_safe:
             return None
-        if isinstance(source, (ArraySource, FileSource, Tokens)):
+        if isinstance(source, OwnSource):
             return source.gatherer(width)
         return source.gather
 

@@ -10,10 +10,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 from loaderx.stages.batch import Batched
-from loaderx.stages.filter import Filtered
 from loaderx.stages.inputs import FromIterable, FromSource
 from loaderx.stages.map import Transformed
-from loaderx.stages.on_error import Guarded, Skipping
 from loaderx.stages.repeat import Repeated
 from loaderx.stages.seed import Seeded
 from loaderx.stages.select import Part, Picked, Sliced
@@ -24,8 +22,10 @@ if TYPE_CHECKING:
     from loaderx.stages.bucket import Bucketed
     from loaderx.stages.cache import Cached
     from loaderx.stages.concatenate import Concatenated
+    from loaderx.stages.filter import Filtered
     from loaderx.stages.flat_map import FlatMapped
     from loaderx.stages.mix import Mixed
+    from loaderx.stages.on_error import Guarded, Skipping
     from loaderx.stages.pack import PackedRecords
     from loaderx.stages.sample import Sampled
     from loaderx.stages.unbatch import Unbatched
@@ -65,10 +65,13 @@ _LATE = {
     "Bucketed": "bucket",
     "Cached": "cache",
     "Concatenated": "concatenate",
+    "Filtered": "filter",
     "FlatMapped": "flat_map",
+    "Guarded": "on_error",
     "Mixed": "mix",
     "PackedRecords": "pack",
     "Sampled": "sample",
+    "Skipping": "on_error",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
     "Zipped": "zip",

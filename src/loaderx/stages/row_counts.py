@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from loaderx.frozen import Frozen
+
 
 class ShortBatches(NamedTuple):
     """Batches number ``first``, ``first + every``, ... have only ``rows`` rows, or are padded."""
@@ -26,7 +28,7 @@ class ShortBatches(NamedTuple):
         return (self._replace(first=first, every=None if is_last else self.every),)
 
 
-class RowCount(NamedTuple):
+class RowCount(Frozen):
     """A number of records that a batch of a stage can have."""
 
     rows: int | None  # None: not known before the stream ends

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, PositionError
 from loaderx.order.epochs import LIMIT, child
@@ -27,6 +26,8 @@ from loaderx.stages.node import Node
 from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 # take, skip, slices -----------------------------------------------------------------------------

@@ -321,6 +321,23 @@ def test_image_files_by_pattern(animals):
         Dataset.open(animals / "dog" / "*.png", columns=["label"])
 
 
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_function_that_fails_on_an_image_names_its_file(animals, filtered):
+    def decode(record):
+        return {**record, "image": np.asarray(Image.open(io.BytesIO(bytes(record["image"]))))}
+
+    path = animals / "dog/10.png"
+    path.write_bytes(b"none")
+    dataset = Dataset.open(animals, decode=False)
+    if filtered:  # a stream
+        dataset = dataset.filter(lambda record: True)
+    with pytest.raises(RecordError) as caught:
+        list(DataLoader(dataset.map(decode).batch(2), engine="inline"))
+    assert f"map(decode) failed on record 4 ({path}): UnidentifiedImageError" in str(caught.value)
+    assert caught.value.record == f"record 4 ({path})"
+    assert caught.value.index == 4
+
+
 # Memory -----------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,8 @@ _LABEL = ArraySpec((), np.dtype(np.int64))
 class _ImageTable(TableSource):
     """A record for each image: its pixels, and the number of its class."""
 
+    one_file_per_record = True
+
     def __init__(
         self, files: LooseFiles | UrlFiles, columns: dict[str, Column], names: tuple[str, ...]
     ) -> None:

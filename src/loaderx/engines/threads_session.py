@@ -1,0 +1,332 @@
+"""A pool of threads for the work of one loader.
+
+Tasks are handed out one by one to whoever is free.  Each has a lock that its worker opens when it
+is done; waiting for a task is waiting for its lock.
+
+The threads know the pool's queue and nothing else: not the session, and between two tasks not even
+the user's functions, which may well hold the loader (a method of a trainer, a closure).  So a
+session that nobody holds any more is collected, and its finaliser stops the threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
+from loaderx.engines.base import (
+    Element,
+    Measured,
+    Run,
+    Session,
+    Task,
+    Work,
+    closed_error,
+    forked_error,
+    what_to_say,
+)
+from loaderx.engines.block_run import BlockRun
+from loaderx.engines.sharing import RowsWork, StepSharing
+from loaderx.engines.signals import SignalsDeferred
+from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
+from loaderx.engines.threads import Threads
+from loaderx.errors import LoaderxError, RecordError, warn_user
+from loaderx.memory import Lend, Pool
+from loaderx.reading.error_text import READING
+
+STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
+EXIT_PATIENCE_S = 2.0
+TIMED_BATCHES = 8  # looked at to see whether threads wait for each other
+CHECK_S = 0.25  # how often a waiting consumer checks whether it was cancelled
+
+
+class ThreadsSession(Session):
+    """A pool of threads for the tasks of one loader."""
+
+    def __init__(
+        self,
+        work: Work,
+        workers: int,
+        prefetch: int,
+        turns: Turns | None = None,
+        *,
+        name: str = Threads.name,
+        in_order: bool = False,
+    ) -> None:
+        self._work = work
+        self._workers = workers
+        self.window = workers + prefetch
+        self._turns = turns
+        self._name, self._in_order = name, in_order
+        self._sharing = StepSharing(work, workers)
+        self.sharers = self._sharing.sharers
+        self._pool: _ThreadPool | None = None
+        self._finaliser: weakref.finalize[..., ThreadsSession] | None = None
+        self._lock = threading.RLock()  # threads may share a loader
+
+    def submit(self, task: Task) -> PendingInThread:
+        pool = self._usable_pool()
+        job = Job(self._work, task, pool)
+        pool.jobs.put(job)
+        return PendingInThread(job, self._sharing, self._turns, self._in_order)
+
+    def submit_shared(self, task: Task) -> PendingInThread:
+        ranges = self._sharing.ranges(task)
+        if len(ranges) < 2:
+            return self.submit(task)
+        assert isinstance(self._work, RowsWork)
+        pool = self._usable_pool()
+        job = SharedJob(self._work, task, pool, ranges)
+        for part in job.parts:
+            pool.jobs.put(part)
+        return PendingInThread(job, self._sharing, self._turns)
+
+    def run(self, steps: range) -> Run:
+        if not getattr(self._work, "makes_blocks", False):
+            return super().run(steps)
+        is_end = _is_end_of_source if self._in_order else None
+        return BlockRun(self, steps, shares_memory=False, is_end=is_end)
+
+    def _usable_pool(self) -> _ThreadPool:
+        pool = self._pool
+        return self._start() if pool is None or not pool.is_usable else pool
+
+    def _start(self) -> _ThreadPool:
+        with self._lock:
+            if self._pool is not None:
+                if self._pool.is_usable:
+                    return self._pool  # another thread was faster
+                self._pool.stop()  # again: Ctrl-C may have cut it short
+            pool = _ThreadPool()
+            try:
+                if self._finaliser is not None:
+                    self._finaliser.detach()
+                self._finaliser = weakref.finalize(self, pool.stop)
+                self._finaliser.atexit = False  # `_stop_all` does that
+                self._pool = pool  # known before its threads are, so that they can be stopped
+                # A worker's slots hold elements that wait here, and those that the user holds.
+                pool.start(self._workers, self.window // self._workers + 3, self._name)
+            except BaseException:
+                self.stop()
+                raise
+            return pool
+
+    def finish(self) -> None:
+        """Lets the threads do what was submitted, and then end; waits for nobody."""
+        if self._pool is not None:
+            self._pool.finish()
+
+    def stop(self) -> None:
+        """Stops the threads, and waits for nobody."""
+        if self._pool is not None:
+            self._pool.stop()
+
+    def close(self) -> None:
+        pool = self._pool
+        if pool is not None:
+            pool.stop()
+            pool.wait_for_idle(STOP_PATIENCE_S)
+
+    def describe(self) -> tuple[str, str]:
+        return f"threads({self._workers})", "it was asked for"
+
+
+class Turns:
+    """Notices that threads wait for each other to read a source that may not be thread-safe.
+
+    It looks at the first batches that were timed: the time of reading includes that of waiting for
+    one's turn.  The median, since a thread that loses the GIL while it reads says nothing.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._seen: list[tuple[float, float]] | None = []  # None: enough
+
+    def notice(self, element: Element) -> None:
+        """Warns once if reading takes a good part of the time."""
+        seen = self._seen
+        if seen is None or type(element) is not Measured or not element.times:
+            return
+        if not element.times.weight:  # the first batch also opens files
+            return
+        stages = element.times.stages
+        seen.append((stages.get("source", 0.0), sum(stages.values())))
+        if len(seen) < TIMED_BATCHES:
+            return
+        self._seen = None
+        reading_s, all_s = (sorted(times)[TIMED_BATCHES // 2] for times in zip(*seen, strict=True))
+        if reading_s >= FAST_S and reading_s > LARGE_SHARE * all_s:
+            warn_user(
+                f"threads read {self._source} one at a time, since it is not known whether they "
+                f"may read it at once, and reading takes {reading_s / all_s:.0%} of the time to "
+                f"make a batch. {what_to_say(self._source)}"
+            )
+
+
+class PendingInThread:
+    """The consumer's side of a job."""
+
+    __slots__ = ("_in_order", "_job", "_sharing", "_turns")
+
+    def __init__(
+        self, job: Job, sharing: StepSharing, turns: Turns | None, in_order: bool = False
+    ) -> None:
+        self._job, self._sharing, self._turns = job, sharing, turns
+        self._in_order = in_order
+
+    def result(self) -> Element:
+        job = self._job
+        if job.owner != os.getpid():
+            raise forked_error("threads")
+        if _worker.stopping is job.stopping:  # a function iterates the loader that it works for
+            job.help(_worker.lend)
+        while not job.done.acquire(timeout=CHECK_S):
+            # After its end, a pool may have been given one more job, which nobody will do.
+            if job.is_cancelled or job.stopping.is_set:
+                break
+        if not job.is_done:  # it may never end
+            raise closed_error()
+        if job.has_failed_part:
+            self._sharing.give_up()
+        if self._in_order and _is_end_of_source(job.error):
+            raise StopIteration
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                del job  # else the error would hold this frame, and the frame the error
+        self._sharing.took(job.seconds)
+        if self._turns is not None:
+            for element in self._elements(job.value):
+                self._turns.notice(element)
+        return job.value
+
+    def _elements(self, value: Element) -> Sequence[Element]:
+        """The elements of a block, or the one element."""
+        is_block = len(self._job.task) == 2 and isinstance(value, dict) and "elements" in value
+        return value["elements"] if is_block else (value,)
+
+    def done(self) -> bool:
+        job = self._job
+        return not job.done.locked() or job.is_cancelled or job.stopping.is_set
+
+    def cancel(self) -> None:
+        self._job.is_cancelled = True
+        with contextlib.suppress(RuntimeError):  # it is done
+            self._job.done.release()
+
+    def finish(self, until: float) -> None:
+        job = self._job
+        while job.is_under_way():
+            if job.owner != os.getpid() or time.monotonic() > until:
+                return  # it may never end, and is left to its (daemon) thread
+            time.sleep(0.001)
+
+
+def _is_end_of_source(error: BaseException | None) -> bool:
+    if not isinstance(error, RecordError) or error.stage != READING:
+        return False
+    return isinstance(error.__cause__, StopIteration)
+
+
+class _ThreadPool:
+    """Threads, and the queue from which they take their jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Job | RangeJob | None] = SimpleQueue()
+        self.stopping = Flag()
+        self.threads: list[threading.Thread] = []
+        self.idle: set[int] = set()  # threads that wait for a job
+        self.owner = os.getpid()
+        self._has_started = False
+        _pools.add(self)
+
+    @property
+    def is_usable(self) -> bool:
+        """Have all threads started, in this process (they do not survive a fork)?"""
+        return self._has_started and not self.stopping.is_set and self.owner == os.getpid()
+
+    def start(self, workers: int, capacity: int, name: str) -> None:
+        with SignalsDeferred():  # a thread that is half started can neither be used nor joined
+            for number in range(workers):
+                thread = threading.Thread(
+                    target=_worker_loop,
+                    args=(self.jobs, self.stopping, self.idle, capacity),
+                    name=name.format(number),
+                    daemon=True,
+                )
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self.stop()
+                    raise LoaderxError(
+                        f"worker thread {number + 1} of {workers} cannot start: {error}. A limit "
+                        "on processes and threads (ulimit -u) or on memory (ulimit -v) was met. "
+                        "Use fewer workers: num_workers=..."
+                    ) from error
+                self.threads.append(thread)
+            self._has_started = True
+
+    def stop(self) -> None:
+        """Stops all, and waits for nobody: safe in a finaliser, whatever is locked."""
+        self.stopping.is_set = True
+        self.jobs.put(None)  # whoever takes it puts it back for the next
+
+    def finish(self) -> None:
+        """Ends the threads after all jobs that are in the queue."""
+        self._has_started = False  # no other job is put into it
+        self.jobs.put(None)
+
+    def wait_for_idle(self, patience_s: float) -> None:
+        """Waits until those have ended that are not in the middle of a job."""
+        until = time.monotonic() + patience_s
+        for thread in self.threads:
+            while thread.is_alive() and thread.ident in self.idle and time.monotonic() < until:
+                time.sleep(0.0001)
+
+    def wait(self, patience_s: float) -> None:
+        """Waits until they have ended; a task that never ends is left to its (daemon) thread."""
+        patience = time.monotonic() + patience_s
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, patience - time.monotonic()))
+
+
+class _Worker(threading.local):
+    """What a thread works for, if it is a worker."""
+
+    stopping: Flag | None = None  # of its pool
+    lend: Lend
+
+
+_worker = _Worker()
+_pools: weakref.WeakSet[_ThreadPool] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    pools = list(_pools)
+    for pool in pools:
+        pool.stop()
+    for pool in pools:
+        pool.wait(EXIT_PATIENCE_S)
+
+
+def _worker_loop(
+    jobs: SimpleQueue[Job | RangeJob | None], stopping: Flag, idle: set[int], capacity: int
+) -> None:
+    lend, thread = Pool(capacity).lend, threading.get_ident()
+    _worker.lend, _worker.stopping = lend, stopping
+    idle.add(thread)
+    while (job := jobs.get()) is not None:
+        idle.discard(thread)
+        job.run(lend)
+        del job  # a waiting worker must hold no batch, and nothing of the user's
+        idle.add(thread)
+    jobs.put(None)  # for the others
