@@ -27,7 +27,14 @@ from loaderx.sources.arrow_places import (
     take_numbers,
 )
 from loaderx.sources.base import Indices
-from loaderx.sources.bulk_text import FEW, bulk_values, texts_in_order, texts_one_by_one
+from loaderx.sources.bulk_text import (
+    FEW,
+    bulk_values,
+    can_be_viewed,
+    texts_in_order,
+    texts_one_by_one,
+    viewed_texts,
+)
 from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_build import pixels_of
 from loaderx.sources.column_data import ITEMS, ColumnType
@@ -295,6 +302,8 @@ def _texts(data: Array, starts: Indices, stops: Indices) -> Sequence[object]:
         return texts_one_by_one(data, starts, stops)
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     if len(breaks) * FEW > len(starts):
+        if can_be_viewed(data, stops - starts):
+            return viewed_texts(data, starts, stops - starts)
         return texts_one_by_one(data, starts, stops)
     found: list[object] = []
     for first, last in itertools.pairwise([0, *breaks.tolist(), len(starts)]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from loaderx.tree import Array
 FEW = 16
 """So many are as fast one by one."""
 
-_SCATTERED = 32  # texts in any order, for which a call of pyarrow pays
-_LONG = 1 << 12  # bytes of a text that pyarrow should not copy once more
-_SHORT = 1 << 9  # bytes: up to here, `tobytes` and `decode` take less than `str(view, "utf-8")`
+_SCATTERED = 96  # texts in any order, for which a call of pyarrow pays
+_SHORT = 1 << 9  # bytes of a text, up to which one more copy of it costs less than a view of it
+_INLINE = 12  # bytes of a text that Arrow has in the view itself
+_BUFFER = 1 << 30  # bytes: places in a buffer of Arrow's have 31 bits
+_MOST_BUFFERS = 16
 
 _MANY = 64  # runs: for fewer, touching them costs more than it saves
 _LINE = 64  # bytes that the CPU fetches at once
@@ -62,16 +65,52 @@ def texts_in_order(data: Array, starts: Indices, stops: Indices) -> list[object]
 
 
 def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
-    """Should pyarrow copy ``count`` texts, in any order, and make them Python's?"""
+    """Are these texts so short that pyarrow should copy ``count`` of them, then make `str`?"""
     if count < _SCATTERED or offsets.dtype != np.int64:
         return False
     first, last = int(offsets[0]), int(offsets[-1])  # pyarrow reckons with their mean length
-    return 0 <= first <= last <= len(data) and last - first < _LONG * (len(offsets) - 1)
+    return 0 <= first <= last <= len(data) and last - first < _SHORT * (len(offsets) - 1)
+
+
+def can_be_viewed(data: Array, lengths: Indices) -> bool:
+    """Can pyarrow make `str` of texts of these lengths where they are?"""
+    if len(lengths) < _SCATTERED or len(data) > _MOST_BUFFERS * _BUFFER or not _has_views():
+        return False
+    return _SHORT * len(lengths) <= int(lengths.sum()) <= _BUFFER and int(lengths.min()) > _INLINE
+
+
+def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]:
+    """Texts in any order, in one call of pyarrow, which reads them where they are.
+
+    A view of Arrow's has four numbers of 32 bits: the length, the first bytes of the text (which
+    nobody looks at here), the number of a buffer, and the place in it.
+    """
+    import pyarrow as pa
+
+    touch(data, starts, lengths)
+    views = np.empty((len(starts), 2), np.int64)
+    views[:, 0], views[:, 1] = lengths, (starts % _BUFFER << 32) + starts // _BUFFER
+    # Buffers overlap, so that each text lies in one of them.
+    buffers = [data[start : start + 2 * _BUFFER - 1] for start in range(0, len(data), _BUFFER)]
+    parts = [None, *map(pa.py_buffer, (views, *buffers))]
+    found: list[object] = pa.Array.from_buffers(pa.string_view(), len(views), parts).to_pylist()
+    return found
+
+
+@cache
+def _has_views() -> bool:
+    """Does this pyarrow make texts of views?  Not before version 18, nor on big-endian CPUs."""
+    sample = np.full(13, ord("a"), np.uint8)
+    try:
+        return viewed_texts(sample, np.zeros(1, np.int64), np.full(1, 13)) == ["a" * 13]
+    except (AttributeError, ValueError):
+        return False
 
 
 def texts_one_by_one(data: Array, starts: Indices, stops: Indices) -> list[object]:
     """Texts in any order, without pyarrow."""
-    touch(data, starts, stops)
+    if len(starts) >= _MANY:
+        touch(data, starts, stops - starts)
     view, begins, ends = data.data, starts.tolist(), stops.tolist()
     pairs = zip(begins, ends, strict=True)
     if sum(ends) - sum(begins) < _SHORT * len(begins):
@@ -79,14 +118,14 @@ def texts_one_by_one(data: Array, starts: Indices, stops: Indices) -> list[objec
     return [str(view[start:stop], "utf-8") for start, stop in pairs]
 
 
-def touch(data: Array, starts: Indices, stops: Indices) -> None:
+def touch(data: Array, starts: Indices, lengths: Indices) -> None:
     """Brings the first bytes of many runs into the cache of the CPU at once.
 
     Else it would wait for each of them in turn: this saves a sixth of the time of shuffled text.
     """
     if len(starts) < _MANY or len(data) <= _IN_CACHE or 0 <= starts[1] - starts[0] < _NEAR:
         return
-    mean = int((stops - starts).sum()) // len(starts)
+    mean = int(lengths.sum()) // len(starts)
     lines = np.arange(0, min(mean // _LINE + 1, _MOST_LINES) * _LINE, _LINE)
     # Run by run, line by line: the CPU then begins to fetch what follows by itself.
     data.take(starts[:, None] + lines, mode="clip")
