@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset
-from loaderx.sources import bulk_text
 from loaderx.sources.bulk_text import (
     ImportLater,
     bulk_values,
     can_be_taken,
     can_be_viewed,
     follow,
+    import_later,
     texts_in_order,
     texts_one_by_one,
     touch,
@@ -121,7 +121,7 @@ def test_which_way_is_taken():
 
 def test_views_in_several_buffers(monkeypatch):
     pytest.importorskip("pyarrow", "19")
-    monkeypatch.setattr(bulk_text, "_BUFFER", 1 << 12)
+    monkeypatch.setattr("loaderx.sources.bulk_text.BUFFER", 1 << 12)
     values = texts_of(600, shortest=10)
     data, offsets = laid_out(values)
     order = order_of(COUNT)
@@ -195,7 +195,7 @@ def test_pyarrow_that_cannot_be_imported_is_not_missed(monkeypatch):
 def test_only_batches_count(monkeypatch):
     counted = []
     monkeypatch.setattr("loaderx.sources.columns.is_imported", lambda: False)
-    monkeypatch.setattr(bulk_text._import_later, "count", counted.append)
+    monkeypatch.setattr(import_later, "count", counted.append)
     column = column_of(texts_of(20))
     column.values(order_of(COUNT)[:20])
     column.values(order_of(COUNT))

@@ -15,13 +15,15 @@ from loaderx.tree import Array
 FEW = 16
 """So many are as fast one by one."""
 
+BUFFER = 1 << 30
+"""Bytes from one buffer of Arrow's to the next: places in it have 31 bits."""
+
 _SCATTERED = 96  # texts in any order, for which a call of pyarrow pays
 _SHORT = 1 << 9  # bytes of a text, up to which one more copy of it costs less than a view of it
 _INLINE = 12  # bytes of a text that Arrow has in the view itself
-_BUFFER = 1 << 30  # bytes: places in a buffer of Arrow's have 31 bits
 _MOST_BUFFERS = 16
 
-_WORTH = 1 << 18  # texts that take longer, one by one, than to import pyarrow for those to come
+_WORTH = 1 << 18  # texts: to make so many one by one takes longer than to import pyarrow
 _MANY = 64  # runs: for fewer, touching them costs more than it saves
 _LINE = 64  # bytes that the CPU fetches at once
 _MOST_LINES = 16
@@ -30,7 +32,7 @@ _IN_CACHE = 1 << 22  # bytes that are in the cache of the CPU anyway
 
 
 class ImportLater:
-    """Imports pyarrow once many texts were made without it: that takes 0.05 to 0.2 s and 30 MB."""
+    """Imports pyarrow, which takes 0.05 to 0.2 s and 30 MB, once many texts were made without it."""
 
     def __init__(self, worth: int = _WORTH) -> None:
         self._left = worth
@@ -41,11 +43,11 @@ class ImportLater:
             return
         self._left -= texts
         if self._left <= 0:
-            with contextlib.suppress(Exception):  # texts need it not: it is not there, or broken
+            with contextlib.suppress(Exception):  # not installed, or broken: go on without it
                 importlib.import_module("pyarrow")
 
 
-_import_later = ImportLater()
+import_later = ImportLater()
 
 
 def is_imported() -> bool:
@@ -96,9 +98,9 @@ def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
 
 def can_be_viewed(data: Array, lengths: Indices) -> bool:
     """Can pyarrow make `str` of texts of these lengths where they are?"""
-    if len(lengths) < _SCATTERED or len(data) > _MOST_BUFFERS * _BUFFER or not _has_views():
+    if len(lengths) < _SCATTERED or len(data) > _MOST_BUFFERS * BUFFER or not _has_views():
         return False
-    return _SHORT * len(lengths) <= int(lengths.sum()) <= _BUFFER and int(lengths.min()) > _INLINE
+    return _SHORT * len(lengths) <= int(lengths.sum()) <= BUFFER and int(lengths.min()) > _INLINE
 
 
 def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]:
@@ -111,9 +113,9 @@ def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]
 
     touch(data, starts, lengths)
     views = np.empty((len(starts), 2), np.int64)
-    views[:, 0], views[:, 1] = lengths, (starts % _BUFFER << 32) + starts // _BUFFER
+    views[:, 0], views[:, 1] = lengths, (starts % BUFFER << 32) + starts // BUFFER
     # Buffers overlap, so that each text lies in one of them.
-    buffers = [data[start : start + 2 * _BUFFER - 1] for start in range(0, len(data), _BUFFER)]
+    buffers = [data[start : start + 2 * BUFFER - 1] for start in range(0, len(data), BUFFER)]
     parts = [None, *map(pa.py_buffer, (views, *buffers))]
     found: list[object] = pa.Array.from_buffers(pa.string_view(), len(views), parts).to_pylist()
     return found
@@ -132,7 +134,7 @@ def _has_views() -> bool:
 def texts_one_by_one(data: Array, starts: Indices, stops: Indices) -> list[object]:
     """Texts in any order, without pyarrow."""
     if len(starts) >= _SCATTERED:
-        _import_later.count(len(starts))
+        import_later.count(len(starts))
     if len(starts) >= _MANY:
         touch(data, starts, stops - starts)
     view, begins, ends = data.data, starts.tolist(), stops.tolist()
