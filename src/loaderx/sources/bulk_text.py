@@ -32,7 +32,7 @@ _IN_CACHE = 1 << 22  # bytes that are in the cache of the CPU anyway
 
 
 class ImportLater:
-    """Imports pyarrow, which takes 0.05 to 0.2 s and 30 MB, once many texts were made without it."""
+    """Imports pyarrow (0.05 to 0.2 s, 30 MB) once many texts were made without it."""
 
     def __init__(self, worth: int = _WORTH) -> None:
         self._left = worth
