@@ -109,12 +109,12 @@ def test_what_cannot_be_joined(tmp_path, monkeypatch):
     assert joined(parts[0], odd) is None
     private = np.load(tmp_path / "1.npy", mmap_mode="c")  # not shared with the file
     assert joined(parts[0], private) is None
-    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
     assert joined(*parts) is None
     monkeypatch.undo()
-    monkeypatch.setattr(module, "_MOST_MAPS", 1)
+    monkeypatch.setattr(module, "MOST_MAPS", 1)
     assert joined(*parts) is None
-    monkeypatch.setattr(module, "_MOST_MAPS", sum(module._taken) + 3)  # of all that are in use
+    monkeypatch.setattr(module, "MOST_MAPS", sum(module.maps_taken) + 3)  # of all that are in use
     first = joined(*parts)
     assert (first is None) == (sys.platform != "linux")
     assert joined(*parts) is None
@@ -125,9 +125,9 @@ def test_what_cannot_be_joined(tmp_path, monkeypatch):
 
 def test_a_system_that_cannot_do_it(tmp_path, monkeypatch):
     parts = written(tmp_path, np.uint8, (300,), [20, 30])
-    module._mremap.cache_clear()
+    module.find_mremap.cache_clear()
     monkeypatch.setattr(sys, "platform", "darwin")
     try:
         assert joined_maps(parts.__getitem__, np.array([20, 30])) is None
     finally:
-        module._mremap.cache_clear()
+        module.find_mremap.cache_clear()

@@ -42,7 +42,7 @@ def saved(folder, columns=LABELS, part_bytes=60_000):
 def is_joined(dataset):
     """Are all columns?"""
     columns, _ = source_of(dataset).columns
-    (found,) = {column._joined._joined is not None for column in columns}
+    (found,) = {column.joined.is_joined for column in columns}
     return found
 
 

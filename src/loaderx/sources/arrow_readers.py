@@ -27,7 +27,14 @@ from loaderx.sources.arrow_places import (
     take_numbers,
 )
 from loaderx.sources.base import Indices
-from loaderx.sources.bulk_text import FEW, bulk_values
+from loaderx.sources.bulk_text import (
+    FEW,
+    bulk_values,
+    can_be_viewed,
+    texts_in_order,
+    texts_one_by_one,
+    viewed_texts,
+)
 from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_build import pixels_of
 from loaderx.sources.column_data import ITEMS, ColumnType
@@ -290,31 +297,18 @@ class BytesReader:
         return [bytes(view[start:stop]) for start, stop in pairs]
 
 
-def _texts(data: Array, starts: Indices, stops: Indices) -> Sequence[str]:
+def _texts(data: Array, starts: Indices, stops: Indices) -> Sequence[object]:
     if len(starts) < FEW:
-        return _each_text(data, starts, stops)
+        return texts_one_by_one(data, starts, stops)
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     if len(breaks) * FEW > len(starts):
-        return _each_text(data, starts, stops)
-    found: list[str] = []
+        if can_be_viewed(data, stops - starts):
+            return viewed_texts(data, starts, stops - starts)
+        return texts_one_by_one(data, starts, stops)
+    found: list[object] = []
     for first, last in itertools.pairwise([0, *breaks.tolist(), len(starts)]):
-        found += _run_of_text(data, starts[first:last], stops[first:last])
+        found += texts_in_order(data, starts[first:last], stops[first:last])
     return found
-
-
-def _each_text(data: Array, starts: Indices, stops: Indices) -> list[str]:
-    data.take(starts, mode="clip")  # looks at all of them first: the misses overlap
-    view = data.data
-    pairs = zip(starts.tolist(), stops.tolist(), strict=True)
-    return [str(view[start:stop], "utf-8") for start, stop in pairs]
-
-
-def _run_of_text(data: Array, starts: Indices, stops: Indices) -> list[str]:
-    """Texts that follow each other."""
-    start, stop = int(starts[0]), int(stops[-1])
-    offsets = np.empty(len(starts) + 1, np.int64)
-    offsets[0], offsets[1:] = 0, stops - start
-    return bulk_values(data[start:stop], offsets, is_text=True)  # type: ignore[return-value]
 
 
 class EmbeddedReader:

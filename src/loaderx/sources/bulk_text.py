@@ -1,22 +1,67 @@
-"""Texts or bytes that lie one after the other, made Python objects in one call of pyarrow."""
+"""Texts or bytes made Python objects: many in one call of pyarrow, where that is imported."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
+from functools import cache
 
+import numpy as np
+
+from loaderx.sources.base import Indices
 from loaderx.tree import Array
 
 FEW = 16
 """So many are as fast one by one."""
 
+BUFFER = 1 << 30
+"""Bytes from one buffer of Arrow's to the next: places in it have 31 bits."""
+
+_SCATTERED = 96  # texts in any order, for which a call of pyarrow pays
+_SHORT = 1 << 9  # bytes of a text, up to which one more copy of it costs less than a view of it
+_INLINE = 12  # bytes of a text that Arrow has in the view itself
+_MOST_BUFFERS = 16
+
+_WORTH = 1 << 18  # texts: to make so many one by one takes longer than to import pyarrow
+_MANY = 64  # runs: for fewer, touching them costs more than it saves
+_LINE = 64  # bytes that the CPU fetches at once
+_MOST_LINES = 16
+_NEAR = 1 << 14  # bytes: what follows so closely is fetched by the CPU itself
+_IN_CACHE = 1 << 22  # bytes that are in the cache of the CPU anyway
+
+
+class ImportLater:
+    """Imports pyarrow (0.05 to 0.2 s, 30 MB) once many texts were made without it."""
+
+    def __init__(self, worth: int = _WORTH) -> None:
+        self._left = worth
+
+    def count(self, texts: int) -> None:
+        """So many were made that pyarrow could have made."""
+        if self._left <= 0:
+            return
+        self._left -= texts
+        if self._left <= 0:
+            with contextlib.suppress(Exception):  # not installed, or broken: go on without it
+                importlib.import_module("pyarrow")
+
+
+import_later = ImportLater()
+
 
 def is_imported() -> bool:
-    """Is pyarrow there?  It is not imported for this alone, which takes 0.15 s and 50 MB."""
+    """Is pyarrow there?"""
     return "pyarrow" in sys.modules
 
 
-def bulk_values(data: Array, offsets: Array, *, is_text: bool) -> list[object]:
-    """The values from offset to offset, which lie within ``data``; half the time of one by one."""
+def bulk_values(
+    data: Array, offsets: Array, *, is_text: bool, rows: Indices | None = None
+) -> list[object]:
+    """The values from offset to offset, which lie within ``data``; half the time of one by one.
+
+    With ``rows``, those of them alone; offsets of others need not be right.
+    """
     import pyarrow as pa
 
     is_wide = offsets.dtype.itemsize == 8
@@ -25,5 +70,88 @@ def bulk_values(data: Array, offsets: Array, *, is_text: bool) -> list[object]:
     else:
         kind = pa.large_binary() if is_wide else pa.binary()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    found: list[object] = pa.Array.from_buffers(kind, len(offsets) - 1, buffers).to_pylist()
+    values = pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+    found: list[object] = (values if rows is None else values.take(pa.array(rows))).to_pylist()
     return found
+
+
+def follow(starts: Indices, stops: Indices) -> bool:
+    """Does each run begin where the one before it ends?"""
+    return len(starts) > 1 and starts[1] == stops[0] and bool((starts[1:] == stops[:-1]).all())
+
+
+def texts_in_order(data: Array, starts: Indices, stops: Indices) -> list[object]:
+    """Texts that follow each other, in one call of pyarrow."""
+    first, last = int(starts[0]), int(stops[-1])
+    offsets = np.empty(len(starts) + 1, np.int64)
+    offsets[0], offsets[1:] = 0, stops - first
+    return bulk_values(data[first:last], offsets, is_text=True)
+
+
+def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
+    """Are these texts so short that pyarrow should copy ``count`` of them, then make `str`?"""
+    if count < _SCATTERED or offsets.dtype != np.int64:
+        return False
+    first, last = int(offsets[0]), int(offsets[-1])  # pyarrow reckons with their mean length
+    return 0 <= first <= last <= len(data) and last - first < _SHORT * (len(offsets) - 1)
+
+
+def can_be_viewed(data: Array, lengths: Indices) -> bool:
+    """Can pyarrow make `str` of texts of these lengths where they are?"""
+    if len(lengths) < _SCATTERED or len(data) > _MOST_BUFFERS * BUFFER or not _has_views():
+        return False
+    return _SHORT * len(lengths) <= int(lengths.sum()) <= BUFFER and int(lengths.min()) > _INLINE
+
+
+def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]:
+    """Texts in any order, in one call of pyarrow, which reads them where they are.
+
+    A view of Arrow's has four numbers of 32 bits: the length, the first bytes of the text (which
+    nobody looks at here), the number of a buffer, and the place in it.
+    """
+    import pyarrow as pa
+
+    touch(data, starts, lengths)
+    views = np.empty((len(starts), 2), np.int64)
+    views[:, 0], views[:, 1] = lengths, (starts % BUFFER << 32) + starts // BUFFER
+    # Buffers overlap, so that each text lies in one of them.
+    buffers = [data[start : start + 2 * BUFFER - 1] for start in range(0, len(data), BUFFER)]
+    parts = [None, *map(pa.py_buffer, (views, *buffers))]
+    found: list[object] = pa.Array.from_buffers(pa.string_view(), len(views), parts).to_pylist()
+    return found
+
+
+@cache
+def _has_views() -> bool:
+    """Does this pyarrow make texts of views?  Not before version 18, nor on big-endian CPUs."""
+    sample = np.full(13, ord("a"), np.uint8)
+    try:
+        return viewed_texts(sample, np.zeros(1, np.int64), np.full(1, 13)) == ["a" * 13]
+    except (AttributeError, ValueError):
+        return False
+
+
+def texts_one_by_one(data: Array, starts: Indices, stops: Indices) -> list[object]:
+    """Texts in any order, without pyarrow."""
+    if len(starts) >= _SCATTERED:
+        import_later.count(len(starts))
+    if len(starts) >= _MANY:
+        touch(data, starts, stops - starts)
+    view, begins, ends = data.data, starts.tolist(), stops.tolist()
+    pairs = zip(begins, ends, strict=True)
+    if sum(ends) - sum(begins) < _SHORT * len(begins):
+        return [view[start:stop].tobytes().decode() for start, stop in pairs]
+    return [str(view[start:stop], "utf-8") for start, stop in pairs]
+
+
+def touch(data: Array, starts: Indices, lengths: Indices) -> None:
+    """Brings the first bytes of many runs into the cache of the CPU at once.
+
+    Else it would wait for each of them in turn: this saves a sixth of the time of shuffled text.
+    """
+    if len(starts) < _MANY or len(data) <= _IN_CACHE or 0 <= starts[1] - starts[0] < _NEAR:
+        return
+    mean = int(lengths.sum()) // len(starts)
+    lines = np.arange(0, min(mean // _LINE + 1, _MOST_LINES) * _LINE, _LINE)
+    # Run by run, line by line: the CPU then begins to fetch what follows by itself.
+    data.take(starts[:, None] + lines, mode="clip")

@@ -31,6 +31,7 @@ from numpy.lib.stride_tricks import as_strided
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.jpeg_rows import ends_after
+from loaderx.sources.small_png import open_small_png
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -91,6 +92,9 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
     found = _by_simplejpeg(data, channels, fast_dct=fast_dct)
     if found is not None:
         return found
+    small = open_small_png(data, pillow_module())
+    if small is not None:
+        return _array(_converted(small, channels))
     return _with_pillow(data, lambda image: _array(_converted(image, channels)))
 
 

@@ -27,8 +27,8 @@ from loaderx.tree import Array, DType
 
 _PAGE = mmap.PAGESIZE
 _LARGE_PAGE = 2 << 20  # a file that begins at a multiple of it can be mapped in large pages
-_MOST_MAPS = 16_384  # of the 65,530 that a process may have
-_MOST_BYTES = 1 << 46  # of addresses: half of what a process has
+MOST_MAPS = 16_384  # of the 65,530 that a process may have
+MOST_BYTES = 1 << 46  # of addresses: half of what a process has
 _MAY_MOVE, _TO_ADDRESS = 1, 2  # of mremap
 
 ArrayOf: TypeAlias = Callable[[int], Array]
@@ -71,7 +71,7 @@ def joined_maps(array_of: ArrayOf, counts: npt.NDArray[np.int64]) -> JoinedMaps 
     descriptor.
     """
     full = np.flatnonzero(counts)
-    remap = _mremap() if 1 < len(full) <= _MOST_MAPS - sum(_taken) else None
+    remap = find_mremap() if 1 < len(full) <= MOST_MAPS - sum(maps_taken) else None
     kind = None if remap is None else _Kind.of(array_of(int(full[0])))
     if remap is None or kind is None or not kind.width:
         return None
@@ -107,20 +107,20 @@ def _starts(counts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
     return np.cumsum(taken) - taken
 
 
-_taken: list[int] = []  # the maps in each region that is in use
+maps_taken: list[int] = []  # the maps in each region that is in use
 
 
 def _addresses(nbytes: int, maps: int) -> npt.NDArray[np.uint8] | None:
     """A region without memory behind it, that begins at a large page, for so many maps."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        if nbytes > _MOST_BYTES:
+        if nbytes > MOST_BYTES:
             return None
         region = mmap.mmap(-1, nbytes + 2 * _LARGE_PAGE, flags=flags, prot=mmap.PROT_READ)
     except OSError:  # a limit of addresses
         return None
-    _taken.append(maps)
-    weakref.finalize(region, _taken.remove, maps)
+    maps_taken.append(maps)
+    weakref.finalize(region, maps_taken.remove, maps)
     found = np.frombuffer(region, np.uint8)
     return found[-_address(found) % _LARGE_PAGE :]
 
@@ -131,7 +131,7 @@ def _address(array: Array) -> int:
 
 
 @cache
-def _mremap() -> _Remap | None:
+def find_mremap() -> _Remap | None:
     if sys.platform != "linux":
         return None
     import ctypes  # late: few datasets need it

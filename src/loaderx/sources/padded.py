@@ -96,7 +96,7 @@ def _take_padded(column: ListColumn, indices: Indices, out: Array, value: Array)
     """Writes lists into rows, and gives their lengths; None if one is longer than a row."""
     lengths = np.empty(len(indices), np.int32)
     is_short = out[:1].nbytes <= _SHORT
-    for places, data, starts, stops in column.runs(indices):
+    for places, data, starts, stops, _, _ in column.runs(indices):
         counts = stops - starts
         if len(counts) and counts.max() > out.shape[1]:
             return None

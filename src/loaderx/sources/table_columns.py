@@ -72,7 +72,7 @@ def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded:
         rows = array[run.start : run.stop]
         return Encoded(ColumnType("fixed", rows.dtype, rows.shape[1:]), ColumnData(len(rows), rows))
     numbers = np.arange(run.start, run.stop) + int(column.parts.starts[run.part])
-    ((_, data, starts, stops),) = column.runs(numbers)
+    ((_, data, starts, stops, _, _),) = column.runs(numbers)
     if isinstance(column, BytesColumn):
         kind = ColumnType("text" if isinstance(column, TextColumn) else "bytes")
     else:
