@@ -21,6 +21,7 @@ class JoinedParts:
     """
 
     def __init__(self, parts: Parts, *arrays: ArrayOf) -> None:
+        """Of the last array, the rows of a part are as its values: their numbers lead to them."""
         self._parts, self._arrays = parts, arrays
         self._begin()
 
@@ -28,6 +29,7 @@ class JoinedParts:
         is_mapped = all(getattr(one, "is_mapped", False) for one in self._arrays)
         self._is_open = is_mapped and len(self._parts.counts) > 1  # may they yet be joined?
         self._joined: list[JoinedMaps] | None = None
+        self._shifts = self._parts.starts  # from the numbers of values to those of rows, by part
 
     @property
     def is_joined(self) -> bool:
@@ -43,7 +45,10 @@ class JoinedParts:
             return None
         numbers = self._parts.ends.searchsorted(indices, "right")
         if self._joined is None and (numbers[1:] < numbers[:-1]).any():
-            self._joined = self._join()
+            joined = self._join()
+            if joined is not None:
+                self._shifts = joined[-1].starts - self._parts.starts
+                self._joined = joined
             self._is_open = False
         return None if self._joined is None else numbers
 
@@ -81,10 +86,10 @@ class JoinedRows(JoinedParts):
         numbers = self._numbers(indices)
         if numbers is None or self._joined is None:
             return False
-        rows, starts = self._joined[0]
+        rows = self._joined[0].rows
         if rows.dtype != out.dtype:  # JAX takes numbers in the byte order of the machine
             return False
-        rows.take(indices + (starts - self._parts.starts)[numbers], 0, out, "clip")
+        rows.take(indices + self._shifts[numbers], 0, out, "clip")
         return True
 
 
@@ -111,8 +116,8 @@ class JoinedRuns(JoinedParts):
         numbers = self._numbers(indices)
         if numbers is None or self._joined is None:
             return None
-        (data, begins), (offsets, starts) = self._joined
-        rows = indices + (starts - self._parts.starts)[numbers]
+        (data, begins), (offsets, _) = self._joined
+        rows = indices + self._shifts[numbers]
         first, last = offsets[rows], offsets[rows + 1]
         # One look at the signs of all: a comparison of each would take three times as long.
         if ((first | (last - first) | (self._lengths[numbers] - last)) < 0).any():
