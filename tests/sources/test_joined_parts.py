@@ -12,6 +12,7 @@ import pytest
 from inside import source_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.sources import joined_parts
+from loaderx.sources.parts import lie_outside
 
 ROWS = 240
 LABELS = {
@@ -134,6 +135,18 @@ def test_shards_of_npz_files(tmp_path, joins, dtype):
     assert column.dtype == np.int32
     assert sorted(column[:, 0].tolist()) == rows[:, 0].tolist()
     assert is_joined(found) == joins
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "size"),
+    [(-1, 2, 5), (2, 1, 5), (2, 6, 5), (6, 6, 5), (0, -1, 5), (10, 5 - 2**63, 3), (0, -(2**63), 0)],
+)
+def test_runs_that_lie_outside(start, stop, size):
+    """Also where a difference overflows."""
+    starts, stops = np.array([0, start]), np.array([0, stop])
+    assert lie_outside(starts, stops, size)
+    assert lie_outside(starts, stops, np.array([size, size]))
+    assert not lie_outside(np.array([0, size]), np.array([size, size]), size)
 
 
 def test_damaged_offsets_are_named(tmp_path, joins):

@@ -30,7 +30,7 @@ from loaderx.sources.bulk_text import (
 from loaderx.sources.cold_reads import Span
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.joined_parts import JoinedRows, JoinedRuns
-from loaderx.sources.parts import Parts, Places
+from loaderx.sources.parts import Parts, Places, lie_outside
 from loaderx.tree import Array, ArraySpec
 
 if TYPE_CHECKING:
@@ -191,10 +191,8 @@ class RunColumn(Column):
         for part, places, local in self.parts.split(indices):
             offsets = rows_of(self._offsets_of, part, local, 2)
             starts, stops = offsets[local], offsets[local + 1]
-            lengths = stops - starts
-            data = rows_of(self._data_of, part, starts, lengths)
-            # One look at the signs of all: a comparison of each would take three times as long.
-            if ((starts | lengths | (np.int64(len(data)) - stops)) < 0).any():
+            data = rows_of(self._data_of, part, starts, stops - starts)
+            if lie_outside(starts, stops, len(data)):
                 raise BadRecordError("the offsets of a column are damaged: they lie outside it.")
             yield Runs(places, data, starts, stops, offsets, local)
 

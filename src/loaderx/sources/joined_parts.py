@@ -8,7 +8,7 @@ import numpy.typing as npt
 from loaderx.errors import LoaderxError
 from loaderx.sources.base import Indices
 from loaderx.sources.joined_maps import ArrayOf, JoinedMaps, joined_maps
-from loaderx.sources.parts import Parts
+from loaderx.sources.parts import Parts, lie_outside
 from loaderx.tree import Array
 
 _Counts = npt.NDArray[np.int64]
@@ -119,8 +119,7 @@ class JoinedRuns(JoinedParts):
         (data, begins), (offsets, _) = self._joined
         rows = indices + self._shifts[numbers]
         first, last = offsets[rows], offsets[rows + 1]
-        # One look at the signs of all: a comparison of each would take three times as long.
-        if ((first | (last - first) | (self._lengths[numbers] - last)) < 0).any():
+        if lie_outside(first, last, self._lengths[numbers]):
             return None
         begin = begins[numbers]
         return data, first + begin, last + begin
