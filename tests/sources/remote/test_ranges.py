@@ -115,9 +115,11 @@ def test_fetch(server, local, url, cache, small_ranges):
     assert len(server.requests) == count
 
 
-def test_fetch_by_several_threads(server, local, url, cache, small_ranges):
+def test_fetch_by_several_threads(server, local, url, cache, small_ranges, monkeypatch):
     source = source_of(Dataset.open(url, cache=cache))
-    before, found = sent(server), []
+    before, found, polls = sent(server), [], []
+    waits_for_others = "loaderx.sources.remote.transfer.wait_for_processes"
+    monkeypatch.setattr(waits_for_others, lambda: polls.append(1))
     threads = [
         threading.Thread(target=lambda n=n: found.append(source.fetch(np.arange(n, 80 - n))))
         for n in range(8)
@@ -128,6 +130,7 @@ def test_fetch_by_several_threads(server, local, url, cache, small_ranges):
         thread.join()
     assert sum(found) == sent(server) - before
     assert server.fetched_twice() == {}
+    assert not polls  # threads are told when a piece is here; only processes have to look
 
 
 def test_a_fetch_that_is_stopped_keeps_its_pieces(server, cache, tmp_path, monkeypatch):

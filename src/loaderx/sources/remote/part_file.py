@@ -27,7 +27,7 @@ from loaderx.sources.remote.pieces import (
     Run,
     covered,
     runs_of,
-    wait_for_others,
+    wait_for_threads,
 )
 from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
 from loaderx.sources.remote.room import LOCK, NOTE, PART, RANGES, Room, check_fits
@@ -175,10 +175,9 @@ class PartFile:
         first, end = self.marks.range_of(run)
         return Room(self.folder, end - first)
 
-    def wait(self, run: Run) -> None:
-        """Waits for others that fetch some of these pieces; not for long."""
-        if self._pieces is not None:
-            wait_for_others(self._pieces, run)
+    def wait_for_threads(self, run: Run) -> bool:
+        """Waits while threads of this process fetch some of these pieces; False: they still do."""
+        return self._pieces is None or wait_for_threads(self._pieces, run)
 
     def _is_all_missing(self, found: PieceMap, claimed: list[Run]) -> bool:
         """Is nobody else fetching anything?  Then all of it may come in one answer."""

@@ -240,17 +240,20 @@ def _map_in(at: int, state: _State) -> PieceMap | None:
     return state.maps[key]
 
 
-def wait_for_others(found: PieceMap, run: Run) -> None:
-    """Waits while threads of this process fetch such pieces; else until another process may have.
+def wait_for_threads(found: PieceMap, run: Run) -> bool:
+    """Waits while threads of this process fetch such pieces; False: they still do.
 
     It comes back now and then, so that whoever waits can be stopped.
     """
     numbers = range(*run)
     with _state.changed:
-        if found.is_free(numbers):
-            _state.changed.wait(_POLL_S)
-        else:
-            _state.changed.wait_for(lambda: found.is_free(numbers), _LONG_POLL_S)
+        return _state.changed.wait_for(lambda: found.is_free(numbers), _LONG_POLL_S)
+
+
+def wait_for_processes() -> None:
+    """Waits until another process may have fetched a piece: none tells us when it has."""
+    with _state.changed:
+        _state.changed.wait(_POLL_S)
 
 
 def _begin_anew() -> None:

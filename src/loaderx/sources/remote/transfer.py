@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.remote.part_file import PartFile
-from loaderx.sources.remote.pieces import Run
+from loaderx.sources.remote.pieces import Run, wait_for_processes
 from loaderx.sources.remote.room import warn_if_exceeded
 from loaderx.sources.remote.store import NoRangesError
 
@@ -110,13 +110,18 @@ class _Transfer:
         finally:
             self._end.set()
 
-    def _rest(self) -> Iterator[tuple[PartFile, Run]]:
+    def _rest(self) -> list[tuple[PartFile, Run]]:
         """What is still missing of what others were fetching; they are waited for."""
-        while self._elsewhere:
-            part, run = self._elsewhere.popleft()
-            part.wait(run)
+        elsewhere, self._elsewhere = self._elsewhere, deque()
+        rest = list[tuple[PartFile, Run]]()
+        for part, run in elsewhere:
+            while not (self._is_stopped() or part.wait_for_threads(run)):
+                pass
             missing = part.still_missing(np.arange(*run))
-            yield from ((part, one) for one in part.marks.requests(missing))
+            rest.extend((part, one) for one in part.marks.requests(missing))
+        if rest:  # another process has them, or a thread of this one has given up
+            wait_for_processes()
+        return rest
 
     def _is_stopped(self) -> bool:
         return self._stop.is_set() or self._stop_all.is_set()
