@@ -11,7 +11,7 @@ import numpy as np
 from loaderx.reading.operators import SourceRecords
 from loaderx.sources.base import Indices, Source
 
-GROUP_BYTES = 1 << 23  # that are fetched in one call, as far as their size is known
+GROUP_BYTES = 1 << 25  # that are fetched in one call, as far as their size is known
 GROUP_ROWS = 1 << 10
 UNKNOWN_ROWS = 1 << 8  # the same where nothing had to be fetched so far
 MOST_ROWS = 1 << 16  # ahead, even if nothing had to be fetched for them
