@@ -237,7 +237,9 @@ def main() -> None:
         f"median of {rounds} (band: lowest to highest), CPU time beside it, logarithmic scales",
         fontsize=11,
         x=0.01,
+        y=1 - 0.15 / figure.get_size_inches()[1],  # inches from the top, however many lines
         ha="left",
+        va="top",
     )
     handles = [
         Line2D([], [], marker="o", ls="", color=BLUE, ms=7, label="loaderx"),
