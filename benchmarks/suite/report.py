@@ -57,11 +57,14 @@ def surroundings(about: dict[str, Any]) -> str:
 
 
 def again(about: dict[str, Any]) -> str:
-    """Which workloads were measured once more, and when."""
-    if not about.get("again"):
-        return ""
-    found = ", ".join(f"{name} ({when})" for name, when in about["again"].items())
-    return f" Measured again, with all loaders: {found}."
+    """When a run that was stopped went on; which workloads were measured once more, and when."""
+    text = ""
+    if about.get("continued"):
+        text += f" Stopped, and continued: {'; '.join(about['continued'])}."
+    if about.get("again"):
+        found = ", ".join(f"{name} ({when})" for name, when in about["again"].items())
+        text += f" Measured again, with all loaders: {found}."
+    return text
 
 
 def earlier(result: dict[str, Any]) -> str:

@@ -77,8 +77,7 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         source = new if name in fresh else old
         rows += [row for row in source["rows"] if row["workload"] == name]
     about = dict(old["about"])
-    when = f"{new['about']['when']}, load {new['about']['load_before']}"
-    about["again"] = about.get("again", {}) | dict.fromkeys(sorted(fresh), when)
+    about["again"] = about.get("again", {}) | dict.fromkeys(sorted(fresh), _when(new))
     other = {
         title: found
         for title, found in new["about"]["versions"].items()
@@ -89,11 +88,16 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"about": about, "rows": rows}
 
 
+def _when(result: dict[str, Any]) -> str:
+    return f"{result['about']['when']}, load {result['about']['load_before']}"
+
+
 def continued(stopped: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A run that was stopped, with what was measured after that."""
     about = dict(stopped["about"])
     about["took_min"] = round(about["took_min"] + new["about"]["took_min"], 1)
     about["versions"] = {**about["versions"], **new["about"]["versions"]}
+    about["continued"] = [*about.get("continued", []), _when(new)]
     found = stopped["rows"] + new["rows"]
     rows = [row for name in WORKLOADS for row in found if row["workload"] == name]
     return {"about": about, "rows": rows}

@@ -80,6 +80,8 @@ def test_resume(tmp_path):
     assert {row["workload"] for row in new["rows"] if row["value"] == 123456} == {"tokens"}
     assert new["about"]["when"] == "then"
     assert new["about"]["took_min"] >= 1000
+    (went_on,) = new["about"]["continued"]
+    assert f"Stopped, and continued: {went_on}." in (tmp_path / "out" / "results.md").read_text()
     assert not kept.exists()
     done = start(tmp_path, "--resume", "--only", "mnist128")
     assert "--resume: unfinished.json cannot be read" in done.communicate(timeout=60)[1]
