@@ -287,6 +287,7 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
 
 def _explain(function: Callable[..., object], problem: str) -> str:
     name = function.__name__
+    problem = problem.partition(". Did you mean")[0]  # Python 3.13 says it too, without our words
     found = re.search(r"(?:unexpected keyword argument|values for argument) '(\w+)'", problem)
     word = found[1] if found else "positional" if "positional argument" in problem else ""
     advice = IN.get((name, word)) or KEYWORDS.get(word)

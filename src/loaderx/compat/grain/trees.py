@@ -124,4 +124,4 @@ def _spec_like(tree: Element) -> Element:
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         fields = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
         return f"{type(tree).__name__}\n{spec_text(fields)}"
-    return f"{type(tree).__name__}{list(np.shape(tree)) if np.isscalar(tree) else ''}"
+    return f"{type(tree).__name__}{'[]' if np.isscalar(tree) else ''}"

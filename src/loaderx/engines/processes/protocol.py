@@ -22,7 +22,8 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from loaderx.engines.base import Task
@@ -139,13 +140,15 @@ def shared_file(name: str) -> int:
             return os.dup(file.fileno())
 
 
+_mmap: Callable[..., mmap.mmap] = mmap.mmap
+if sys.version_info >= (3, 13):
+    _mmap = partial(mmap.mmap, trackfd=False)
+
+
 def map_file(descriptor: int, size: int, **how: int) -> mmap.mmap:
     """A mapping of a shared file, without a descriptor of its own where Python can do that."""
-    with explained(f"{size} bytes of shared memory cannot be mapped"):
-        if sys.version_info >= (3, 13):
-            return mmap.mmap(descriptor, size, trackfd=False, **how)
-        with above_standard():
-            return mmap.mmap(descriptor, size, **how)
+    with explained(f"{size} bytes of shared memory cannot be mapped"), above_standard():
+        return _mmap(descriptor, size, **how)
 
 
 def pipe_capacity(descriptor: int, size: int) -> int:
