@@ -91,7 +91,6 @@ def added_modules():
 
 # Modules that many programs never need, and most only after the first batch.
 LATE = {
-    "loaderx.engines.auto_price",
     "loaderx.engines.block_run",
     "loaderx.engines.shared",
     "loaderx.engines.sharing",

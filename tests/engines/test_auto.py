@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-import types
 import warnings
-from typing import Any
+from collections import deque
 
 import numpy as np
 import pytest
@@ -15,19 +14,20 @@ import pytest
 from chains import arrays
 from inside import stream_work_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto, auto_price, auto_search, threads_session
+from loaderx.engines import Auto, Threads, auto_search, threads_session
+from loaderx.engines.auto import AutoSession
 from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
 from loaderx.engines.base import Measured, Timing
 from oracle import assert_same
 from plain import grow
-from timed import TimedSession
+from timed import TimedSession, World
 
 
 def facts(**changes):
     """Python that holds the GIL for 20 ms a batch, before a consumer that takes no time."""
     known = Facts(
         made_s=0.02,
-        period_s=0.02,
+        own_s=0.0,
         best_s=0.02,
         max_workers=2,
         cores=2,
@@ -36,7 +36,6 @@ def facts(**changes):
         left_s=None,
         ran_s=0.0,
         start_s=0.3,
-        share_s=0.0,
     )
     return known.replace(**changes)
 
@@ -53,18 +52,18 @@ def test_processes_must_pay_for_their_start_twice():
     )
 
 
-def test_an_endless_stream_is_expected_to_go_on_for_as_long_as_it_has():
-    assert why_no_processes(facts(ran_s=1.1)) is not None
-    assert why_no_processes(facts(ran_s=1.3)) is None
+def test_how_long_a_stream_is_expected_to_go_on():
+    assert why_no_processes(facts(ran_s=0.11)) is not None
+    assert why_no_processes(facts(ran_s=0.13)) is None  # endless: ten times as long
+    assert why_no_processes(facts(left_s=0.1, ran_s=1.1)) is not None
     assert why_no_processes(facts(left_s=0.1, ran_s=1.3)) is None  # short epochs, again and again
 
 
 def test_dear_workers_are_tried_later():
-    assert why_no_processes(facts(ran_s=10, start_s=3.0)) == (
+    assert why_no_processes(facts(ran_s=1.0, start_s=3.0)) == (
         "the stream is too short for worker processes, which would take 3 s to start"
     )
-    assert why_no_processes(facts(ran_s=13, start_s=3.0)) is None
-    assert why_no_processes(facts(ran_s=13, start_s=3.0, share_s=1.0)) is not None
+    assert why_no_processes(facts(ran_s=1.3, start_s=3.0)) is None
     # Eight at a time on two cores take four times as long.
     assert facts(max_workers=8).price_s() == pytest.approx(4 * 0.3)
 
@@ -72,18 +71,27 @@ def test_dear_workers_are_tried_later():
 def test_no_processes_for_what_threads_can_do():
     assert why_no_processes(facts(left_s=1e6, only_gathers=True)) == ""
     assert why_no_processes(facts(left_s=1e6, only_gathers=True, thread_safe=False)) is None
-    assert why_no_processes(facts(left_s=1e6, made_s=0.001, period_s=0.001, best_s=0.001)) == ""
+    assert why_no_processes(facts(left_s=1e6, made_s=0.001, best_s=0.001)) == ""
     assert why_no_processes(facts(left_s=1e6, best_s=0.011)) == ""  # two threads have done it
     assert why_no_processes(facts(left_s=1e6, no_processes="it is Windows")) == "it is Windows"
 
 
+def test_how_many_threads_are_worth_a_trial():
+    assert facts(max_workers=8).threads() == 8
+    assert facts(max_workers=8, own_s=0.01, best_s=0.03).threads() == 3
+    assert facts(max_workers=8, own_s=0.03, best_s=0.05).threads() == 1
+    assert facts(max_workers=8, own_s=1.0, best_s=1.02).threads() == 0
+    assert facts(thread_safe=False).threads() == 0
+    assert facts(holds_gil=True).threads() == 0
+    assert facts(holds_gil=True, own_s=0.02, best_s=0.04).threads() == 1  # beside the consumer
+
+
 def test_reasons_to_stay_inline():
     assert why_inline(facts()) == ""
-    assert why_inline(facts(period_s=0.0)) == "the stream ended before it was measured"
     assert why_inline(facts(made_s=1e-4)) == (
         "making a batch takes 100 us, less than handing it over would"
     )
-    assert why_inline(facts(period_s=1.0)) == "making a batch takes 20 ms of every 1 s"
+    assert why_inline(facts(own_s=0.98)) == "making a batch takes 20 ms of every 1 s"
     unsafe = facts(made_s=1e-3, thread_safe=False)
     assert why_inline(unsafe) == (
         "the source is not thread-safe, and making a batch takes 1 ms, too little for worker "
@@ -101,40 +109,157 @@ def test_times_as_people_write_them():
     assert [say(s) for s in (2e-6, 0.0125, 1.0, 12.3)] == ["2 us", "12.5 ms", "1 s", "12 s"]
 
 
-# What a trial may cost.
+# What is decided, and when: simulated loops, on a clock that is moved by hand.
 
 
-@pytest.fixture
-def timed(monkeypatch):
-    """Makes sessions on a clock that is moved by hand."""
-    made: list[TimedSession] = []
-    monkeypatch.setattr(auto_search, "perf_counter", lambda: made[0].now)
+class Loop:
+    """A loop that takes each batch, compiles for as long as ``compiles`` says, and then steps."""
 
-    class Clocked(TimedSession):
-        def __init__(self, *costs: float, **more: Any) -> None:
-            made.append(self)
-            self.now = 0.0
-            super().__init__(*costs)
-            for name, value in more.items():
-                setattr(self, name, value)
+    def __init__(self, session, batches, compiles=(), step_s=0.002):
+        self.session, self.world = session, session.world
+        self._batches, self._step_s = batches, step_s
+        self._compiles = deque(compiles)
+        self.steady_at = None  # when the first step began that was not compiled
 
-    return Clocked
+    def run_for(self, seconds, until=lambda: False):
+        """Steady steps for so long, or until something is so; the number of batches."""
+        count, begun = 0, self.world.time
+        for _ in self._batches:
+            count += 1
+            if self._compiles:
+                self.world.time += self._compiles.popleft()
+                continue
+            if self.steady_at is None:
+                self.steady_at = self.world.time
+            self.world.time += self._step_s
+            if self.world.time >= max(begun, self.steady_at) + seconds or until():
+                break
+        return count
 
 
 def run_for(session, seconds, stop=1 << 62):
     """An iterator that is read for so long, or until an engine is found."""
-    until = session.now + seconds
+    until = session.world.time + seconds
     for _ in session.read(stop):
-        if session.now >= until or session.found:
+        if session.world.time >= until or session.found:
             return
 
 
+KINDS = {
+    "sleeps": ({}, "threads"),
+    "holds the GIL": ({"holds_gil": True}, "processes"),
+    "no threads": ({"thread_safe": False}, "processes"),
+}
+COMPILES = [(5,), (15,), (12, 8), ()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compiles", COMPILES)
+@pytest.mark.parametrize("made_s", [0.04, 0.3, 0.32])
+def test_a_chain_is_where_it_belongs_within_two_seconds_of_steady_steps(made_s, compiles, kind):
+    options, right = KINDS[kind]
+    session = TimedSession(made_s, **options)
+    loop = Loop(session, session.read(), compiles, step_s=0.02 if made_s == 0.32 else 0.002)
+    loop.run_for(60, until=lambda: session.found is not None)
+    assert session.found == (right, 2)
+    assert session.world.time - loop.steady_at < 2
+    before = session.world.time
+    assert loop.run_for(1e9, until=lambda: session.world.time > before + 10) > 0.95 * 20 / made_s
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compiles", COMPILES)
+@pytest.mark.parametrize("unit_s", [0.4, 3.0, 132.0])
+def test_a_stream_leaves_inline_after_one_long_unit(unit_s, compiles, kind):
+    """Ten batches of every unit: workers have the following ones from the second unit on."""
+    options, right = KINDS[kind]
+    session = TimedSession(unit_s, makes_units=True, **options)
+    loop = Loop(session, session.read_units(10), compiles)
+    loop.run_for(1e9, until=lambda: session.search.engine == (right, 2))
+    units = 3 if unit_s < 1 else 2  # a unit of less than half a second is not enough by itself
+    assert session.world.time < (units + 1) * unit_s + sum(compiles) + 1.5
+    begun = session.world.time
+    count = loop.run_for(1e9, until=lambda: session.world.time > begun + 20 * unit_s)
+    assert count > 0.9 * 10 * 2 * 20
+    assert session.found == (right, 2)
+
+
+@pytest.mark.parametrize("max_workers", [2, 8])
+def test_a_number_of_workers_is_a_maximum_for_the_same_decision(max_workers):
+    session = TimedSession(0.32, max_workers=max_workers)
+    loop = Loop(session, session.read(), (12,), step_s=0.05)
+    loop.run_for(2)
+    assert session.found == ("threads", max_workers)
+
+
+@pytest.mark.parametrize("made_s", [60e-6, 300e-6, 0.01, 0.3])
+def test_steps_that_are_slow_for_long_and_then_fast(made_s):
+    """Whatever was decided before, and for however many batches."""
+    session = TimedSession(made_s)
+    loop = Loop(session, session.read(), [12] * 300, step_s=made_s / 10)
+    loop.run_for(2, until=lambda: session.found is not None)
+    assert (session.found is not None) == (made_s > 150e-6)
+    assert session.tried == ([] if made_s < 150e-6 else [("threads", 2)])
+
+
+def test_batches_that_become_slow_while_nobody_measures():
+    session = TimedSession(20e-6)
+    loop = Loop(session, session.read(), step_s=0.001)
+    loop.run_for(1)
+    assert session.search.resting > 0
+    session.made_s, slow_from = 0.1, session.world.time
+    loop.run_for(1e9, until=lambda: session.found is not None)
+    assert session.world.time - slow_from < 128 * 0.101 + 2  # what is made without a look, at most
+
+
+def test_steps_that_are_really_slow_need_no_workers():
+    session = TimedSession(0.3)
+    loop = Loop(session, session.read(), step_s=12.0)
+    loop.run_for(600)
+    assert session.found is None
+    assert session.tried == []
+    assert session.reason == "making a batch takes 300 ms of every 12 s"
+
+
+def test_slow_batches_before_slow_steps_are_read_ahead_by_one_thread():
+    session = TimedSession(0.3, max_workers=8)
+    loop = Loop(session, session.read(), (15,), step_s=1.0)
+    loop.run_for(20)
+    assert session.found == ("threads", 1)
+
+
+@pytest.mark.parametrize("first_s", [60e-6, 2.0])
+def test_gathers_get_no_workers(first_s):
+    """As those of small vectorised batches, even if the first of them opens files."""
+    session = TimedSession(first_s, only_gathers=True)
+    loop = Loop(session, session.read(), step_s=0.0)
+    loop.run_for(0)
+    session.world.time += 5.0
+    session.made_s = 60e-6
+    loop.run_for(20)
+    assert session.tried == []
+    assert session.search.resting > 0  # most of them are not even looked at
+    assert session.reason == "making a batch takes 60 us, less than handing it over would"
+
+
+def test_a_step_that_compiles_in_the_middle_of_a_trial_says_nothing():
+    """What is ready after that was made meanwhile: threads that win nothing are not taken."""
+    session = TimedSession(0.05, slower={"threads": 2.0, "processes": 2.0})
+    loop = Loop(session, session.read())
+    loop.run_for(60, until=lambda: session.search.trial is not None)
+    for _ in range(6):
+        loop.run_for(1e9, until=lambda: True)
+        session.world.time += 10.0
+    loop.run_for(1e9, until=lambda: session.search.trial is None)
+    assert session.found is None
+
+
 @pytest.fixture
-def holds_the_gil(timed):
+def holds_the_gil():
     """Python that holds the GIL: threads win nothing, two processes halve the time."""
 
     def make(takes_s):
-        return timed(0.02, 0.02, 0.01, max_workers=2, takes_s=takes_s)
+        return TimedSession(0.02, holds_gil=True, takes_s=takes_s)
 
     return make
 
@@ -143,15 +268,20 @@ def test_cheap_workers_are_found_soon(holds_the_gil):
     session = holds_the_gil(takes_s=0.3)
     run_for(session, 60)
     assert session.found == ("processes", 2)
-    assert session.now < 4
+    assert session.world.time < 1
 
 
-def test_work_that_is_not_for_processes_says_so(timed):
+def test_work_that_is_not_for_processes_says_so():
     """Threads win a little; processes could win more."""
-    session = timed(0.02, 0.015, 0.001, max_workers=8, not_for_processes="it is not for processes")
+    session = TimedSession(
+        0.02,
+        max_workers=8,
+        slower={"threads": 6.0, "processes": 1.0},
+        not_for_processes="it is not for processes",
+    )
     for _ in session.read(2_000):
         pass
-    assert session.found[0] == "threads"
+    assert session.found == ("threads", 8)
     assert session.started == 0
     assert session.reason == (
         "a batch is handed out every 15 ms, inline every 20 ms; it is not for processes"
@@ -159,65 +289,46 @@ def test_work_that_is_not_for_processes_says_so(timed):
 
 
 @pytest.mark.parametrize("steps", [1 << 62, 40])
-def test_threads_that_win_early_do_not_keep_processes_out(timed, steps):
+def test_threads_that_win_early_do_not_keep_processes_out(steps):
     """In one endless stream, and in the short epochs of a loader."""
-    session = timed(0.02, 0.014, 0.0105, max_workers=2, takes_s=0.3)
+    session = TimedSession(0.02, slower={"threads": 1.5, "processes": 1.0})
     found = []
-    while session.now < 60 and session.found != ("processes", 2):
+    while session.world.time < 60 and session.found != ("processes", 2):
         for _ in session.read(steps):
             if session.found not in found:
                 found.append(session.found)
-            if session.now > 60 or session.found == ("processes", 2):
+            if session.world.time > 60 or session.found == ("processes", 2):
                 break
     assert found == [None, ("threads", 2), ("processes", 2)]
-    assert 1 < session.now < 20
 
 
-def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch(timed):
-    class OfUnits(timed):
-        noun = stream_work_of(Dataset.range(8).filter(bool).batch(2)).noun
-
-    session = OfUnits(0.02, 0.02, 0.01, max_workers=2, takes_s=0.3)
+def test_what_is_timed_of_a_stream_is_a_unit_not_a_batch():
+    noun = stream_work_of(Dataset.range(8).filter(bool).batch(2)).noun
+    session = TimedSession(0.02, noun=noun, handover_s=0.0)
     run_for(session, 60)
     assert session.reason == "a unit of the stream is handed out every 10 ms, inline every 20 ms"
 
 
-def test_one_worker_starts_first_and_is_stopped_when_it_takes_too_long(holds_the_gil):
+def test_workers_that_take_too_long_to_start_are_stopped(holds_the_gil):
     session = holds_the_gil(takes_s=30.0)
-    spent, most = 0.0, 0
-    prepare = session.prepare
-
-    def watched(count):
-        nonlocal most
-        most = max(most, count)
-        return prepare(count)
+    spent, close = 0.0, session.close
 
     def stopped():
         nonlocal spent
-        spent += session.now - session.prepared[0] if session.prepared else 0.0
-        session.prepared = []
+        spent += session.start_s
+        session.start_s = 0.0
+        close()
 
-    session.prepare, session.close = watched, stopped
-    run_for(session, 30)
-    assert most == 1  # the second would have cost as much again
-    assert 0 < spent < 30 * 0.3
+    session.close = stopped
+    run_for(session, 30, stop=1_500)
+    assert 0 < spent < 30 * 0.5
     assert session.started <= 4
     assert "the stream is too short for worker processes" in session.reason
     run_for(session, 600)
     assert session.found == ("processes", 2)  # in the end it pays
 
 
-def test_what_a_worker_took_to_start_is_remembered(holds_the_gil):
-    session = holds_the_gil(takes_s=2.0)
-    session.price = auto_price.Price(2.0, 0.0)  # as was estimated
-    run_for(session, 7)
-    assert session.started == 0
-    run_for(session, 60)
-    assert session.found == ("processes", 2)
-    assert session.price.start_s == pytest.approx(2.0)
-
-
-def test_a_stream_that_ends_soon_starts_no_process(holds_the_gil, timed):
+def test_a_stream_that_ends_soon_starts_no_process(holds_the_gil):
     session = holds_the_gil(takes_s=0.3)
     run_for(session, 60, stop=40)
     assert session.started == 0
@@ -236,38 +347,57 @@ def test_a_gather_is_not_tried_in_processes(holds_the_gil):
     assert session.started == 0
 
 
-@pytest.mark.parametrize(
-    ("made_s", "handed_s", "found"), [(2e-4, 2e-4, None), (2e-4, 0.0, ("threads", 1))]
-)
-def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(made_s, handed_s, found, timed):
+@pytest.mark.parametrize(("slower", "found"), [(20.0, None), (1.0, ("threads", 1))])
+def test_auto_is_not_taken_in_by_a_consumer_that_warms_up(slower, found):
     """The consumer is slow until the first trial begins, which is not why it gets faster."""
-    session = timed(made_s, handed_s)
+    session = TimedSession(2e-4, slower={"threads": slower, "processes": 1.0}, handover_s=0.0)
     for _ in session.read(2000):
-        session.now += 3e-3 if session.tried else 6e-3
-    assert session.tried >= 2
+        session.world.time += 3e-3 if session.tried else 6e-3
+    assert session.tried
     assert session.found == found
 
 
-@pytest.mark.parametrize(("by_processes_s", "wins"), [(0.01, True), (0.03, False)])
+@pytest.mark.parametrize(("slower", "wins"), [(1.0, True), (3.0, False)])
 @pytest.mark.parametrize("length", [7, 16, 100])
-def test_auto_goes_on_with_its_search_over_short_epochs(length, by_processes_s, wins, timed):
+def test_auto_goes_on_with_its_search_over_short_epochs(length, slower, wins):
     """Python that holds the GIL: threads win nothing, processes halve the time, or lose."""
-    session = timed(0.02, 0.02, by_processes_s, max_workers=2)
+    session = TimedSession(0.02, holds_gil=True, slower={"threads": 1.0, "processes": slower})
     for _ in range(30_000 // length):  # ten minutes
         assert list(session.read(length)) == list(range(length))
         if session.found:
             break
     if wins:
         assert session.found == ("processes", 2)
-        assert session.now < 6
+        assert session.world.time < 6
     else:
         assert session.found is None
         assert 3 <= session.started <= 20  # after 5 s, 20 s, 80 s, ..., over a few epochs each
 
 
-def test_an_element_that_breaks_the_search_off_does_not_end_it(timed):
+def test_workers_that_lost_are_given_up_when_inline_is_better():
+    """Batches become so cheap that handing them over takes longer."""
+    session = TimedSession(0.02)
+    loop = Loop(session, session.read(), step_s=1e-4)
+    loop.run_for(2)
+    assert session.found == ("threads", 2)
+    session.made_s, session.handover_s = 0.002, 0.06
+    loop.run_for(10)
+    assert session.found is None
+
+
+def test_more_processes_for_a_consumer_that_became_faster():
+    session = TimedSession(0.02, thread_safe=False, max_workers=4)
+    loop = Loop(session, session.read(), step_s=0.03)
+    loop.run_for(60, until=lambda: session.found is not None)
+    assert session.found == ("processes", 1)
+    loop._step_s = 0.001
+    loop.run_for(1e9, until=lambda: session.found == ("processes", 4) or session.world.time > 60)
+    assert session.world.time < 10
+
+
+def test_an_element_that_breaks_the_search_off_does_not_end_it(holds_the_gil):
     """A warning that is raised as an error, or Ctrl-C, may come from within."""
-    session = timed(0.02, 0.02, 0.01, max_workers=2, takes_s=0.3)
+    session = holds_the_gil(takes_s=0.3)
     prepare, broken = session.prepare, []
 
     def interrupted(count):
@@ -292,77 +422,6 @@ def test_which_work_only_gathers():
     assert not only_gathers(arrays(10).map(grow).batch(2))
     assert not only_gathers(arrays(10).batch(2, collate_fn=np.stack))
     assert not only_gathers(Dataset.from_source([1, 2, 3]).batch(2))
-
-
-# What importing costs is seen here, where it has been imported.
-
-
-def test_the_modules_that_come_with_one():
-    heavy, engine, other = (types.ModuleType(n) for n in ("heavy", "heavy.engine", "other"))
-    inner = types.ModuleType("heavy.inner")
-    heavy.inner = inner
-    engine.function = types.FunctionType((lambda: 0).__code__, {"__name__": "other"})
-    loaded = {m.__name__: m for m in (heavy, engine, inner, other)} | {"lonely": heavy}
-    assert auto_price.imported_with(["heavy.engine", "numpy", "json"], loaded) == {
-        "heavy",
-        "heavy.engine",
-        "heavy.inner",
-        "other",
-    }
-    assert auto_price.imported_with(["heavy.missing"], loaded) == set()
-
-
-def test_an_object_that_warns_when_it_is_asked_for_its_class():
-    class Deprecated:
-        @property
-        def __class__(self):
-            raise AssertionError("asked")
-
-    heavy = types.ModuleType("heavy")
-    heavy.old = Deprecated()
-    assert auto_price.imported_with(["heavy"], {"heavy": heavy}) == {"heavy"}
-
-
-def test_a_heavy_package_makes_workers_dear():
-    pandas = pytest.importorskip("pandas")
-
-    def light(record):
-        return grow(record)
-
-    def heavy(record):
-        return {"x": pandas.Series(record["x"]).to_numpy()}
-
-    for function in (light, heavy):
-        function.__module__ = "__main__"  # sent by value: this module, and pytest, are not imported
-
-    class Frame:
-        def __init__(self):
-            self.frame = pandas.DataFrame({"x": [1, 2]})
-
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, i):
-            return {"x": self.frame["x"][i]}
-
-    def start_s(dataset):
-        return auto_price.estimate(work_of(dataset.batch(2))).start_s
-
-    bare = start_s(arrays(4))
-    assert bare <= start_s(arrays(4).map(light)) < bare + 0.1
-    assert start_s(arrays(4).map(heavy)) > bare + 0.2
-    assert start_s(Dataset.from_source(Frame())) > bare + 0.2
-
-
-def test_data_in_memory_makes_them_dear_and_files_do_not(tmp_path):
-    x = np.zeros((1000, 1000))
-    np.save(tmp_path / "x.npy", x)
-
-    def share_s(dataset):
-        return auto_price.estimate(work_of(dataset.batch(2))).share_s
-
-    assert share_s(Dataset.from_arrays(x=x)) == pytest.approx(8e-3, rel=0.1)
-    assert share_s(Dataset.open(tmp_path / "x.npy")) < 1e-5
 
 
 def test_a_worker_says_what_it_took_to_start():
@@ -412,7 +471,7 @@ def test_a_step_that_fails_otherwise_is_an_error(error, kind, holds_the_gil):
     for _ in session.read():
         if session.search.engine == (kind, 2):
             break
-        assert session.now < 20
+        assert session.world.time < 20
     assert not session.search.is_failed_trial((kind, 2), error)
 
 
@@ -430,21 +489,13 @@ def test_a_work_that_fails_in_worker_processes_only(tmp_path):
     until = time.monotonic() + 60
     while not workers.prepare(2) and time.monotonic() < until:
         time.sleep(0.01)
-    trials = session.search.trials
-    trials.engine, trials.is_trying = ("processes", 2), True
-
-    def course():
-        with pytest.raises(auto_search.TrialFailedError, match="not in a worker"):
-            while True:
-                yield
-        trials.engine, trials.is_trying = None, False
-        yield
-
-    session.search.start(course())
+    session.search.trial = auto_search.Trial(("processes", 2), 0.01, probes=False)
     run = session.run(range(200))
     elements = [run.next() for _ in range(200)]
     values = [getattr(one, "value", one)["x"].tolist() for one in elements]
     assert values == np.arange(400).reshape(200, 2).tolist()
+    assert session.no_processes.startswith("in a worker process, step ")
+    assert "not in a worker" in session.no_processes
     run.close()
     session.close()
 
@@ -537,17 +588,18 @@ def test_who_has_said_it_is_not_asked(engine, is_safe):
 class OnAClock:
     """A work on a clock of its own: each batch takes ``made_s``, and is its own step."""
 
-    def __init__(self, work, made_s, monkeypatch):
-        self.work, self.made_s, self.now = work, made_s, 0.0
-        for module in (auto, auto_search):
-            monkeypatch.setattr(module, "perf_counter", lambda: self.now)
+    def __init__(self, work, made_s):
+        self.work, self.made_s, self.world = work, made_s, World()
 
     def __getattr__(self, name):
         return getattr(self.work, name)
 
     def __call__(self, task, lend):
-        self.now += self.made_s
+        self.world.time += self.made_s
         return task[0]
+
+    def session(self, *, asked):
+        return AutoSession(self, 2, None, asked=asked, clock=self.world)
 
     def stream(self, steps, lend):
         return (self((step,), lend) for step in steps)
@@ -561,12 +613,9 @@ class OnAClock:
     ],
 )
 @pytest.mark.parametrize("made_s", [1e-3, 1e-5])
-def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(
-    is_safe, reason, made_s, monkeypatch
-):
+def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(is_safe, reason, made_s):
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
-    work = OnAClock(work_of(dataset), made_s, monkeypatch)
-    session = Auto(2).session(work)
+    session = OnAClock(work_of(dataset), made_s).session(asked=True)
     run = session.run(range(1000))
     assert [run.next() for _ in range(1000)] == list(range(1000))  # a warning would be an error
     assert session.describe()[1].startswith(reason if made_s == 1e-3 else "making a batch")
@@ -583,12 +632,12 @@ def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(
     ],
 )
 def test_num_workers_that_an_unknown_source_makes_useless(
-    made_s, consumer_s, asked, is_safe, warns, monkeypatch
+    made_s, consumer_s, asked, is_safe, warns
 ):
     """Where there are no worker processes, threads are all that could help."""
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
-    work = OnAClock(work_of(dataset), made_s, monkeypatch)
-    session = Auto(2 if asked else None).session(work)
+    work = OnAClock(work_of(dataset), made_s)
+    session = work.session(asked=asked)
     session.no_processes = "they need a POSIX system"
     session.begin(500)
     run = session.run(range(500))
@@ -596,7 +645,7 @@ def test_num_workers_that_an_unknown_source_makes_useless(
         warnings.simplefilter("always")
         for step in range(500):
             assert run.next() == step
-            work.now += consumer_s
+            work.world.time += consumer_s
     assert session.search.found is None
     assert [str(one.message) for one in told] == [
         "num_workers=2 was asked for, and batches are made in the caller's thread: the source is "
@@ -607,7 +656,7 @@ def test_num_workers_that_an_unknown_source_makes_useless(
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, monkeypatch):
+def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked):
     class Locked(Plain):
         seconds = 0.0
 
@@ -615,14 +664,14 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked, m
             self.lock = threading.Lock()
 
     dataset = Dataset.from_source(Locked()).batch(2).repeat()
-    work = OnAClock(work_of(dataset), 0.01, monkeypatch)
-    session = Auto(2 if asked else None).session(work)
+    work = OnAClock(work_of(dataset), 0.01)
+    session = work.session(asked=asked)
     run = session.run(range(1 << 62))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         while "cannot be sent" not in session.describe()[1]:
             run.next()
-            assert work.now < 60
+            assert work.world.time < 60
         for _ in range(2000):
             run.next()
     run.close()
@@ -692,7 +741,7 @@ class Refusing:
 def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
     session = Auto(2).session(work_of(arrays(8).map(Refusing()).batch(2)))
     until = time.monotonic() + 60
-    while session.search.trials.can_have(1, 1) and time.monotonic() < until:
+    while session.search._prepare(2) is not None and time.monotonic() < until:
         time.sleep(0.01)
     assert session.no_processes == (
         "the dataset cannot be sent to worker processes: a worker failed to build it: "
@@ -705,7 +754,7 @@ def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers
 
 def test_threads_that_were_given_up_end_while_an_iterator_holds_their_tasks():
     session = Auto(2).session(work_of(arrays(40).map(grow).batch(4)))
-    session.search.trials.engine = ("threads", 2)
+    session.search.found = ("threads", 2)
     held = [session.submit((step,)) for step in range(3)]
     started = [one for one in threading.enumerate() if one.name.startswith("loaderx")]
     assert len(started) == 2

@@ -164,9 +164,9 @@ def test_auto_may_be_shared_by_threads_while_it_changes_engines():
         number = 0
         while not ended.is_set():
             number += 1
-            trials = session.search.trials
-            trials.engine = [None, ("threads", 1), ("threads", 2)][number % 3]
-            session.keep_only(trials.engine)
+            search = session.search
+            search.found = [None, ("threads", 1), ("threads", 2)][number % 3]
+            session.keep_only(search.found)
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     changer = threading.Thread(target=change)

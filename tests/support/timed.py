@@ -1,56 +1,99 @@
-"""A session of `auto` whose engines have known costs, on a clock that is moved by hand."""
+"""A session of `auto` in a world of its own: engines of known speed, and a clock moved by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from loaderx.engines import auto_search
-from loaderx.engines.auto_price import Price
 from loaderx.engines.base import OrderedRun, Session, Task
+from loaderx.reading.lookahead import Lookahead
+
+SWITCH_S = 0.005  # for which a thread that holds the GIL keeps it
+
+
+class World(auto_search.Clock):
+    """Time passes when somebody sleeps, waits or works; nothing else takes any."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.held_until = 0.0  # by threads that hold the GIL
+
+    def now(self) -> float:
+        return self.time
+
+    def nap(self, seconds: float) -> None:
+        self.time += seconds
+        if self.time < self.held_until:
+            self.time += SWITCH_S
 
 
 class TimedSession(Session):
-    """Stands for `AutoSession`: inline takes ``made_s`` an element, workers hand one out sooner."""
+    """Stands for `AutoSession`: a task takes ``made_s``, and workers make several at once.
+
+    Each kind of workers may be slower by a factor; threads that hold the GIL wait for each other.
+    """
 
     no_processes = not_for_processes = unsure = ""
-    max_workers, cores = 1, 2
-    only_gathers = False
+    max_workers, cores = 2, 2
+    only_gathers = holds_gil = makes_units = False
     thread_safe = True
-    takes_s = 0.0  # for a worker process to start
-    share_s = 0.0
+    noun = "batch"
+    takes_s = 0.3  # for a worker process to start
+    handover_s = 100e-6
 
-    def __init__(self, made_s: float, handed_s: float, by_processes_s: float = 1.0) -> None:
-        self.price, self.prepared = Price(0.25, 0.0), []
-        self.now, self.made_s, self.work = 0.0, made_s, self
-        self.handed_s = {"threads": handed_s, "processes": by_processes_s}
-        self.tried, self.started, self.start_s = 0, 0, 0.0
-        self.before: Any = None
+    def __init__(self, made_s: float, **more: Any) -> None:
+        self.world, self.made_s, self.work = World(), made_s, self
+        self.slower = {"threads": 1.0, "processes": 1.0}
+        self.started, self.start_s = 0, 0.0  # worker processes, and the time of one
+        self.tried: list[Any] = []  # engines in the order in which they got tasks
         self.fails_in: str | None = None  # the kind of workers in which every task fails
-        self.search = auto_search.Search(self)
+        self._prepared = -1.0  # when the worker processes were started
+        self._free: dict[Any, list[float]] = {}  # when each worker of an engine is free
+        for name, value in more.items():
+            setattr(self, name, value)
+        self.search = auto_search.Search(self, self.world)
 
     @property
     def window(self) -> int:
-        return 0 if self.search.engine is None else 3
+        engine = self.search.engine
+        if engine is None:
+            return 0
+        return 1 if self.search.is_careful else 2 * max(2, engine[1])
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)
 
     def submit(self, task: Task) -> TimedPending:
         engine = self.search.engine
-        if engine not in (None, self.before):
-            self.tried += 1
-        self.before = engine
-        return TimedPending(self, task, engine)
+        if engine is not None and engine not in self.tried[-1:]:
+            self.tried.append(engine)
+        made = TimedPending(self, task)
+        self.hand_over(made)
+        return made
+
+    def hand_over(self, pending: TimedPending) -> None:
+        pending.engine = engine = self.search.engine
+        if engine is None:
+            return
+        kind, workers = engine
+        is_held = kind == "threads" and self.holds_gil
+        free = self._free.setdefault(engine, [0.0] * (1 if is_held else workers))
+        takes_s = self.made_s * self.slower[kind] + self.handover_s
+        worker = free.index(min(free))
+        free[worker] = pending.ready = max(self.world.time, free[worker]) + takes_s
+        if is_held:
+            self.world.held_until = max(self.world.held_until, pending.ready)
 
     @property
-    def found(self):
+    def found(self) -> Any:
         return self.search.found
 
     @property
     def reason(self) -> str:
         return self.search.reason
 
-    def read(self, stop: int = 1 << 62):
+    def read(self, stop: int = 1 << 62) -> Iterator[int]:
         """The steps of an iterator; what it gives is right."""
         self.begin(stop)
         run = OrderedRun(self, range(stop))
@@ -59,48 +102,74 @@ class TimedSession(Session):
             assert step == number
             yield step
 
+    def read_units(self, batches: int) -> Iterator[int]:
+        """The batches of an endless stream, so many of every unit."""
+        self.begin(None)
+        ahead = Lookahead(self, 0, _Plan(), range(1 << 40), share=1, last_epoch=None)  # type: ignore[arg-type]
+        for unit in range(1 << 40):
+            assert ahead.get((), unit) == unit
+            yield from range(unit * batches, (unit + 1) * batches)
+
     # The worker processes.
 
     def processes(self, workers: int) -> TimedSession:
         return self
 
     def prepare(self, count: int) -> bool:
-        """Each worker takes a while to start, and all of that on a core."""
-        if count > len(self.prepared):
-            self.prepared += [self.now] * (count - len(self.prepared))
-            self.started += count == 1
-        self.start_s = min(self.takes_s, self.now - self.prepared[0])
-        return self.now - self.prepared[-1] >= self.takes_s
+        """Workers take a while to start, and all of that on a core."""
+        if self._prepared < 0:
+            self._prepared = self.world.time
+            self.started += 1
+        self.start_s = min(self.takes_s, self.world.time - self._prepared)
+        return self.start_s >= self.takes_s
 
     def keep_only(self, engine: Any) -> None:
         if engine is None or engine[0] != "processes":
             self.close()
 
     def close(self) -> None:
-        self.prepared = []
+        self._prepared = -1.0
 
     def warn_of_workers(self, *, is_unsafe: bool) -> None:
         """Nobody has asked for workers."""
 
 
+class _Plan:
+    epoch_counts = (None,)
+
+    def epoch_key(self, path: object) -> int:
+        return 0
+
+
 class TimedPending:
     """A task that takes as long as its engine does."""
 
-    def __init__(self, session: TimedSession, task: Task, engine: Any) -> None:
-        self.session, self.task, self.engine = session, task, engine
+    def __init__(self, session: TimedSession, task: Task) -> None:
+        self.session, self.task = session, task
+        self.engine: Any = None
+        self.ready = self.begun = -1.0
 
     def result(self) -> int:
-        session = self.session
-        begun = session.now
-        session.now += session.made_s if self.engine is None else session.handed_s[self.engine[0]]
-        if self.engine is not None and self.engine[0] == session.fails_in:
-            session.fail(self.engine, self.task)
-            session.now += session.made_s
-        session.search.delivered(self.engine, session.now - begun)
-        return self.task[0]
+        session, world = self.session, self.session.world
+        self.begun = world.time if self.begun < 0 else self.begun
+        try:
+            session.search.watch(self.engine, None if self.engine is None else self)
+        except auto_search.FillAgainError:
+            if self.engine is None:
+                session.hand_over(self)
+            raise
+        if self.engine is None:
+            world.time += session.made_s
+        else:
+            world.time = max(world.time, self.ready)
+            if self.engine[0] == session.fails_in:
+                session.fail(self.engine, self.task)
+                world.time += session.made_s
+        session.search.delivered(self.engine, world.time - self.begun)
+        return self.task[-1]
 
     def done(self) -> bool:
-        return True
+        return self.session.world.time >= self.ready
 
     def cancel(self) -> None:
         """There is nothing to stop."""

@@ -6,10 +6,9 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from loaderx.engines.auto_search import Found, Search
+from loaderx.engines.auto_search import Clock, Found, Search
 from loaderx.engines.base import (
     OrderedRun,
     Pending,
@@ -26,9 +25,9 @@ from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.given import reachable
 from loaderx.memory import Pool, PoolPerThread
+from loaderx.reading.lookahead import FillAgainError
 
 if TYPE_CHECKING:
-    from loaderx.engines.auto_price import Price
     from loaderx.engines.processes.session import ProcessesSession
     from loaderx.engines.threads_session import ThreadsSession
 
@@ -63,9 +62,16 @@ class AutoSession(Session):
     """Submits tasks to the engine that is in use, and tells the search what came of them."""
 
     def __init__(
-        self, work: Work, max_workers: int, prefetch: int | None, *, asked: bool = False
+        self,
+        work: Work,
+        max_workers: int,
+        prefetch: int | None,
+        *,
+        asked: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.work = work
+        self.clock = clock or Clock()
         self.max_workers = max_workers
         self.cores = cores()
         self.no_processes = why_not()
@@ -79,14 +85,7 @@ class AutoSession(Session):
         self._unused: list[_Unused] = []
         self._open: weakref.WeakSet[AutoPending] = weakref.WeakSet()
         self._lock = threading.RLock()  # threads may share a loader
-        self.search = Search(self)
-
-    @functools.cached_property
-    def price(self) -> Price:
-        """Of a worker process.  To estimate it takes some milliseconds."""
-        from loaderx.engines.auto_price import estimate  # late: most loaders never come this far
-
-        return estimate(self.work)
+        self.search = Search(self, self.clock)
 
     @functools.cached_property
     def not_for_processes(self) -> str:
@@ -106,7 +105,8 @@ class AutoSession(Session):
         if engine is None:
             return 0
         with self._lock:
-            return self.session_of(engine).window
+            window = self.session_of(engine).window
+        return min(1, window) if self.search.is_careful else window
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)
@@ -134,15 +134,20 @@ class AutoSession(Session):
         return self._submit(task, is_shared=True)
 
     def _submit(self, task: Task, *, is_shared: bool) -> AutoPending:
+        made = AutoPending(self, task)
+        self.hand_over(made, task, is_shared=is_shared)
+        return made
+
+    def hand_over(self, made: AutoPending, task: Task, *, is_shared: bool = False) -> None:
+        """Submits a task to the engine that is in use now, if that has workers."""
         engine = self.search.engine
         if engine is None:
-            return AutoPending(self, task, None, None)
+            return
         with self._lock:  # so that no other thread stops using this engine meanwhile
             session = self.session_of(engine)
-            pending = session.submit_shared(task) if is_shared else session.submit(task)
-            made = AutoPending(self, task, engine, pending)
+            made.pending = session.submit_shared(task) if is_shared else session.submit(task)
+            made.engine = engine
             self._open.add(made)
-            return made
 
     def run(self, steps: range) -> AutoRun:
         return AutoRun(self, steps)
@@ -253,39 +258,47 @@ class _Unused(Frozen):
 class AutoPending:
     """A task, with the engine that it was submitted to; None: it is made when it is asked for."""
 
-    __slots__ = ("__weakref__", "_pending", "_session", "_task", "engine")
+    __slots__ = ("__weakref__", "_begun", "_session", "_task", "engine", "pending")
 
-    def __init__(
-        self, session: AutoSession, task: Task, engine: Found | None, pending: Pending | None
-    ) -> None:
-        self._session, self._task, self._pending = session, task, pending
-        self.engine = engine
+    def __init__(self, session: AutoSession, task: Task) -> None:
+        self._session, self._task = session, task
+        self.engine: Found | None = None
+        self.pending: Pending | None = None
+        self._begun = 0.0  # when its result was first asked for
 
     def result(self) -> Any:
+        """As of every `Pending`; but a `FillAgainError` is an invitation to ask once more."""
         session = self._session
-        begun = perf_counter()
-        if self._pending is None:
-            element = session.work(self._task, session.pools.lend)
-        else:
+        self._begun = self._begun or session.clock.now()
+        try:
+            session.search.watch(self.engine, self.pending)
+        except FillAgainError:
+            if self.pending is None:
+                session.hand_over(self, self._task)
+            raise
+        element = self._element(session)
+        session.delivered(self, session.clock.now() - self._begun)
+        return element
+
+    def _element(self, session: AutoSession) -> Any:
+        if self.pending is not None:
             try:
-                element = self._pending.result()
+                return self.pending.result()
             except RecordError as error:
                 if not session.search.is_failed_trial(self.engine, error):
                     raise
                 # It is made again in this thread.  If it fails here as well, that is the error.
-                element = session.work(self._task, session.pools.lend)
-        session.delivered(self, perf_counter() - begun)
-        return element
+        return session.work(self._task, session.pools.lend)
 
     def done(self) -> bool:
-        return self._pending is None or self._pending.done()
+        return self.pending is None or self.pending.done()
 
     def cancel(self) -> None:
-        if self._pending is not None:
-            self._pending.cancel()
+        if self.pending is not None:
+            self.pending.cancel()
 
     def finish(self, until: float) -> None:
-        finish = getattr(self._pending, "finish", None)
+        finish = getattr(self.pending, "finish", None)
         if finish is not None:
             finish(until)
 

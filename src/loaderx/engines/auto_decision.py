@@ -1,13 +1,12 @@
 """What to choose, given what was measured.  Nothing here measures, waits or starts anything.
 
-W is the time to make a batch, P the time from one batch to the next; so P - W is what the consumer
-does in between.  The best that n workers could do is a batch every max(P - W, W / n).
+W is how long the consumer waits for a batch that is made inline, C what it does itself until it
+asks for the next one.  The best that n workers could do is a batch every max(C, W / n).
 
 Worker processes have a price: starting Python, importing what the user's functions and sources
 need, and sharing the data.  They are worth a trial if they could save twice their price over the
-time that the stream is expected to go on.  That is what is left of it; or, where it is endless or
-the loader's epochs are short, as long again as the loader has run by now.  So never more is spent
-on a trial than a fraction of the time that has passed or will pass for sure.
+time that the stream is expected to go on: what is left of it, or, where the loader's epochs are
+short, as long again as the loader has run by now.  An endless stream is meant to run for long.
 """
 
 from __future__ import annotations
@@ -21,26 +20,28 @@ FAST_S = 150e-6  # handing a batch between threads costs about as much
 SLOW_S = 2e-3  # from here on worker processes may be worth their start
 SMALL_SHARE = 0.03
 LARGE_SHARE = 0.2
+START_S = 0.35  # for a worker process with NumPy and loaderx to start, until one has been timed
 PAYS_BACK = 2.0  # times their price must be what worker processes could save
+GOES_ON = 10.0  # times as long as it has run, an endless stream is expected to go on
 TOO_SHORT = "the stream is too short for worker processes"
 
 
 class Facts(Frozen):
     """What is known when an engine is to be chosen.  Times are in seconds."""
 
-    made_s: float  # W, inline
-    period_s: float  # P, inline
-    best_s: float  # the period of the best engine found so far
+    made_s: float  # W
+    own_s: float  # C
+    best_s: float  # from one batch to the next, with the engine in use
     max_workers: int
     cores: int
     thread_safe: bool
     only_gathers: bool  # nothing to do but gather rows of arrays: the GIL is free meanwhile
     left_s: float | None  # of the stream at its present pace; None: endless
     ran_s: float  # that the loader's iterators have run
-    start_s: float = 0.0  # for one worker process to start
-    share_s: float = 0.0  # to share the work with all of them
+    start_s: float = START_S  # for one worker process to start
     no_processes: str = ""  # why there can be none
     is_unsure: bool = False  # is it not known whether threads may read the source?
+    holds_gil: bool = False  # is it known that threads would wait for each other?
     noun: str = "batch"  # what is made: a batch, or part of a stream
 
     @property
@@ -50,34 +51,38 @@ class Facts(Frozen):
         return f"the source is not {known}thread-safe"
 
     def possible(self, workers: int) -> float:
-        """By how much so many workers could shorten the best period."""
-        consumer_s = max(0.0, self.period_s - self.made_s)
-        return self.best_s - max(consumer_s, self.made_s / workers)
+        """By how much so many workers could shorten the time from one batch to the next."""
+        return self.best_s - max(self.own_s, self.made_s / workers)
 
     def needed(self) -> int:
         """As many workers as keep up with the consumer, a quarter more to be safe."""
-        consumer_s = max(1e-6, self.period_s - self.made_s)
-        return max(1, min(self.max_workers, math.ceil(1.25 * self.made_s / consumer_s)))
+        needed = math.ceil(1.25 * self.made_s / max(1e-6, self.own_s))
+        return max(1, min(self.max_workers, needed))
+
+    def threads(self) -> int:
+        """The threads that are worth a trial; 0: none."""
+        workers, share = (1, LARGE_SHARE) if self.holds_gil else (self.needed(), SMALL_SHARE)
+        is_worth_it = self.possible(workers) >= share * self.best_s
+        return workers if self.thread_safe and is_worth_it else 0
 
     def price_s(self) -> float:
         """What it takes to start as many worker processes as are needed."""
-        return self.share_s + self.start_s * max(1.0, self.needed() / self.cores)
+        return self.start_s * max(1.0, self.needed() / self.cores)
 
     def could_save_s(self) -> float:
         """What they could save over the time that the stream is expected to go on."""
-        expected_s = self.ran_s if self.left_s is None else max(self.left_s, self.ran_s)
+        is_endless = self.left_s is None
+        expected_s = self.ran_s * GOES_ON if is_endless else max(self.left_s or 0.0, self.ran_s)
         return expected_s * self.possible(self.needed()) / self.best_s
 
 
 def why_inline(facts: Facts) -> str:
     """Why nothing else is worth a trial; empty if something is."""
-    made, period, making = facts.made_s, facts.period_s, f"making a {facts.noun} takes"
-    if not period:
-        return "the stream ended before it was measured"
+    made, making = facts.made_s, f"making a {facts.noun} takes"
     if made < FAST_S:
         return f"{making} {say(made)}, less than handing it over would"
-    if made < SMALL_SHARE * period:
-        return f"{making} {say(made)} of every {say(period)}"
+    if made < SMALL_SHARE * (made + facts.own_s):
+        return f"{making} {say(made)} of every {say(made + facts.own_s)}"
     if not facts.thread_safe and made < SLOW_S:
         return f"{facts.unsafe}, and {making} {say(made)}, too little for worker processes"
     return ""
@@ -96,14 +101,6 @@ def why_no_processes(facts: Facts) -> str | None:
     if facts.could_save_s() < PAYS_BACK * price_s:
         return f"{TOO_SHORT}, which would take {say(price_s)} to start"
     return None
-
-
-def thread_counts(most: int) -> list[int]:
-    """One thread, two, four, ... and the most allowed."""
-    counts = [1]
-    while counts[-1] * 2 < most:
-        counts.append(counts[-1] * 2)
-    return counts if most == 1 else [*counts, most]
 
 
 def say(seconds: float) -> str:

@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
+from loaderx.reading.lookahead import FillAgainError
 
 SHARED_S = 10e-3  # steps that take less are not worth sharing
 UNEVEN = 4  # times the usual wait is long
@@ -264,17 +265,21 @@ class OrderedRun:
         pending, session = self._pending, self._session
         if self.is_closing:
             raise closed_error()
-        self._fill_window()
-        if not pending:
-            raise StopIteration
-        if self.is_closing:  # `interrupt` has not seen the first of them
-            raise closed_error()
         begun = monotonic() if session.sharers else 0.0
-        element = wait_for(pending[0], self)
-        pending.popleft()
-        if begun:
-            self._note_wait(monotonic() - begun)
-        return element
+        while True:
+            self._fill_window()
+            if not pending:
+                raise StopIteration
+            if self.is_closing:  # `interrupt` has not seen the first of them
+                raise closed_error()
+            try:
+                element = wait_for(pending[0], self)
+            except FillAgainError:
+                continue
+            pending.popleft()
+            if begun:
+                self._note_wait(monotonic() - begun)
+            return element
 
     def _fill_window(self) -> None:
         pending, session = self._pending, self._session

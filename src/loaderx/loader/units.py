@@ -29,6 +29,7 @@ class UnitWork:
     """Makes units.  Picklable: it holds plans, and no position."""
 
     noun = "unit of the stream"
+    makes_units = True
 
     def __init__(self, node: Node, plan: StreamPlan, shard: tuple[int, int]) -> None:
         self._node: Node | None = node

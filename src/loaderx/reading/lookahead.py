@@ -21,10 +21,18 @@ Path = tuple[int, ...]
 """The epoch number of every repeat above, outermost first."""
 
 
+class FillAgainError(Exception):
+    """More tasks may be submitted, and then the result may be asked for once more.
+
+    For an engine that finds other workers while its consumer waits.
+    """
+
+
 class PendingUnit(Protocol):
     """A unit that was asked for."""
 
-    def result(self) -> UnitOutput: ...
+    def result(self) -> UnitOutput:
+        """Its output; or a `FillAgainError`."""
 
     def cancel(self) -> object: ...
 
@@ -77,10 +85,17 @@ class Lookahead:
             pending.popleft()[2].cancel()
         if not pending:
             self._following = (path, unit)
-        self._fill()
-        output = pending[0][2].result()
-        pending.popleft()
-        return output
+        had_workers = self._maker.window > 0
+        while True:
+            self._fill()
+            try:
+                output = pending[0][2].result()
+            except FillAgainError:
+                continue
+            pending.popleft()
+            if self._maker.window and not had_workers:  # a long unit has shown that it needs them
+                self._fill()
+            return output
 
     def _fill(self) -> None:
         pending = self._pending
