@@ -27,7 +27,7 @@ LAYERS = [
     {"stages"},
     {"reading", "image"},
     {"sources", "order"},
-    {"memory", "picture", "rng"},
+    {"gathering", "memory", "picture", "rng"},
     {"tree"},
     {"hints", "installed"},
     {"errors", "free_memory", "frozen", "given"},

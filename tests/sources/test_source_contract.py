@@ -53,6 +53,9 @@ class TestRange(SourceContract):
     def make_source(self):
         return RangeSource(3, 30, 4)
 
+    def make_sized_source(self, count):
+        return RangeSource(0, count, 1)
+
     def expected_records(self):
         return [np.int64(n) for n in range(3, 30, 4)]
 
@@ -66,6 +69,11 @@ class TestTokensMadeAnew(SourceContract):
     def make_source(self):
         return Tokens(self.path, 4)
 
+    def make_sized_source(self, count):
+        path = self.path.with_name(f"{count}.bin")
+        np.zeros(4 * count, np.uint16).tofile(path)
+        return Tokens(path, 4)
+
     def expected_records(self):
         return [{"tokens": np.arange(k, k + 4, dtype=np.uint16)} for k in range(0, 40, 4)]
 
@@ -78,6 +86,36 @@ class TestFileMadeAnew(Rows):
 
     def make_source(self):
         return Dataset.open(self.path)
+
+    def make_sized_source(self, count):
+        path = self.path.with_name(f"{count}.npy")
+        np.save(path, np.zeros((2, count), np.float32).T)  # in Fortran order
+        return Dataset.open(path)
+
+
+class TestViews(Rows):
+    """Columns of one table, and members of an archive: neither is contiguous and aligned."""
+
+    def make_source(self):
+        return Dataset.from_arrays(x=np.pad(X, ((0, 0), (0, 1)))[:, :2])
+
+    def make_sized_source(self, count):
+        return Dataset.from_arrays(x=np.zeros((count, 3), np.float32)[:, :2])
+
+
+class TestArchive(Rows):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def make_source(self):
+        np.savez(self.folder / "x.npz", x=X)
+        return Dataset.open(self.folder / "x.npz")
+
+    def make_sized_source(self, count):
+        path = self.folder / f"{count}.npz"
+        np.savez(path, x=np.zeros((count, 2), np.float32))
+        return Dataset.open(path)
 
 
 class TestRagged(SourceContract):
@@ -106,6 +144,9 @@ class TestMixedObjects(SourceContract):
 
     def make_source(self):
         return [{"text": "ab" * i, "n": i, "f": float("nan")} for i in range(N)]
+
+    def make_sized_source(self, count):
+        return [{"n": 1}] * count
 
     def expected_records(self):
         return self.make_source()
@@ -334,6 +375,57 @@ def test_what_is_wrong_is_found(source, test):
     assert str(caught.value) or caught.value.__cause__
     while Leaking.opened:
         Leaking.opened.pop().close()
+
+
+class CopiesAll(Source):
+    """As `ndarray.take` does where rows are not contiguous."""
+
+    def __init__(self, count):
+        self.x = np.zeros((count, 3), np.float32)[:, :2]
+
+    def __len__(self):
+        return len(self.x)
+
+    def gather(self, indices, lend):
+        return {"x": self.x.take(indices, 0)}
+
+
+class AsksAll(CopiesAll):
+    """As who looks into every shard for each batch."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.ends = range(100, count + 1, 100)
+
+    def gather(self, indices, lend):
+        shards = [sum(end <= i for end in map(int, self.ends)) for i in indices[:1]]
+        return {"x": self.x[indices], "shard": np.full(len(indices), shards[0])}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (CopiesAll, r"64 of 1,000,000 records take [\d,]+ bytes, and of 1,000 records [\d,]+\. The "
+         "source copies or searches all of its data for each batch"),
+        (AsksAll, r"64 of 1,000,000 records take [\d,]+ calls of functions, and of 1,000 records"),
+    ],
+)  # fmt: skip
+def test_a_cost_that_grows_is_found(source, message):
+    class Sized(Rows):
+        def make_sized_source(self, count):
+            return source(count)
+
+    with pytest.raises(AssertionError, match=message):
+        Sized().test_a_batch_costs_the_same_in_many_records()
+
+
+def test_a_source_of_another_size_is_found():
+    class Sized(Rows):
+        def make_sized_source(self, count):
+            return Good()
+
+    with pytest.raises(AssertionError, match=r"make_sized_source\(1000\) has 9 records"):
+        Sized().test_a_batch_costs_the_same_in_many_records()
 
 
 def test_what_is_missing_is_said():

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from loaderx.errors import LoaderxError, one_line
 from loaderx.free_memory import free_memory
+from loaderx.gathering import take_rows
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.sources.arrays import gatherer_of
@@ -206,7 +207,7 @@ class RowMemory:
             known = self._layouts[count] = Layout.of(*shapes)
         out = lend(known)
         for column, target in zip(self.columns, out, strict=True):
-            column.take(positions, 0, target, "clip")  # other modes buffer the output first
+            take_rows(column, positions, target)
         return layout.structure.build(out)
 
     def gatherer(self, count: int) -> Gather:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from loaderx.errors import LoaderxError, StackError
+from loaderx.gathering import take_rows, taken
 from loaderx.memory import Layout, Lend
 from loaderx.reading.columns import records_of, wrong_rows
 from loaderx.reading.error_text import failed
@@ -297,7 +298,7 @@ class Rows:
             if chosen is None:
                 target[start:stop] = leaf
             else:
-                leaf.take(chosen, 0, target[start:stop], "clip")
+                take_rows(leaf, chosen, target[start:stop])
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -331,10 +332,10 @@ _NOT_STACKED = (  # there is no `batch` yet that could pad
 
 def _taken(leaves: Sequence[Array], rows: Positions, lend: Lend | None) -> list[Array]:
     if lend is None:
-        return [leaf.take(rows, 0) for leaf in leaves]
+        return [taken(leaf, rows) for leaf in leaves]
     targets = lend(Layout.of(*[((len(rows), *leaf.shape[1:]), leaf.dtype) for leaf in leaves]))
     for leaf, target in zip(leaves, targets, strict=True):
-        leaf.take(rows, 0, target, "clip")
+        take_rows(leaf, rows, target)
     return targets
 
 

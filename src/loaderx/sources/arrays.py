@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError
+from loaderx.gathering import take_rows, taken, taker
 from loaderx.memory import Layout, Lend
 from loaderx.sources.advice import is_indexed
 from loaderx.sources.base import Gather, Indices, OwnSource
@@ -120,7 +121,7 @@ class ArraySource(OwnSource):
             self._cold.before(indices)
         if self._in_memory:
             for leaf, target in zip(self._leaves, out):  # noqa: B905 (a hot loop)
-                leaf.take(indices, 0, target, "clip")  # the mode "raise" would buffer the output
+                take_rows(leaf, indices, target)
         else:
             self._read_lazily(indices, out)
         return self._structure.build(out)
@@ -187,7 +188,7 @@ class ArraySource(OwnSource):
 def gatherer_of(names: Sequence[Hashable], columns: Sequence[Array], rows: int) -> Gather:
     """`gather` of ``rows`` rows of these columns, with everything looked up beforehand."""
     layout = Layout.of(*[((rows, *column.shape[1:]), column.dtype) for column in columns])
-    takes = [column.take for column in columns]
+    takes = [taker(column) for column in columns]
 
     def gather(indices: Indices, lend: Lend) -> Tree:
         out = lend(layout)
@@ -316,7 +317,7 @@ def _is_lazy(leaf: object) -> bool:
 def read_lazy(leaf: LazyArray, indices: Indices) -> Array:
     """Rows of a lazy array, by slices and ascending indices, which all such libraries read fast."""
     if hasattr(leaf, "whole"):  # a member of a compressed .npz, which is unpacked once
-        return np.asarray(leaf.whole().take(indices, 0))
+        return taken(np.asarray(leaf.whole()), indices)
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):  # dense: one slice is faster than single rows

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from loaderx.errors import ArgumentError
+from loaderx.gathering import take_rows
 from loaderx.sources.base import Indices
 from loaderx.sources.bulk_text import (
     FEW,
@@ -139,7 +140,7 @@ class FixedColumn(Column):
         for part, places, local in self.parts.split(indices):
             array = rows_of(self.part, part, local, 1)
             if isinstance(places, slice) and array.dtype == out.dtype:
-                array.take(local, 0, out, "clip")  # other modes buffer the output first
+                take_rows(array, local, out)
             else:
                 out[places] = array[local]
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import LoaderxError
+from loaderx.gathering import take_rows
 from loaderx.sources.base import Indices
 from loaderx.sources.joined_maps import ArrayOf, JoinedMaps, joined_maps
 from loaderx.sources.parts import Parts, lie_outside
@@ -89,7 +90,7 @@ class JoinedRows(JoinedParts):
         rows = self._joined[0].rows
         if rows.dtype != out.dtype:  # JAX takes numbers in the byte order of the machine
             return False
-        rows.take(indices + self._shifts[numbers], 0, out, "clip")
+        take_rows(rows, indices + self._shifts[numbers], out)
         return True
 
 

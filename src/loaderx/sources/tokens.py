@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_int
+from loaderx.gathering import take_rows
 from loaderx.memory import Layout, Lend
 from loaderx.sources.arrays import gatherer_of
 from loaderx.sources.base import ForWorkers, Gather, Indices, OwnSource
@@ -158,7 +159,7 @@ class Tokens(OwnSource, ForWorkers):
     def _gather_one(self, file: int, rows: Indices, out: Sequence[Array]) -> None:
         for shift, matrix, target in zip(self._shifts, self._matrices[file], out, strict=True):
             if matrix is not None:
-                matrix.take(rows, 0, target, "clip")
+                take_rows(matrix, rows, target)
             else:
                 np.concatenate(self._views(file, rows, shift), out=target.reshape(-1))
 

@@ -28,9 +28,12 @@ from loaderx.testing.comparing import (
     check_raises,
     stacked,
 )
+from loaderx.testing.costing import Cost, cost_of
 from loaderx.tree import Tree, as_array, flatten
 
 _LEAST_RECORDS = 5
+_READ, _FEW, _MANY = 64, 1_000, 1_000_000
+_LITTLE = Cost(nbytes=64 * 1024, calls=256)  # may differ: buffers, tables of a few levels
 _DESCRIPTORS = "/proc/self/fd"
 
 
@@ -71,6 +74,13 @@ class SourceContract:
     def expected_records(self) -> Sequence[Tree]:
         """All records, in order, as ``source[i]`` must give them; at least 5."""
         raise NotImplementedError("a subclass of SourceContract needs expected_records(self).")
+
+    def make_sized_source(self, count: int) -> object | None:
+        """A source of the same kind with ``count`` records, whatever is in them.
+
+        It is asked for 1,000 and for 1,000,000.  None, if it cannot be made in any size.
+        """
+        return None
 
     # Length and single records ------------------------------------------------------------------
 
@@ -185,6 +195,20 @@ class SourceContract:
             shuffled = dataset.shuffle(3, block="source", window=window)
             check_all_equal(list(shuffled), wanted, f'shuffle(block="source", window={window}),')
 
+    def test_a_batch_costs_the_same_in_many_records(self) -> None:
+        """Reading 64 of a million records takes what 64 of a thousand take, in memory and calls."""
+        few, many = self._cost(_FEW), self._cost(_MANY)
+        if few is None or many is None:
+            return
+        for name, small, large, little in zip(few._fields, few, many, _LITTLE, strict=True):
+            what = "bytes" if name == "nbytes" else "calls of functions"
+            check(
+                large <= 2 * small + little,
+                f"{_READ} of {_MANY:,} records take {large:,} {what}, and of {_FEW:,} records "
+                f"{small:,}. The source copies or searches all of its data for each batch. Of "
+                "arrays that are not contiguous, array.take does: write array[indices].",
+            )
+
     # Ownership ----------------------------------------------------------------------------------
 
     def test_results_are_the_callers_own(self) -> None:
@@ -282,6 +306,25 @@ class SourceContract:
             f"these tests need {_LEAST_RECORDS} records; expected_records has {len(expected)}.",
         )
         return expected
+
+    def _cost(self, count: int) -> Cost | None:
+        """What a batch costs in so many records."""
+        source = self.make_sized_source(count)
+        if source is None:
+            return None
+        reader, lend = _read_by(_dataset(source)), Pool().lend
+        check(len(reader) == count, f"make_sized_source({count}) has {len(reader)} records.")
+        indices = np.random.default_rng(0).integers(0, count, _READ)
+
+        def read() -> None:
+            if reader.gathers:
+                reader.gather(indices, lend)
+            else:
+                reader.records(indices)
+
+        read()
+        read()
+        return cost_of(read)
 
     def _made(self) -> Any:
         made = self.make_source()
