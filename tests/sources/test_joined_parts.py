@@ -9,10 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+from file_families import WRITERS
 from inside import source_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.sources import joined_parts
 from loaderx.sources.parts import lie_outside
+from tf_files import example, write_tfrecord
 
 ROWS = 240
 LABELS = {
@@ -171,3 +173,34 @@ def test_a_part_that_was_cut_off_is_named_where_it_is_read(tmp_path):
         list(DataLoader(found.shuffle(0).batch(32), engine="inline"))
     (batch,) = DataLoader(found[:32].shuffle(0).batch(32), engine="inline")
     np.testing.assert_array_equal(batch["image"], LABELS["image"][batch["label"]])
+
+
+@pytest.mark.parametrize("family", ["text", "jsonl", "csv", "tfrecord", "tar"])
+def test_files_of_records(tmp_path, joins, family):
+    for number in range(5):
+        WRITERS[family](tmp_path / f"{number}", range(20 * number, 20 * number + 20))
+    dataset = Dataset.open(tmp_path, cache=False)
+    expected = [repr(dataset[index]) for index in range(100)]  # one by one nothing is joined
+    for made in (dataset, pickle.loads(pickle.dumps(dataset))):
+        order = np.random.default_rng(0).permutation(100)
+        found = source_of(made).records(order)
+        assert list(map(repr, found)) == [expected[index] for index in order]
+
+
+def test_shuffled_lines_of_many_files_are_read_at_once(tmp_path, joins):
+    for number in range(5):
+        WRITERS["text"](tmp_path / f"{number}", range(20 * number, 20 * number + 20))
+    lines = source_of(Dataset.open(tmp_path, cache=False))._lines
+    order = np.random.default_rng(0).permutation(100)
+    assert len(list(lines.split(order))) == (1 if joins else 5)
+    assert len(list(lines.split(np.array([0, 1, 2])))) == 1
+
+
+def test_a_feature_that_is_parsed_late_ends_with_its_file(tmp_path, joins):
+    """Of a packed list whose values stand alone, the length is known only when it is read."""
+    for number in range(3):
+        records = [example({"x": [n, n + 1]}, packed=n % 2 == 0) for n in range(4)]
+        write_tfrecord(tmp_path / f"{number}.tfrecord", records)
+    source = source_of(Dataset.open(tmp_path, cache=False))
+    found = source.records(np.array([9, 0, 5, 2]))
+    assert [one["x"].tolist() for one in found] == [[1, 2], [0, 1], [1, 2], [2, 3]]

@@ -49,6 +49,21 @@ def test_many_shards_take_few_descriptors(tmp_path, family):
     assert found.tolist() == list(range(2 * count))
 
 
+def test_more_columns_than_descriptors(tmp_path):
+    columns = {f"c{number}": np.arange(3) + number for number in range(room() + 20)}
+    np.savez(tmp_path / "a.npz", **columns)
+    (tmp_path / "npy").mkdir()
+    for name, column in columns.items():
+        np.save(tmp_path / "npy" / name, column)
+    with few_descriptors():
+        Dataset.from_arrays(columns).save(tmp_path / "saved")
+        for name in ("a.npz", "npy", "saved"):
+            dataset = Dataset.open(tmp_path / name)
+            assert {key: int(value) for key, value in dataset[2].items()} == {
+                key: number + 2 for number, key in enumerate(columns)
+            }, name
+
+
 def test_a_range_of_records_and_shards(shards):
     def rows(split):
         return [int(r["x"]) for r in Dataset.open(shards / "s-*.npz", split=split, columns=["x"])]

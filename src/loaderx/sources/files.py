@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def open_arrays(
         # By its first bytes: the data of an .npy may look like the end of a zip archive.
         is_npy = file.read(len(MAGIC)) == MAGIC
         if not is_npy and zipfile.is_zipfile(file):
-            return _open_npz(place, file, keys, _map, systems)
+            return _open_npz(place, file, keys, _Mapper(place), systems)
         if suffix == ".npz":
             raise FileError(
                 f"{place} is not a zip archive: it is not an .npz file, or it is cut off."
@@ -116,13 +116,26 @@ def _map_npy(place: str, file: BinaryIO) -> Array:
     file.seek(0)
     header = read_header(file, os.fstat(file.fileno()).st_size, f"{place}")
     with reading(f"{place}"):
-        return _map(file, header, 0)
+        return _Mapper(place)(file, header, 0)
 
 
-def _map(file: BinaryIO, header: Header, start: int) -> Array:
-    if 0 in header.shape:
-        return np.empty(header.shape, header.dtype)
-    return map_array(file, header.dtype, header.shape, start + header.start, fortran=header.fortran)
+class _Mapper:
+    """Maps a file once, for all of its arrays."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._data: Array | None = None
+
+    def __call__(self, file: BinaryIO, header: Header, start: int) -> Array:
+        if 0 in header.shape:
+            return np.empty(header.shape, header.dtype)
+        if self._data is None:
+            size = os.fstat(file.fileno()).st_size
+            # The map of a download keeps its lock, so it is not removed to make room.
+            holding = is_url(self._place)
+            self._data = map_array(file, np.dtype(np.uint8), (size,), holding=holding)
+        order: Literal["F", "C"] = "F" if header.fortran else "C"
+        return np.ndarray(header.shape, header.dtype, self._data, start + header.start, order=order)
 
 
 def _open_npz(

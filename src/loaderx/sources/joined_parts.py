@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,9 @@ from loaderx.sources.base import Indices
 from loaderx.sources.joined_maps import ArrayOf, JoinedMaps, joined_maps
 from loaderx.sources.parts import Parts, lie_outside
 from loaderx.tree import Array
+
+if TYPE_CHECKING:
+    from loaderx.sources.ondisk.file_set import FileSet
 
 _Counts = npt.NDArray[np.int64]
 
@@ -92,6 +97,42 @@ class JoinedRows(JoinedParts):
             return False
         take_rows(rows, indices + self._shifts[numbers], out)
         return True
+
+
+class FileBytes:
+    """The bytes of each file of a set; an `ArrayOf`."""
+
+    def __init__(self, files: FileSet) -> None:
+        self.files, self.is_mapped = files, not files.is_remote
+
+    def __call__(self, number: int) -> Array:
+        return self.files.data(number)
+
+
+class JoinedBytes(JoinedParts):
+    """Values that are runs of bytes of files; whoever reads them knows where they lie in theirs."""
+
+    def __init__(self, parts: Parts, files: FileSet) -> None:
+        """Each part is a file of the set, with the same number."""
+        self._files = files
+        super().__init__(parts, FileBytes(files))
+
+    def _counts(self) -> list[_Counts]:
+        return [np.array(self._files.sizes)]
+
+    def find(self, indices: Indices) -> tuple[Array, Indices, Indices] | None:
+        """All bytes; of each value, the number of its file, and where that begins in them.
+
+        None if they are not joined.
+        """
+        numbers = self._numbers(indices)
+        if numbers is None or self._joined is None:
+            return None
+        data, begins = self._joined[0]
+        return data, numbers, begins[numbers]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_files": self._files}
 
 
 class JoinedRuns(JoinedParts):

@@ -10,10 +10,11 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cold_reads import ColdReads, Span
+from loaderx.sources.joined_parts import JoinedBytes
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.line_index import Offsets, line_number
-from loaderx.sources.parts import Parts, Places
+from loaderx.sources.parts import Parts, Places, lie_outside
 from loaderx.tree import Array
 
 FindLines = Callable[[Array, str], tuple[Offsets, Json]]
@@ -24,11 +25,11 @@ _NEWLINE, _RETURN = 10, 13
 
 
 class LinesOfFile(NamedTuple):
-    """Some records that lie in one file."""
+    """Some records that lie in one file, or in several that are joined."""
 
-    file: int
+    file: int  # one of them, if they are joined: all are alike
     places: Places  # among the records that were asked for
-    data: Array  # the bytes of the file
+    data: Array  # the bytes of the file, or of all
     starts: Indices
     stops: Indices
 
@@ -75,12 +76,17 @@ class LineFiles:
         found: FileIndex = cache.index(kind, version, self.files, indexer)
         self._offsets, self._stored = found.arrays[_OFFSETS], found.parts[_OFFSETS]
         self.notes = found.notes
+        self._sizes = np.array(self.files.sizes)
+        self.are_alike = True
+        """Can lines of several files be parsed together?"""
         self._cold = ColdReads(find=self._spans)
         self._skip(0)
 
     def _skip(self, skipped: int) -> None:
         self._skipped = skipped
         self.parts = Parts(np.maximum(self._stored.counts - 1 - skipped, 0))
+        self._shifts = self._stored.starts + skipped - self.parts.starts  # from records to offsets
+        self._joined = JoinedBytes(self.parts, self.files)
 
     def skip_first(self) -> None:
         """The first line of every file is a header, and no record."""
@@ -93,17 +99,32 @@ class LineFiles:
         """The records, file by file."""
         if self._cold.is_needed:
             self._cold.before(indices)
+        joined = self._in_joined(indices) if self.are_alike else None
+        if joined is not None:
+            yield joined
+            return
         for file, places, local in self.parts.split(indices):
             at = local + (self._stored.starts[file] + self._skipped)
             starts, stops = self._offsets[at], self._offsets[at + 1]
             data = self.files.data(file)
-            # An index that is damaged must not make up records.
-            if (starts < 0).any() or (stops <= starts).any() or (stops > len(data)).any():
+            if _are_damaged(starts, stops, len(data)):
                 raise FileError(
                     f"{self.files.paths[file]}: its index is damaged. Remove the cache folder, so "
                     "that it is made again."
                 )
             yield LinesOfFile(file, places, data, starts, stops)
+
+    def _in_joined(self, indices: Indices) -> LinesOfFile | None:
+        """All of the records; None if they must be read file by file."""
+        found = self._joined.find(indices)
+        if found is None:
+            return None
+        data, numbers, begins = found
+        at = indices + self._shifts[numbers]
+        starts, stops = self._offsets[at], self._offsets[at + 1]
+        if _are_damaged(starts, stops, self._sizes[numbers]):  # that of one file: which?
+            return None
+        return LinesOfFile(int(numbers[0]), slice(None), data, starts + begins, stops + begins)
 
     def _spans(self, indices: Indices) -> Iterator[Span]:
         for file, _, local in self.parts.split(indices):
@@ -122,3 +143,8 @@ class LineFiles:
         if not len(self):
             more = "" if len(self.files) == 1 else f" and {len(self.files) - 1} more files"
             raise FileError(f"{self.files.paths[0]}{more}: there are no records in it.")
+
+
+def _are_damaged(starts: Indices, stops: Indices, sizes: Indices | int) -> bool:
+    """An index that is damaged must not make up records."""
+    return lie_outside(starts, stops, sizes) or bool((starts == stops).any())

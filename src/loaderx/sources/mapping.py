@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from loaderx.errors import FileError, LoaderxError
+from loaderx.sources.page_maps import map_pages
 from loaderx.tree import Array, DType
 
 MappedArray: TypeAlias = np.memmap[Any, DType]
@@ -198,12 +199,46 @@ def map_array(
     *,
     fortran: bool = False,
     mode: Literal["r", "r+"] = "r",
+    holding: bool = True,
 ) -> Array:
-    """An array on an open file, whose identity is remembered."""
+    """An array on an open file, whose identity is remembered.
+
+    Args:
+        holding: keep a descriptor of the file, and so its lock and its true size. Who maps many
+            files does without, since a process may have few (`page_maps`).
+    """
     order: Literal["F", "C"] = "F" if fortran else "C"
-    mapped = np.memmap(file, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
-    _known[_file_map(mapped)] = (Identity.of(file), True)
+    identity = Identity.of(file)
+    if holding:
+        mapped = np.memmap(file, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
+    else:
+        mapped = _without_descriptor(file, identity, dtype, shape, offset, order)
+    _known[_file_map(mapped)] = (identity, True)
     return np.asarray(mapped)
+
+
+def _without_descriptor(
+    file: BinaryIO,
+    identity: Identity,
+    dtype: DType,
+    shape: tuple[int, ...],
+    offset: int,
+    order: Literal["F", "C"],
+) -> MappedArray:
+    """What ``np.memmap`` makes in mode "r", on a map that keeps no descriptor."""
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY
+    stop = offset + dtype.itemsize * math.prod(shape)
+    if stop > identity.size:  # reading it would end the process
+        raise ValueError(f"{stop} bytes are expected, there are {identity.size}")
+    pages = map_pages(file, start, stop - start)
+    mapped = np.ndarray.__new__(np.memmap, shape, dtype, pages, offset - start, order=order)
+    mapped.filename, mapped.offset, mapped.mode = os.path.abspath(file.name), offset, "r"
+    return mapped
+
+
+def living_maps() -> int:
+    """How many maps of files this process has, as far as loaderx knows them."""
+    return len(_known)
 
 
 def _file_map(array: MappedArray) -> mmap.mmap:

@@ -10,8 +10,10 @@ import pytest
 
 from descriptors import few_descriptors, room
 from loaderx.errors import FileError
+from loaderx.sources.mapping import living_maps, map_array
 from loaderx.sources.ondisk.byte_ranges import ByteRanges, gather_rows
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.file_system import LocalFileSystem
 
 
 @pytest.fixture
@@ -30,6 +32,66 @@ def test_data_of_many_files_with_few_descriptors(paths):
         for _ in range(2):
             for number in range(len(several)):
                 assert files.data(number).tolist() == list(range(number % 40))
+
+
+@pytest.fixture
+def mapped(monkeypatch):
+    """The files that were mapped, in order."""
+    found = []
+    plain = LocalFileSystem.map
+
+    def counting(self, path, identity):
+        found.append(path)
+        return plain(self, path, identity)
+
+    monkeypatch.setattr(LocalFileSystem, "map", counting)
+    return found
+
+
+def test_files_that_are_read_in_turn_are_mapped_once(paths, mapped):
+    several = paths * (room() // len(paths) + 1)
+    with few_descriptors():
+        files = FileSet(several)
+        for number in [*range(len(several))] * 2:
+            files.data(number)
+    assert mapped == several
+
+
+def test_maps_keep_no_descriptors(paths):
+    files = FileSet(paths)
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [files.data(number) for number in range(40)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert all(array.tolist() == list(range(n)) for n, array in enumerate(kept))
+
+
+def test_where_maps_take_descriptors_those_who_read_in_turn_find_some(paths, mapped, monkeypatch):
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set.keeps_descriptors", lambda: True)
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set._MOST_HELD", 24)
+    files = FileSet(paths)
+    for number in [*range(40)] * 10:
+        files.data(number)
+        assert len(files._maps) <= 24
+    assert len(mapped) < 350
+
+
+def test_a_process_has_a_limited_number_of_maps(paths, mapped, monkeypatch):
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set.FEWEST_MAPS", 8)
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set._MOST_LIVING", living_maps() + 24)
+    files = FileSet(paths)
+    for number in [*range(40)] * 2:
+        assert files.data(number).tolist() == list(range(number))
+        assert len(files._maps) <= 25  # an empty file is not mapped
+    assert 40 < len(mapped) < 80
+
+
+def test_what_a_file_has_lost_is_not_mapped(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(10))
+    with (
+        open(tmp_path / "a.bin", "rb") as file,
+        pytest.raises(ValueError, match="11 bytes are expected, there are 10"),
+    ):
+        map_array(file, np.dtype(np.uint8), (11,), holding=False)
 
 
 def test_arrays_stay_when_their_map_is_forgotten(paths):

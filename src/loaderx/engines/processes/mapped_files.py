@@ -59,14 +59,21 @@ def _offset_in_file(base: Any, address: int) -> int:
 
 def check_length(base: Any, array: Array) -> None:
     """What a file no longer has kills whoever looks at it (SIGBUS)."""
-    try:
-        size = base.base.size()  # of the mapped file itself, whatever its path shows now
-    except (OSError, ValueError):
-        return
-    if size < _offset_in_file(base, bounds(array)[2]):
-        known, _ = remembered(base)
+    known, _ = remembered(base)
+    size = _size_now(base, known)
+    if size is not None and size < _offset_in_file(base, bounds(array)[2]):
         before = "" if known is None else f"from {known.size} "
         raise changed(base.filename or "a mapped file", f"has shrunk {before}to {size} bytes")
+
+
+def _size_now(base: Any, known: Identity | None) -> int | None:
+    """The bytes of a mapped file; None if that is not known."""
+    try:
+        size: int = base.base.size()  # of the file itself, whatever its path shows now
+        return size
+    except (OSError, ValueError):  # the map has no descriptor
+        now = Identity.at(base.filename)
+    return now.size if known is not None and now is not None and known.is_same_file(now) else None
 
 
 def _checked_identity(base: Any, path: str, start: int, byte_range: ByteRange) -> Identity | None:

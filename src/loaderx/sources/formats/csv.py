@@ -129,6 +129,7 @@ class Csv(ParsedLines[Array]):
             layout(names, chosen, path, paths[0])
             for names, path in zip(self._names_of_files, paths, strict=True)
         ]
+        self._lines.are_alike = len(set(self._layouts)) == 1
         numbers, sample = self._sample()
         self._columns = []
         for name, cells in zip(chosen, sample, strict=True):

@@ -83,6 +83,7 @@ class Jsonl(PadsLists, ParsedLines[Values]):
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = LineFiles(files.files, "json", 1, _find, folder)
         self._lines.check_any()
+        self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
         self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
         self._typed = typed_parser(self._schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from loaderx.sources.formats.tar_values import Decoder, decoder_of, is_pickle, r
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.paths import PathLike, find
-from loaderx.sources.ondisk.tar_index import TarIndex
+from loaderx.sources.ondisk.tar_index import SampleMembers, TarIndex
+from loaderx.sources.parts import lie_outside
 
 KEY = "__key__"
 
@@ -63,6 +65,11 @@ class WebDataset(FileSource):
         if check_bool("decode", decode):
             _refuse_pickles(self._chosen, found.files[0])
             self._decoders = {name: decoder_of(name, channels) for name in self._chosen}
+        self._sizes = np.array(self._files.sizes)
+        self._endings = [  # of each shard, by number; None: it is not read
+            [name if name in self._decoders else None for name in shard.endings]
+            for shard in self._index.shards
+        ]
 
     def _check_complete(self) -> None:
         """Refuses samples that lack a column which was asked for."""
@@ -91,44 +98,47 @@ class WebDataset(FileSource):
         return f"open(webdataset: {', '.join(self._chosen)})"
 
     def where(self, index: int) -> str:
-        shard, number = self._index.samples.locate(index)
-        (key,) = self._index.keys_of(shard, np.array([number]))
+        shard, _ = self._index.samples.locate(index)
+        (key,) = self._index.keys_of(np.array([index]), np.array([shard]))
         return f"{self._files.paths[shard]}, sample {key!r}"
 
     def records(self, indices: Indices) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = [{}] * len(indices)
-        for shard, places, local in self._index.samples.split(indices):
-            records = self._of_shard(shard, local)
-            if isinstance(places, slice):
-                return list(records)
-            for place, record in zip(places.tolist(), records, strict=True):
-                found[place] = record
-        return found
-
-    def _of_shard(self, shard: int, local: Indices) -> Iterator[dict[str, object]]:
-        data = self._files.data(shard).data
-        members = self._index.of_samples(shard, local)
-        endings = [
-            name if name in self._decoders else None for name in self._index.shards[shard].endings
-        ]
-        keys = self._index.keys_of(shard, local)
+        shards = self._index.samples.ends.searchsorted(indices, "right")
+        keys = self._index.keys_of(indices, shards)
+        members = self._index.of_samples(indices, shards)
         stops = members.starts + members.sizes
-        if (members.starts < 0).any() or (stops > len(data)).any():
+        self._check_within(members, stops, shards)
+        each = zip(members.endings.tolist(), members.starts.tolist(), stops.tolist(), strict=True)
+        numbers = shards.tolist()
+        maps = {shard: self._files.data(shard).data for shard in set(numbers)}
+        return [
+            self._record(shard, key, maps[shard], islice(each, count))
+            for shard, key, count in zip(numbers, keys, members.counts.tolist(), strict=True)
+        ]
+
+    def _check_within(self, members: SampleMembers, stops: Indices, shards: Indices) -> None:
+        """An index that is damaged must not make up samples."""
+        sizes = self._sizes[np.repeat(shards, members.counts)]
+        if lie_outside(members.starts, stops, sizes):
+            wrong = (members.starts < 0) | (members.sizes < 0) | (stops > sizes)
+            shard = np.repeat(shards, members.counts)[np.flatnonzero(wrong)[0]]
             raise FileError(
                 f"{self._files.paths[shard]}: the index has samples outside the file. Remove the "
                 "cache folder, so that it is made again."
             )
-        each = zip(members.endings.tolist(), members.starts.tolist(), stops.tolist(), strict=True)
-        for key, count in zip(keys, members.counts.tolist(), strict=True):
-            record: dict[str, object] = {KEY: key} if KEY in self._decoders else {}
-            for _ in range(count):
-                number, start, stop = next(each)
-                ending = endings[number]
-                if ending is not None:
-                    record[ending] = self._value(ending, bytes(data[start:stop]), shard, key)
-            for name, value in self._fill.items():
-                record.setdefault(name, value)
-            yield {name: record[name] for name in self._chosen} if self._is_chosen else record
+
+    def _record(
+        self, shard: int, key: str, data: memoryview, members: Iterator[tuple[int, int, int]]
+    ) -> dict[str, object]:
+        record: dict[str, object] = {KEY: key} if KEY in self._decoders else {}
+        endings = self._endings[shard]
+        for number, start, stop in members:
+            ending = endings[number]
+            if ending is not None:
+                record[ending] = self._value(ending, bytes(data[start:stop]), shard, key)
+        for name, value in self._fill.items():
+            record.setdefault(name, value)
+        return {name: record[name] for name in self._chosen} if self._is_chosen else record
 
     def _value(self, ending: str, data: bytes, shard: int, key: str) -> object:
         decoder = self._decoders[ending]

@@ -30,6 +30,7 @@ class ByteRanges:
     ) -> None:
         self.files, self.parts = files, Parts(counts)
         self.starts, self.stops = starts, stops
+        self._sizes = np.array(files.sizes)
         self._cold = ColdReads(find=self._spans)
 
     def __len__(self) -> int:
@@ -39,30 +40,29 @@ class ByteRanges:
         """The bytes of these records."""
         if self._cold.is_needed:
             self._cold.before(indices)
-        found: list[bytes] = [b""] * len(indices)
-        for part, places, _ in self.parts.split(indices):
-            data = self.files.data(part).data
-            where = indices[places]
-            starts, stops = self._checked(part, where, len(data))
-            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            for place, start, stop in zip(each, starts, stops, strict=True):
-                found[place] = bytes(data[start:stop])
-        return found
+        numbers = np.searchsorted(self.parts.ends, indices, side="right")
+        starts, stops = self._checked(indices, numbers)
+        each = numbers.tolist()
+        maps = {number: self.files.data(number).data for number in set(each)}
+        return [
+            bytes(maps[number][start:stop])
+            for number, start, stop in zip(each, starts, stops, strict=True)
+        ]
 
     def _spans(self, indices: Indices) -> Iterator[Span]:
         for part, places, _ in self.parts.split(indices):
             where = indices[places]
             yield Span(self.files.data(part), self.starts[where], self.stops[where])
 
-    def _checked(self, part: int, where: Indices, size: int) -> tuple[list[int], list[int]]:
-        """Where records lie; an index that is damaged must not make up others."""
-        starts, stops = self.starts[where], self.stops[where]
-        is_wrong = (starts < 0) | (stops < starts) | (stops > size)
+    def _checked(self, where: Indices, numbers: Indices) -> tuple[list[int], list[int]]:
+        """Where records lie in their files; an index that is damaged must not make up others."""
+        starts, stops, sizes = self.starts[where], self.stops[where], self._sizes[numbers]
+        is_wrong = (starts < 0) | (stops < starts) | (stops > sizes)
         if is_wrong.any():
-            number = int(where[np.flatnonzero(is_wrong)[0]])
+            first = int(np.flatnonzero(is_wrong)[0])
             raise FileError(
-                f"{self.files.paths[part]}: the index has record {number} outside the file. Remove "
-                "the cache folder, so that it is made again."
+                f"{self.files.paths[numbers[first]]}: the index has record {where[first]} outside "
+                "the file. Remove the cache folder, so that it is made again."
             )
         return starts.tolist(), stops.tolist()
 

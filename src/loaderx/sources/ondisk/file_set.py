@@ -1,7 +1,9 @@
 """`FileSet`: the files of a dataset, each mapped when it is first read.
 
-A mapped file takes a descriptor, and a process may have only so many.  So the set keeps a limited
-number of maps and forgets the oldest; arrays that still look at a map keep it alive.
+A process may have only so many maps, and fewer descriptors, which each map takes where the system
+cannot do without (`page_maps`), and each download for its lock.  So the set keeps a limited number
+of maps.  When there are too many it forgets some of every age: were it the oldest, then whoever
+reads all files in turn would find none.  Arrays that still look at a map keep it alive.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from loaderx.errors import FileError
 from loaderx.sources.base import ForWorkers, Indices
-from loaderx.sources.mapping import Identity
+from loaderx.sources.mapping import Identity, living_maps
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileIdentity, FileSystems
+from loaderx.sources.page_maps import keeps_descriptors
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 
 if TYPE_CHECKING:
     from loaderx.sources.remote.part_file import PartFile
 
-FEWEST_MAPS, _MOST_MAPS = 16, 1024  # the fewest are never forgotten
+_MOST_LIVING = 32_768  # maps of this process, which on Linux may have 65,530
+_MOST_HELD = 1024  # maps of a set that take descriptors
+FEWEST_MAPS, FEWEST_HELD = 1024, 16  # of a set that are never forgotten; those with descriptors
+_THINNED = 8  # one of so many is forgotten at a time
 _MOST_HEADS = 1024  # that are sent to workers
 _AHEAD, _MANY_AHEAD = 4, 16  # large and small files that are fetched at once
 
@@ -62,8 +68,9 @@ class FileSet(ForWorkers):
         self._most_bytes: float | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(is_url, self.paths))
+        self._holds = self.is_remote or keeps_descriptors()
         # A file of which pieces are missing takes three descriptors.
-        self._most = max(FEWEST_MAPS, _most_maps() // 2) if self.is_remote else _most_maps()
+        self._most = _most_held(2 if self.is_remote else 1)
         if self.is_remote:
             # Late: `file_system` says why.
             from loaderx.sources.remote.room import HOLDERS
@@ -76,7 +83,7 @@ class FileSet(ForWorkers):
     @property
     def keeps_maps(self) -> bool:
         """Does it never forget a map?  Those of downloads must go to make room for others."""
-        return len(self) <= FEWEST_MAPS and not self.is_remote
+        return len(self) <= (FEWEST_HELD if self._holds else FEWEST_MAPS) and not self.is_remote
 
     @property
     def sizes(self) -> list[int]:
@@ -101,10 +108,11 @@ class FileSet(ForWorkers):
         return found
 
     def _let_go(self, nbytes: int, fewest: int = 0) -> None:
-        """Forgets the oldest maps, if there are too many; of downloads, if they are too large."""
+        """Forgets maps, if there are too many; of downloads the oldest, if they are too large."""
         maps, parts = self._maps, self._parts  # another thread may replace them
-        while len(maps) + len(parts) >= self._most:
-            _oldest(maps or parts)
+        if self._has_too_many(len(maps) + len(parts)):
+            _thin(maps)
+            _thin(parts)
         if not self.is_remote:
             return
         if self._most_bytes is None:
@@ -115,6 +123,11 @@ class FileSet(ForWorkers):
         held += sum(one.nbytes for one in parts.values())
         while held > self._most_bytes and len(maps) + len(parts) > fewest:
             held -= _oldest(maps or parts).nbytes
+
+    def _has_too_many(self, kept: int) -> bool:
+        if self._holds:
+            return kept >= self._most
+        return kept >= FEWEST_MAPS and living_maps() >= _MOST_LIVING
 
     def _map(self, number: int) -> Array:
         path = self.paths[number]
@@ -258,6 +271,12 @@ class _Sized(Protocol):
     def nbytes(self) -> int: ...
 
 
+def _thin(kept: dict[int, Array] | dict[int, PartFile]) -> None:
+    """Takes some out, old ones and new ones."""
+    for number in list(kept)[::_THINNED]:
+        del kept[number]
+
+
 def _oldest(kept: dict[int, Array] | dict[int, PartFile]) -> _Sized:
     """Takes the oldest one out."""
     return kept.pop(next(iter(kept)))
@@ -279,10 +298,10 @@ def _found_again(
     return made
 
 
-def _most_maps() -> int:
+def _most_held(share: int) -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return _MOST_MAPS
+        return _MOST_HELD // share
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(FEWEST_MAPS, min(_MOST_MAPS, soft // 4))
+    return max(FEWEST_HELD, min(_MOST_HELD, soft // 4) // share)

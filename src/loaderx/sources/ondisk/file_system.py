@@ -103,7 +103,7 @@ class LocalFileSystem:
                 raise changed(path, change)
             if not identity.size:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
-            return map_array(file, np.dtype(np.uint8), (identity.size,))
+            return map_array(file, np.dtype(np.uint8), (identity.size,), holding=False)
 
 
 LOCAL = LocalFileSystem()

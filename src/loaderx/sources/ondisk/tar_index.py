@@ -11,7 +11,7 @@ the other.  The index has
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ from loaderx.errors import FileError
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.tar_members import TarWalk
-from loaderx.sources.parts import Parts
+from loaderx.sources.parts import Parts, lie_outside
 from loaderx.tree import Array
 
 _VERSION = 1
 _MOST_ENDINGS = 4096  # of one shard; more are numbers that stand behind the first dot
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Shard(NamedTuple):
@@ -47,34 +49,40 @@ class TarIndex:
             Shard(cast("dict[str, int]", note["endings"]), bool(note["has_end"])) for note in notes
         ]
 
-    def of_samples(self, shard: int, local: npt.NDArray[np.int64]) -> SampleMembers:
-        """The members of samples of a shard, which are numbered within it."""
-        first = int(self.samples.starts[shard])
-        ends = self._arrays["member_end"]
-        stops = ends[local + first]
-        starts = np.where(local > 0, ends[np.maximum(local + first - 1, 0)], 0)
+    def of_samples(self, samples: Numbers, shards: Numbers) -> SampleMembers:
+        """The members of samples, by their numbers; ``shards`` are those that have them."""
+        starts, stops = self._ranges("member_end", samples, shards, self.members)
         counts = stops - starts
-        _check(counts, stops, int(self.members.counts[shard]))
         # All numbers from start to stop of each sample, in one array.
         skipped = np.cumsum(counts) - counts
         which = np.arange(int(counts.sum())) - np.repeat(skipped - starts, counts)
-        which += int(self.members.starts[shard])
         arrays = self._arrays
         return SampleMembers(
             counts, arrays["ending"][which], arrays["start"][which], arrays["size"][which]
         )
 
-    def keys_of(self, shard: int, local: npt.NDArray[np.int64]) -> list[str]:
-        first, base = int(self.samples.starts[shard]), int(self._keys.starts[shard])
-        ends = self._arrays["key_end"]
-        stops = ends[local + first]
-        starts = np.where(local > 0, ends[np.maximum(local + first - 1, 0)], 0)
-        _check(stops - starts, stops, int(self._keys.counts[shard]))
-        data = self._arrays["keys"].data[base : base + int(self._keys.counts[shard])]
+    def keys_of(self, samples: Numbers, shards: Numbers) -> list[str]:
+        starts, stops = self._ranges("key_end", samples, shards, self._keys)
+        data = self._arrays["keys"].data
         return [
             str(data[start:stop], "utf-8", "surrogateescape")
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
+
+    def _ranges(
+        self, name: str, samples: Numbers, shards: Numbers, parts: Parts
+    ) -> tuple[Numbers, Numbers]:
+        """Where samples begin and end in an array, in which a shard has a part."""
+        ends = self._arrays[name]
+        stops = ends[samples]
+        is_first = samples == self.samples.starts[shards]
+        starts = np.where(is_first, 0, ends[np.maximum(samples - 1, 0)])
+        if lie_outside(starts, stops, parts.counts[shards]):
+            raise FileError(
+                "the index is damaged. Remove the cache folder, so that it is made again."
+            )
+        begins = parts.starts[shards]
+        return starts + begins, stops + begins
 
 
 class SampleMembers(NamedTuple):
@@ -88,11 +96,6 @@ class SampleMembers(NamedTuple):
 
 def _parts(found: FileIndex, name: str) -> Parts:
     return found.parts.get(name) or Parts([0] * len(found.notes))
-
-
-def _check(counts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], most: int) -> None:
-    if (counts < 0).any() or (stops > most).any():
-        raise FileError("the index is damaged. Remove the cache folder, so that it is made again.")
 
 
 # Making it --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import fields, read_varint
 from loaderx.sources.formats.tf.example_index import find_positions
-from loaderx.sources.formats.tf.leaves import Leaf, decode_varints, missing_leaf
+from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, decode_varints, missing_leaf
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
     OtherChunkError,
@@ -138,7 +138,7 @@ class ArrayRecordExamples(ArrayRecordFiles):
         found = find_positions(data, starts, stops, counted=False)
         if found.damaged:
             raise BadRecordError(f"it is no tf.Example ({next(iter(found.damaged.values()))})")
-        blocks = _OneBlock(data)
+        blocks = OneBlock(data)
         leaves = {}
         for name in names:
             feature = found.features.get(name.encode())
@@ -148,14 +148,6 @@ class ArrayRecordExamples(ArrayRecordFiles):
                 else Leaf(blocks, None, feature.at, feature.sizes)
             )
         return leaves
-
-
-class _OneBlock:
-    def __init__(self, data: Array) -> None:
-        self._data = data
-
-    def __call__(self, number: int) -> Array:
-        return self._data
 
 
 # The list of chunks -----------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.formats.tf.decoders import Leaves
-from loaderx.sources.formats.tf.example import MISSING, find_leaves
+from loaderx.sources.formats.tf.example import MISSING, PARSED_LATE, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
-from loaderx.sources.formats.tf.leaves import Leaf, Sizes, missing_leaf
+from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, Sizes, missing_leaf
+from loaderx.sources.joined_parts import JoinedBytes
 from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
@@ -54,6 +55,7 @@ class ExampleFiles:
         self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
         self.parts = index.parts["starts"]
         self._sizes = np.array(files.sizes)
+        self._joined = JoinedBytes(self.parts, files)
         self._numbers: dict[str, int] = {}
         self._positions: dict[str, _StoredPositions] = {}
         self.features = self._read_features(index)
@@ -86,10 +88,11 @@ class ExampleFiles:
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         numbers = None
         sizes = self._sizes
+        joined = self._joined.find(indices)
         if len(sizes) > 1:
             numbers = np.searchsorted(self.parts.ends, indices, side="right")
             sizes = sizes[numbers]
-        listed = None if numbers is None else numbers.tolist()
+        listed = None if numbers is None or joined is not None else numbers.tolist()
         found = {}
         for name in names:
             if name not in self._positions:
@@ -101,7 +104,12 @@ class ExampleFiles:
                     f"{self.files.paths[0]}: the index has records outside the file. Remove the "
                     "cache folder, so that it is made again."
                 )
-            found[name] = Leaf(self.files.data, listed, at, nbytes)
+            if joined is None:
+                found[name] = Leaf(self.files.data, listed, at, nbytes)
+            elif (nbytes == PARSED_LATE).any():  # which ends at the end of its file, at the latest
+                found[name] = Leaf(self.files.data, joined[1].tolist(), at, nbytes)
+            else:
+                found[name] = Leaf(OneBlock(joined[0]), None, at + joined[2], nbytes)
         return found
 
     def where(self, index: int) -> str:

@@ -57,6 +57,16 @@ class Leaf(NamedTuple):
         return bool((self.sizes >= 0).all())
 
 
+class OneBlock:
+    """The `Blocks` of leaves that all lie in one."""
+
+    def __init__(self, data: Array) -> None:
+        self._data = data
+
+    def __call__(self, number: int) -> Array:
+        return self._data
+
+
 def missing_leaf(count: int) -> Leaf:
     """A feature that none of the records has."""
     return Leaf(_no_block, None, np.zeros(count, np.int64), np.full(count, MISSING, np.int32))
