@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from loaderx import Dataset, FileError
 
 FILES = Path(__file__).parents[2] / "files"
-LINES = [json.dumps({"id": number, "text": f"{number ** 7}"}) for number in range(3000)]
+LINES = [json.dumps({"id": number, "text": f"{number**7}"}) for number in range(3000)]
 TEXT = "\n".join(LINES).encode() + b"\n"
 SKIPPED = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"
 
@@ -31,7 +32,7 @@ else:
 def frames(count: int) -> bytes:
     size = len(TEXT) // count
     cuts = [*range(0, size * count, size), len(TEXT)]
-    return b"".join(zstd_of(TEXT[start:stop]) for start, stop in zip(cuts, cuts[1:], strict=False))
+    return b"".join(zstd_of(TEXT[start:stop]) for start, stop in pairwise(cuts))
 
 
 def ids(path: Path) -> list[int]:

@@ -92,16 +92,17 @@ def _zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
             "a file compressed with zstd needs the package zstandard: "
             "pip install 'loaderx-jax[zstd]'."
         ) from error
-    stream = _ZstdFrames(file, zstandard.ZstdDecompressor().decompressobj)
+    stream = _ZstdFrames(file, lambda: zstandard.ZstdDecompressor().decompressobj())
     return contextlib.nullcontext(cast(BinaryIO, stream))
 
 
 class _Frame(Protocol):
     """What is used of `zstandard.ZstdDecompressionObj`."""
 
-    eof: bool
-    unused_data: bytes
-
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
