@@ -108,9 +108,21 @@ def _run_cases(target: str, first: int, count: int) -> None:
         try:
             line = check(seed)
         except BaseException as error:
-            where = traceback.format_exc().replace("\n", "\\n")[-1500:]
-            line = f"foreign {type(error).__name__}\t{where}"
+            line = f"foreign {type(error).__name__}\t{_shown(error)}"
         print(line, flush=True)
+
+
+def _shown(error: BaseException) -> str:
+    """The error and the way that it came, in one line."""
+    found = [f"{error}"[:300]]
+    cause: BaseException | None = error
+    while cause is not None and len(found) < 6:
+        way = traceback.extract_tb(cause.__traceback__)[-5:]
+        found.append(type(cause).__name__ + " at " + " < ".join(
+            f"{Path(one.filename).name}:{one.lineno}" for one in reversed(way)
+        ))  # fmt: skip
+        cause = cause.__cause__ or cause.__context__
+    return " | ".join(found).replace("\n", " ")
 
 
 def main() -> int:

@@ -33,6 +33,7 @@ Fill = Mapping[str, object]
 """Values in place of nulls, by the path of the column."""
 
 _DECODED = ("dictionary<", "run_end_encoded<")
+_PLAIN = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view"}
 _VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 
 
@@ -142,7 +143,7 @@ class _Reader:
         fields = array.flatten()
         found = stored_array(fields[names.index("bytes")])
         if found.null_count and "path" in names and name not in self._fill:
-            paths = fields[names.index("path")]
+            paths = checked(fields[names.index("path")])
             nulls = found.is_null().to_pylist()
             kept = [paths[at].as_py() for at, is_null in enumerate(nulls) if is_null]
             outside = [path for path in kept if path]
@@ -163,6 +164,7 @@ def filled(array: pa.Array, value: object, name: str) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    checked(array)
     try:
         scalar = pa.scalar(value, array.type)
         is_same = not isinstance(value, float) or value != value or scalar.as_py() == value
@@ -191,6 +193,17 @@ def filler(kind: ColumnType, arrow: pa.DataType, value: object, name: str) -> ob
 # Buffers ----------------------------------------------------------------------------------------
 
 
+def checked(array: pa.Array) -> pa.Array:
+    """The array, if all that it holds lies within it.
+
+    pyarrow's functions trust offsets, views and the ends of runs, which may be damaged: they would
+    read what lies elsewhere in memory, or crash.
+    """
+    plain = _PLAIN.get(str(array.type))  # whether text is UTF-8 is told where it is read
+    (array if plain is None else array.view(plain)).validate(full=True)
+    return array
+
+
 def stored_array(array: pa.Array) -> pa.Array:
     """The values themselves: without dictionaries, runs, extensions and views."""
     while True:
@@ -199,13 +212,13 @@ def stored_array(array: pa.Array) -> pa.Array:
             array = array.storage
         elif text.startswith("dictionary<"):
             # Not `dictionary_decode`: pyarrow cannot take from the views that polars writes.
-            array = stored_array(array.dictionary).take(array.indices)
+            array = checked(stored_array(array.dictionary)).take(array.indices)
         elif text.startswith("run_end_encoded<"):
             import pyarrow.compute as pc
 
-            array = pc.run_end_decode(array)
+            array = pc.run_end_decode(checked(array))
         elif text in _VIEWS:
-            array = array.cast(_VIEWS[text])
+            array = checked(array).cast(_VIEWS[text])
         else:
             return array
 

@@ -27,7 +27,7 @@ from loaderx.sources.columns import (
 )
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.images import Pixels, decode_image
-from loaderx.sources.parts import Parts
+from loaderx.sources.parts import Parts, lie_outside
 from loaderx.sources.table import ColumnTree, records_of
 from loaderx.tree import Array, ArraySpec, Structure, flatten
 
@@ -185,11 +185,13 @@ class NestedColumn(Column):
     def _lists(self, part: int, local: Indices) -> tuple[Indices, Indices]:
         """The first item of each list, and how many it has."""
         offsets = rows_of(self._offsets_of, part, local, 2)
-        starts = offsets[local].astype(np.int64)
-        lengths = offsets[local + 1] - starts
-        if (starts < 0).any() or (lengths < 0).any():
+        starts, stops = offsets[local].astype(np.int64), offsets[local + 1].astype(np.int64)
+        if lie_outside(starts, stops, np.iinfo(np.int64).max):
             raise BadRecordError("the offsets of a column are damaged: they do not ascend.")
-        return starts, lengths
+        if (stops > starts).any():  # before as many items are asked for
+            last = int(stops[stops > starts].max()) - 1
+            _check_within(self._items, self._arrays, part, self._path, last)
+        return starts, stops - starts
 
     def needs(self, indices: Indices) -> Iterator[Needs]:
         split = list(self._parts.split(indices))
@@ -218,8 +220,6 @@ class NestedColumn(Column):
     def _read(self, part: int, numbers: Indices) -> list[object]:
         """Items by their number within a part."""
         columns, structure = self._columns(part)
-        if len(numbers):
-            _check_within(self._items, self._arrays, part, self._path, int(numbers.max()))
         return records_of(structure, [column.values(numbers) for column in columns])
 
 

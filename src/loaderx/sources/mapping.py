@@ -4,6 +4,11 @@ Workers map a file again, by its path.  Its *identity* (device, inode, size, and
 last write) tells whether that is still the file from which the dataset was made.  loaderx takes it
 from the descriptor that it maps, so that the file cannot change in between.  The identity of a
 memory map that a user has made is taken when a dataset first gets it.
+
+What the cache folder has of a file is kept longer, and belongs to its *stamp*, too: programs that
+copy files give them the time of the original, but not its inode, nor the time of the last change
+of status, which nobody can set.  A changed status alone (new rights, another link) is nothing that
+a program that reads the file should fail of, so only the cache minds it.
 """
 
 from __future__ import annotations
@@ -57,6 +62,7 @@ class Identity(NamedTuple):
     inode: int
     size: int
     modified_ns: int
+    status_ns: int  # of the last change of status; also a new name, or new rights
 
     @staticmethod
     def of(file: BinaryIO) -> Identity:
@@ -72,9 +78,9 @@ class Identity(NamedTuple):
             return None
 
     @property
-    def stamp(self) -> int:
-        """What is another one after a change."""
-        return self.modified_ns
+    def stamp(self) -> str:
+        """What is another one after a change; for a file of this path and size."""
+        return f"{self.inode} {self.modified_ns} {self.status_ns}"
 
     def is_same_file(self, other: Identity | None) -> bool:
         return other is not None and self[:2] == other[:2]
@@ -88,11 +94,13 @@ class Identity(NamedTuple):
         if now.size != self.size:
             how = "grown" if now.size > self.size else "shrunk"
             return f"has {how} from {self.size} to {now.size} bytes"
-        return None if self == now else "has been written to"
+        return None if self.modified_ns == now.modified_ns else "has been written to"
 
 
 def _identity(status: os.stat_result) -> Identity:
-    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return Identity(
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 def changed(path: str | os.PathLike[str], change: str) -> FileError:

@@ -12,15 +12,32 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from file_families import WRITERS
+from file_families import WRITERS, table
 from loaderx import Dataset, LoaderxWarning
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.ondisk.cache_entries import cache_entries
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.progress import Progress
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """Another file takes the place, with the same time, as rsync -t, tar -x and nix have it."""
+    before, new = path.stat(), path.with_name("new")
+    new.write_bytes(content)
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
+    new.rename(path)
+
+
+def rewritten(path: Path, content: bytes) -> None:
+    """The same file has another content, and gets its time back, as cp -p leaves it."""
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files may be coarse
+        path.write_bytes(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @pytest.fixture
@@ -72,6 +89,39 @@ def test_a_changed_file_is_indexed_again(tmp_path, paths):
     os.utime(paths[0], ns=(1, 1))
     assert made(folder, paths) == 3
     assert made(folder, paths) == 0
+
+
+def write_gzip(path, numbers):
+    WRITERS["jsonl"](path, numbers)
+    plain = path.with_suffix(".jsonl")
+    path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(plain.read_bytes(), 0))
+    plain.unlink()
+
+
+def write_parquet(path, numbers):
+    pq.write_table(table(numbers), path.with_suffix(".parquet"), compression="none")
+
+
+@pytest.mark.parametrize("change", [replaced, rewritten])
+@pytest.mark.parametrize(
+    "family", ["arrow", "csv", "gzip", "jsonl", "parquet", "tar", "text", "tfrecord"]
+)
+def test_a_file_of_the_same_size_and_time_is_read_anew(tmp_path, family, change):
+    first, second = [1, 22, 333, 4444], [4444, 1, 22, 333]
+    write = {"gzip": write_gzip, "parquet": write_parquet}.get(family) or WRITERS[family]
+    found = []
+    for name, numbers in (("a", first), ("b", second)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "x", numbers)
+        (path,) = (tmp_path / name).iterdir()
+        found.append(path)
+        os.utime(path, ns=(10**18, 10**18))
+    path, other = found
+    expected = [str(record) for record in Dataset.open(other)]
+    assert path.stat().st_size == other.stat().st_size
+    assert [str(record) for record in Dataset.open(path)] != expected
+    change(path, other.read_bytes())
+    assert [str(record) for record in Dataset.open(path)] == expected
 
 
 def entry(folder):

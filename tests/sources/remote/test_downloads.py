@@ -146,7 +146,19 @@ def test_a_server_without_ranges(server, url, cache, small_ranges, size):
 
 def test_a_server_without_etags(server, url, cache):
     server.has_etags = False
-    assert (array(url, cache) == expected(server)).all()
+    with pytest.warns(LoaderxWarning, match=r"neither an ETag nor .*its first 512 bytes"):
+        assert (array(url, cache) == expected(server)).all()
+    assert (array(url, cache) == expected(server)).all()  # it is said once
+
+
+def test_a_new_version_on_a_server_without_etags_is_known_by_its_head(server, cache):
+    server.has_etags = False
+    url = f"{server.url}/y.txt"
+    found = []
+    for text in (b"one\ntwo\n", b"a\nb\nccc\n"):  # what is so short is known whole
+        server.files["/y.txt"] = text
+        found.append([record["text"] for record in Dataset.open(url, cache=cache)])
+    assert found == [["one", "two"], ["a", "b", "ccc"]]
 
 
 def test_a_file_that_changes_in_mid_run(server, url, cache, small_ranges):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 
+import numpy as np
 import pytest
 
 from file_families import WRITERS
 from file_server import COMMIT, serving
 from loaderx import Dataset
-from loaderx.errors import ArgumentError, FileError
+from loaderx.errors import ArgumentError, FileError, LoaderxError
 
 README = b"""---
 configs:
@@ -19,6 +21,10 @@ configs:
     path: data/part-*
 ---
 """
+
+
+WRITTEN = io.BytesIO()
+np.save(WRITTEN, np.arange(5))
 
 
 @pytest.fixture
@@ -115,3 +121,22 @@ def test_the_token_goes_to_the_hub(hub, cache, monkeypatch, tmp_path, by):
     dataset = Dataset.open("hf://datasets/me/data", split="train", cache=cache)
     assert xs(dataset) == [0, 1, 2, 3]
     assert "hf_word" not in repr(dataset)
+
+
+@pytest.mark.parametrize("name", ["part-0.jsonl", "part-0.npy"])
+def test_other_bytes_than_the_hub_lists_are_refused(hub, cache, name):
+    good = hub.files["/me/data/data/part-0.jsonl"]
+    if name.endswith(".npy"):
+        good = WRITTEN.getvalue()
+    hub.files[f"/me/data/data/{name}"] = good
+    bad = good[:-2] + bytes([good[-2] ^ 1]) + good[-1:]
+    with serving() as cdn:
+        cdn.files[f"/me/data/data/{name}"] = bad
+        hub.cdn = cdn.url
+        url = f"hf://datasets/me/data/data/{name}"
+        with pytest.raises(
+            LoaderxError, match=r"what came is not what the server lists: its SHA-256"
+        ):
+            list(Dataset.open(url, cache=cache))
+        cdn.files[f"/me/data/data/{name}"] = good  # nothing of the bad one was kept
+        assert len(list(Dataset.open(url, cache=cache))) > 0

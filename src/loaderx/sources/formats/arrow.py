@@ -34,6 +34,7 @@ from loaderx.sources.base import Source
 from loaderx.sources.column_data import nulls_found
 from loaderx.sources.format import OpenOptions, check_fill
 from loaderx.sources.formats.blocks import open_blocks
+from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
@@ -164,10 +165,11 @@ class _Mapped:
             example = "[]" if leaf.kind.kind in ("ragged", "list") else "..."
             at = f"{path}: column {name!r}"
             raise nulls_found(at, name, batches.count_nulls(leaf), example)
-        for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
-            if place == number:  # the conversion says what is wrong with it
-                kinds = self._known.kinds
-                arrow_data(batch.column(leaf.path[0]), kinds[leaf.path[0]], leaf.path[0], {}, path)
+        with reading(path):
+            for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
+                if place == number:  # the conversion says what is wrong with it
+                    top, kinds = leaf.path[0], self._known.kinds
+                    arrow_data(batch.column(top), kinds[top], top, {}, path)
         raise nulls_found(f"{path}: column {name!r}", name, 1)
 
     def _fillers(self) -> dict[str, object]:

@@ -8,8 +8,9 @@ It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loa
 
 Indexes and copies have an ``index.json``, written last; its time of the last write is that of the
 last use.
-A key is a hash of the kind, its version, and each file's absolute path, size and time of the last
-write; so what belongs to a file that has changed is never found.  An entry is made in a folder of
+A key is a hash of the kind, its version, and each file's absolute path, size and stamp (of a local
+file: inode, and the times of the last write and the last change of status); so what belongs to a
+file that has changed is never found.  An entry is made in a folder of
 another name, and renamed when it is complete: two processes may make one at once, and one that is
 killed leaves nothing that could be taken for an entry.  A folder that cannot be written to is no
 error: what was worked out is kept in memory, which is said once.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from loaderx.errors import MissingPackageError
 from loaderx.sources.mapping import reading
@@ -17,6 +19,7 @@ from loaderx.sources.remote.urls import file_name
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
 _PIECE = 1 << 20
+_ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB: this is 64 MB at the most
 _SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
 
 
@@ -89,5 +92,40 @@ def _zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
             "a file compressed with zstd needs the package zstandard: "
             "pip install 'loaderx-jax[zstd]'."
         ) from error
-    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-    return cast("AbstractContextManager[BinaryIO]", reader)
+    stream = _ZstdFrames(file, lambda: zstandard.ZstdDecompressor().decompressobj())
+    return contextlib.nullcontext(cast(BinaryIO, stream))
+
+
+class _Frame(Protocol):
+    """What is used of `zstandard.ZstdDecompressionObj`."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _ZstdFrames:
+    """Unpacks frames that follow each other in a file.
+
+    The reader that zstandard has takes the end of the file for the end of a frame, wherever that
+    is; its frames know.
+    """
+
+    def __init__(self, file: BinaryIO, begin: Callable[[], _Frame]) -> None:
+        self._file, self._begin = file, begin
+        self._frame, self._rest, self._is_begun = begin(), b"", False
+
+    def read(self, nbytes: int) -> bytes:
+        """What comes next, about as many bytes; nothing, at the end."""
+        found, size = [], 0
+        while size < nbytes and (packed := self._rest or self._file.read(_ZSTD_PIECE)):
+            found.append(self._frame.decompress(packed))
+            size += len(found[-1])
+            self._rest, self._is_begun = b"", not self._frame.eof
+            if self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, self._begin()
+        if self._is_begun and size < nbytes:
+            raise EOFError("its last zstd frame does not end")
+        return b"".join(found)

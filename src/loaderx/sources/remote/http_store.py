@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import OpenerDirector, Request
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, warn_user
 from loaderx.sources.remote.connections import Connections
 from loaderx.sources.remote.store import (
     HEAD_BYTES,
@@ -37,6 +37,7 @@ from loaderx.sources.remote.urls import public_url, without_secrets
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _LONGEST_WAIT_S = 60.0
+_BY_HEAD = "head-"  # begins a version of which the server tells nothing
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"  # what stands for itself in a path, and escapes that are there
 
 
@@ -82,6 +83,10 @@ class HttpStore:
             head = b"" if answer.status == 416 else read_piece(answer, head_bytes)
             if len(head) < min(size, head_bytes):
                 raise TransientError("an answer ended early")
+        if not version:
+            if size > HEAD_BYTES:
+                _warn_of_versions(url)
+            version = _BY_HEAD + digest(head[:HEAD_BYTES])
         return RemoteFile(url, size, version, address), head
 
     def names(self, address: str) -> list[Listed]:
@@ -102,8 +107,8 @@ class HttpStore:
             size = _size(answer, file.url)
             if size != file.size:
                 raise file_changed(file.url, f"it has {size} bytes, and had {file.size}")
-            version = _version(answer)
-            if self._tells_version and version != file.version:
+            tells = self._tells_version and not file.version.startswith(_BY_HEAD)
+            if tells and _version(answer) != file.version:
                 raise file_changed(file.url, "its ETag or time of the last write is another one")
             if not is_whole and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
                 raise NoRangesError
@@ -181,8 +186,25 @@ def _start(answer: Answer) -> int:
 
 
 def _version(answer: Answer) -> str:
+    """A digest of what the server tells of this version; empty, if it tells nothing."""
     told = answer.headers.get("ETag", "").removeprefix("W/")
-    return digest(told or answer.headers.get("Last-Modified", ""))
+    told = told or answer.headers.get("Last-Modified", "")
+    return digest(told) if told else ""
+
+
+def _warn_of_versions(url: str) -> None:
+    host = urlsplit(url).netloc
+    if host not in _warned_of:
+        _warned_of.add(host)
+        warn_user(
+            f"{url}: the server tells neither an ETag nor the time of the last write. A file is "
+            f"known by its size and its first {HEAD_BYTES} bytes; a new version that has the same "
+            "ones is not noticed. Write new versions of data to new names, or remove the old ones "
+            "with `loaderx cache --clear`."
+        )
+
+
+_warned_of: set[str] = set()
 
 
 def _refused(address: str, error: HTTPError) -> Exception:

@@ -30,6 +30,7 @@ _URL = re.compile(
     r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@(refs/(?:convert|pr)/[\w.-]+|[^/]+))?(?:/(.*))?"
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES = 1 << 28  # of one answer of the hub
 
 
@@ -42,6 +43,7 @@ class _Place(NamedTuple):
 class _Entry(NamedTuple):
     size: int
     version: str
+    sha256: str  # of files in LFS, which are all that are large
 
 
 class HubStore:
@@ -67,7 +69,7 @@ class HubStore:
             return None
         at = f"{self._commit(place, url)}/{quote(place.path)}"
         address = f"{self._endpoint}/datasets/{place.repository}/resolve/{at}"
-        return RemoteFile(url, found.size, found.version, address), b""
+        return RemoteFile(url, found.size, found.version, address, found.sha256), b""
 
     def names(self, address: str) -> list[Listed]:
         place = _place(address)
@@ -76,7 +78,7 @@ class HubStore:
         for path, entry in self._tree(place, address).items():
             if path.startswith(inside):
                 name, slash, _ = path[len(inside) :].partition("/")
-                found[name] = Listed(name + slash, *(() if slash else entry))
+                found[name] = Listed(name + slash, *(() if slash else entry[:2]))
         return list(found.values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
@@ -152,8 +154,9 @@ def _entries(told: object, url: str) -> dict[str, _Entry]:
             raise TypeError(told)
         for one in cast("list[dict[str, dict[str, str]]]", told):
             if str(one["type"]) == "file":
-                oid = (one.get("lfs") or one)["oid"]
-                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid))
+                oid = str((one.get("lfs") or one)["oid"])
+                sha256 = oid if one.get("lfs") and _SHA256.fullmatch(oid) else ""
+                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid), sha256)
     except (TypeError, LookupError, ValueError, AttributeError) as error:
         raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
     return found

@@ -281,6 +281,7 @@ class PartFile:
             if not is_linked(self._opened, name, at):
                 with locked(at) as is_locked:
                     if is_locked and is_linked(self._opened, PART, at):
+                        self._check_content(at)
                         os.fsync(self._opened)
                         os.rename(PART, name, src_dir_fd=at, dst_dir_fd=at)
                         os.fsync(at)
@@ -292,6 +293,17 @@ class PartFile:
         self._is_here[:] = True
         self.is_whole = True
         return is_named
+
+    def _check_content(self, at: int) -> None:
+        """Compares what came with the digest that the store tells; what is wrong is not kept."""
+        expected = self.file.sha256
+        if expected and hashlib.sha256(self.data.data).hexdigest() != expected:
+            remove((PART, RANGES), at)
+            raise FileError(
+                f"{self.file.url}: what came is not what the server lists: its SHA-256 is not "
+                f"{expected[:12]}…. Nothing of it was kept; try again, and if that does not help, "
+                "a proxy or a mirror on the way has another file."
+            )
 
 
 @contextlib.contextmanager

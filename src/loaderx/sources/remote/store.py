@@ -28,6 +28,7 @@ class RemoteFile(NamedTuple):
     size: int
     version: str  # a digest of what the store tells: the ETag, or the time of the last write
     address: str  # what is asked for; it may have secrets
+    sha256: str = ""  # of the content, where the store tells it
 
     @property
     def stamp(self) -> str:
