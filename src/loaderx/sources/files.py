@@ -31,9 +31,9 @@ from loaderx.sources.mapping import (
 from loaderx.sources.npy import MAGIC, Header, read_header
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
-from loaderx.sources.ondisk.paths import missing
+from loaderx.sources.ondisk.paths import missing, unpacked_name
 from loaderx.sources.ondisk.placed_arrays import PlacedArray
-from loaderx.sources.remote.urls import file_name, is_url
+from loaderx.sources.remote.urls import is_url
 from loaderx.sources.unpacking import Unpacked
 from loaderx.tree import Array, DType, Leaf
 
@@ -53,7 +53,7 @@ def open_arrays(
     """The named arrays of a file or folder (all of them by default), mapped into memory."""
     given = os.fspath(path)
     place = given if is_url(given) else str(Path(given))
-    system, (stem, suffix) = systems.of(place), os.path.splitext(file_name(place))
+    system, (stem, suffix) = systems.of(place), os.path.splitext(unpacked_name(place))
     if system.is_folder(place):
         listed = (name.rstrip("/") for name in system.names(place))
         names = [name for name in listed if name.endswith(".npy")]  # a folder is refused below
@@ -158,7 +158,7 @@ def _open_npz(
             if not isinstance(found, Header):
                 opened[key] = found
                 continue
-            identity = None if is_url(place) else Identity.of(file)
+            identity = None if systems.is_remote(place) else Identity.of(file)
             size = os.fstat(file.fileno()).st_size
             opened[key] = CompressedArray(place, f"{key}.npy", found, size, identity, systems)
     _warn_if_large(place, opened)
@@ -248,7 +248,8 @@ class CompressedArray(ForWorkers):
         systems: FileSystems,
     ) -> None:
         """``size`` and ``identity`` are those of the archive."""
-        self._place = place if is_url(place) else os.path.realpath(place)
+        is_known = is_url(place) or systems.has_copy(place)
+        self._place = place if is_known else os.path.realpath(place)
         self._member, self._header = member, header
         self._size, self._identity = size, identity
         self._systems = systems

@@ -23,8 +23,7 @@ from typing import TypeAlias
 
 from loaderx.sources.format import Folder
 from loaderx.sources.mapping import read_whole
-from loaderx.sources.ondisk.paths import is_data, natural_order
-from loaderx.sources.ondisk.unpack import plain_name
+from loaderx.sources.ondisk.paths import is_data, natural_order, plain_name
 
 Yaml: TypeAlias = "str | list[Yaml] | dict[str, Yaml]"
 

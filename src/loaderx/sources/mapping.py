@@ -14,6 +14,7 @@ a program that reads the file should fail of, so only the cache minds it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import mmap
 import os
@@ -40,6 +41,8 @@ _REQUEST = 128 << 10  # bytes; of a larger request the kernel may leave out the 
 CAN_REQUEST = _WILL_NEED is not None
 """Can the kernel be asked for pages before they are touched?"""
 
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_NOT_READ = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -159,13 +162,19 @@ def reading(where: str) -> Iterator[None]:
     """Makes a `FileError` of every error while the content of a file is interpreted.
 
     Parsers of damaged files raise almost anything (`struct.error`, `RecursionError`,
-    `NotImplementedError`, ...), so there is no list of exceptions here.
+    `NotImplementedError`, ...), so there is no list of exceptions here.  What the system lacks is
+    not the file's fault: a full disk is for those who write, the rest is said as it is.
     """
     try:
         yield
     except (LoaderxError, Warning):  # the user may have made warnings errors
         raise
     except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _NOT_WRITTEN:
+            raise
+        if number in _NOT_READ:
+            raise FileError(f"{where} cannot be read: {error}.") from error
         reason = f"{error}"[:_MOST_SHOWN] or type(error).__name__
         raise FileError(f"{where} is damaged or cut off: {reason}") from error
 

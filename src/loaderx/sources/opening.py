@@ -27,9 +27,9 @@ from loaderx.sources.format import (
 from loaderx.sources.format_table import FILE_FORMATS, FOLDER_FORMATS
 from loaderx.sources.hub_readme import readme_splits
 from loaderx.sources.ondisk.cache import CacheArgument
-from loaderx.sources.ondisk.paths import PathLike, find
+from loaderx.sources.ondisk.paths import PathLike, find, plain_name, unpacked_name
 from loaderx.sources.ondisk.save_folder import check_complete
-from loaderx.sources.ondisk.unpack import packing_of, plain_name, unpacked
+from loaderx.sources.ondisk.unpack import packing_of, unpack
 from loaderx.sources.remote.urls import file_name, is_url
 from loaderx.sources.split_names import canonical_split, split_files
 from loaderx.sources.splits import SplitSize, names_in, resolve_split
@@ -166,7 +166,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: kind.open(_unpacked(files, options), options)
+        return lambda: kind.open(_unpack(files, options), options)
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 
@@ -174,35 +174,36 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
 def _files_and_format(
     files: list[str], options: OpenOptions, format: str | None
 ) -> tuple[list[str], FileFormat]:
-    plain = _unpacked(files, options)
+    _unpack(files, options)
     if format is not None:
-        return plain, _named(format, files[0])
-    kinds = [_format_of(plain[0], files[0], options)]
-    suffixes = {os.path.splitext(file_name(file))[1].lower(): file for file in plain}
+        return files, _named(format, files[0])
+    kinds = [_format_of(files[0], options)]
+    suffixes = {os.path.splitext(unpacked_name(file))[1].lower(): file for file in files}
     for file in suffixes.values():  # shards have one suffix: one file of each is looked at
-        kind = _format_of(file, file, options)
+        kind = _format_of(file, options)
         if kind is not kinds[0]:
             raise FileError(
                 f"{files[0]} is {kinds[0].name} and {file} is {kind.name}: open files of one "
                 "format at a time, and join the datasets with Dataset.concatenate."
             )
-    return plain, kinds[0]
+    return files, kinds[0]
 
 
-def _unpacked(files: list[str], options: OpenOptions) -> list[str]:
+def _unpack(files: list[str], options: OpenOptions) -> list[str]:
     """The files, each unpacked if it is compressed."""
-    found, alike = [], dict[str, bytes | None]()
+    alike = dict[str, bytes | None]()
     for file in files:
         # Behind URLs each look is a round trip: one file of each suffix is looked at.
         key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
         if key not in alike:
             alike[key] = packing_of(_head(file, options))
         magic = alike[key]
-        found.append(file if magic is None else unpacked(file, magic, options.cache))
-    return found
+        if magic is not None:
+            unpack(file, magic, options.cache)
+    return files
 
 
-def _format_of(file: str, asked: str, options: OpenOptions) -> FileFormat:
+def _format_of(file: str, options: OpenOptions) -> FileFormat:
     head, name = _head(file, options), plain_name(file).lower()
     by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
     by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
@@ -212,12 +213,12 @@ def _format_of(file: str, asked: str, options: OpenOptions) -> FileFormat:
     candidates = both or candidates
     if len(candidates) > 1:
         raise FileError(
-            f"{asked} may be {_listed(one.name for one in candidates)}: say which with format=."
+            f"{file} may be {_listed(one.name for one in candidates)}: say which with format=."
         )
     if not candidates and not head:
-        raise FileError(f"{asked} is empty.")
+        raise FileError(f"{file} is empty.")
     if not candidates:
-        raise FileError(f"{asked} has a format that loaderx does not know. {_looked_for()}")
+        raise FileError(f"{file} has a format that loaderx does not know. {_looked_for()}")
     return candidates[0]
 
 

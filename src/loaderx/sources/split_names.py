@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable
 
 from loaderx.sources.format import Folder
-from loaderx.sources.ondisk.paths import is_data, natural_order
-from loaderx.sources.ondisk.unpack import plain_name
+from loaderx.sources.ondisk.paths import is_data, natural_order, plain_name
 
 _WORDS = {
     "train": ("train", "training"),

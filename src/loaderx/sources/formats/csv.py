@@ -33,8 +33,7 @@ from loaderx.sources.formats.parsed_lines import ParsedLines
 from loaderx.sources.line_files import FindLines, LineFiles, LinesOfFile
 from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
 from loaderx.sources.ondisk.line_index import EMPTY, Offsets, line_offsets
-from loaderx.sources.ondisk.paths import PathLike, find
-from loaderx.sources.ondisk.unpack import unpacked_name
+from loaderx.sources.ondisk.paths import PathLike, find, unpacked_name
 from loaderx.tree import Array, Tree
 
 SAMPLE = 1000

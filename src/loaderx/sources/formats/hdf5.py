@@ -119,8 +119,8 @@ def _h5py_file(files: FileSet, number: int) -> H5File:
             f"{path} is an HDF5 file, which needs the package h5py: "
             "pip install 'loaderx-jax[hdf5]'."
         ) from error
-    if isinstance(identity, Identity) and (change := identity.change(Identity.at(path))):
-        raise changed(path, change)
     with files.open(number) as on_disk, reading(path):
+        if isinstance(identity, Identity) and (change := identity.change(Identity.of(on_disk))):
+            raise changed(path, change)
         opened: H5File = h5py.File(on_disk.name, "r")
         return opened

@@ -9,7 +9,7 @@ from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.idx import read_idx
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.ondisk.paths import unpacked_name
 
 _NAME = re.compile(r"(?:(.+)-)?(images|labels)[-.]idx\d-u?byte(\.gz)?")
 _SPLITS = {"t10k": "test"}
@@ -20,8 +20,8 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     """Each file is a leaf, in the name of the file: ``train-images-idx3-ubyte`` is ``image``."""
     arrays = {}
     for file in files:
-        match = _NAME.fullmatch(file_name(file))
-        name = _LEAVES[match[2]] if match else file_name(file).split(".")[0]
+        match = _NAME.fullmatch(unpacked_name(file))
+        name = _LEAVES[match[2]] if match else unpacked_name(file).split(".")[0]
         if name in arrays:
             raise FileError(
                 f"{file}: two IDX files of {name!r}. Each is a leaf of the records: open those of "

@@ -23,7 +23,7 @@ from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.unpack import GZIP, ZSTD, unpacked
+from loaderx.sources.ondisk.unpack import GZIP, ZSTD, unpack
 from loaderx.sources.parts import Parts
 from loaderx.tree import Array, Tree
 
@@ -200,7 +200,8 @@ def _file(folder: Folder, shard: dict[str, dict[str, str]], options: OpenOptions
     magic = _PACKED.get(kind.partition(":")[0])
     if magic is None:
         raise FileError(f"{packed} is packed with {kind}; loaderx unpacks zstd and gz.")
-    return unpacked(packed, magic, options.cache)
+    unpack(packed, magic, options.cache)
+    return packed
 
 
 def _check_file(files: FileSet, number: int, count: int) -> None:

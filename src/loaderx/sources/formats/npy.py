@@ -14,9 +14,9 @@ from loaderx.sources.format import Folder, OpenOptions, Splits, check_fill
 from loaderx.sources.npy import has_header, read_header
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.npy_columns import FetchedNpyArrays
-from loaderx.sources.ondisk.paths import is_data
+from loaderx.sources.ondisk.paths import is_data, unpacked_name
 from loaderx.sources.parts import Parts
-from loaderx.sources.remote.urls import file_name, is_url
+from loaderx.sources.remote.urls import file_name
 from loaderx.sources.table import TableSource
 from loaderx.tree import ArraySpec
 
@@ -26,7 +26,7 @@ _HEAD = 512
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    if len(files) > 1 and any(not file_name(file).endswith(".npz") for file in files):
+    if len(files) > 1 and any(not unpacked_name(file).endswith(".npz") for file in files):
         raise FileError(
             f"{files[0]} and {len(files) - 1} more: several .npy files may be columns or shards. "
             "For columns put them into one folder and open that; for shards open each, and join "
@@ -48,7 +48,7 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
 def _fetched(path: str, options: OpenOptions) -> Source | None:
     """A large array behind a URL, whose rows are fetched as they are read; None: it is not one."""
     systems = options.cache.files
-    if not is_url(path) or systems.of(path).is_folder(path):
+    if not systems.is_remote(path) or systems.of(path).is_folder(path):
         return None
     files = FileSet([path], files=systems)
     if files.sizes[0] < LARGE:

@@ -10,8 +10,6 @@ exactly one, an array if all have as many, and a list otherwise.
 
 from __future__ import annotations
 
-import os
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -39,21 +37,17 @@ from loaderx.sources.formats.tf.frames import (
     is_zlib_frame,
 )
 from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
-from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.byte_ranges import ByteRanges
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.paths import PathLike, find
-from loaderx.sources.ondisk.progress import progress
-from loaderx.sources.ondisk.unpack import packing_of, unpacked
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.ondisk.unpack import ZLIB, packing_of, unpack
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
 """What a feature is: an array of this dtype and shape, text, or bytes."""
 
 _DTYPES: dict[int, np.dtype[np.generic]] = {FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
-_PIECE = 1 << 20
 _FRAMES_VERSION = 1
 
 
@@ -84,20 +78,25 @@ class TFRecord(ExampleSource):
         found = find(path, kept.files)
         if found.folder is not None:
             raise ArgumentError(f"{found.folder} is a folder: give files, or a pattern.")
-        files = [_unpacked(file, kept) for file in found.files]
+        for file in found.files:
+            _unpack(file, packing_of(_head(file, kept)), kept)
         options = OpenOptions(
             columns=None if columns is None else tuple(columns),
             decode=True,
             fill=dict(fill or {}),
             cache=kept,
         )
-        reader = _example_files(files, options)
+        reader = _example_files(found.files, options)
         super().__init__(reader, _decoders(reader, options, features or {}), label="tfrecord")
 
 
-def _unpacked(path: str, cache: CacheFolder) -> str:
-    magic = packing_of(cache.files.of(path).head(path, HEAD_BYTES))
-    return path if magic is None else unpacked(path, magic, cache)
+def _head(path: str, cache: CacheFolder) -> bytes:
+    return cache.files.of(path).head(path, HEAD_BYTES)
+
+
+def _unpack(path: str, magic: bytes | None, cache: CacheFolder) -> None:
+    if magic is not None:
+        unpack(path, magic, cache)
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
@@ -261,33 +260,6 @@ class TFRecordPayloads:
 
 def _plain(files: list[str], cache: CacheFolder) -> FileSet:
     """The files, unpacked if they were compressed with zlib (gzip is unpacked before)."""
-    plain = [_inflated(file, cache) if _is_zlib(file, cache) else file for file in files]
-    return FileSet(plain, files=cache.files)
-
-
-def _is_zlib(path: str, cache: CacheFolder) -> bool:
-    return is_zlib_frame(cache.files.of(path).head(path, HEAD_BYTES))
-
-
-def _inflated(path: str, cache: CacheFolder) -> str:
-    name = file_name(path)
-
-    def make(folder: str) -> None:
-        with (
-            cache.files.open(path) as packed,
-            progress(f"unpacking {name}", os.fstat(packed.fileno()).st_size) as shown,
-            reading(path),
-            open(os.path.join(folder, name), "wb") as out,
-        ):
-            unpacker = zlib.decompressobj()
-            while not unpacker.eof:
-                given = unpacker.unconsumed_tail or packed.read(_PIECE)
-                if not given:
-                    raise FileError(f"{path} is cut off: its zlib stream does not end.")
-                try:
-                    out.write(unpacker.decompress(given, _PIECE))
-                except zlib.error as error:
-                    raise FileError(f"{path} is damaged: {error}.") from error
-                shown.add(len(given) - len(unpacker.unconsumed_tail))
-
-    return os.path.join(cache.copy("unpacked with zlib", 1, [path], make), name)
+    for file in files:
+        _unpack(file, ZLIB if is_zlib_frame(_head(file, cache)) else None, cache)
+    return FileSet(files, files=cache.files)

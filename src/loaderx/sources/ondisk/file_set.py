@@ -20,7 +20,6 @@ from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.mapping import Identity, living_maps
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileIdentity, FileSystems
 from loaderx.sources.page_maps import keeps_descriptors
-from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class FileSet(ForWorkers):
         """``heads`` are the first bytes of files behind URLs, which need not be fetched again."""
         self.paths, self.files, self._heads = list(paths), files, heads
         if identities is None:
-            if urls := [path for path in self.paths if is_url(path)]:
+            if urls := [path for path in self.paths if files.is_remote(path)]:
                 files.remote().prepare(urls)
             identities = [files.of(path).identity(path) for path in self.paths]
         self.identities = list(identities)
@@ -67,7 +66,7 @@ class FileSet(ForWorkers):
         self._fetched: set[int] = set()  # files that were here, whole
         self._most_bytes: float | None = None  # of downloads; it is asked for at the first one
         self._lock = threading.Lock()
-        self.is_remote = any(map(is_url, self.paths))
+        self.is_remote = any(map(self.files.is_remote, self.paths))
         self._holds = self.is_remote or keeps_descriptors()
         # A file of which pieces are missing takes three descriptors.
         self._most = _most_held(2 if self.is_remote else 1)
@@ -94,9 +93,8 @@ class FileSet(ForWorkers):
         found = self._maps.get(number)
         if found is not None:
             return found
-        if is_url(
-            self.paths[number]
-        ):  # fetched without the lock: threads fetch several files at once
+        if self.files.is_remote(self.paths[number]):
+            # Fetched without the lock: threads fetch several files at once.
             found = self._map(number)
         with self._lock:
             have = self._maps.get(number)
@@ -223,7 +221,7 @@ class FileSet(ForWorkers):
 
     def fetch(self, number: int) -> None:
         """Has a file on disk, which may lie behind a URL; for those who look ahead."""
-        if is_url(self.paths[number]):
+        if self.files.is_remote(self.paths[number]):
             with self.open(number):
                 pass
 

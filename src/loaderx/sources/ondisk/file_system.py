@@ -6,9 +6,10 @@ the file system of each path, and the cache folder into which files behind URLs 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
@@ -109,19 +110,80 @@ class LocalFileSystem:
 LOCAL = LocalFileSystem()
 
 
+class CopiedFiles(LocalFileSystem):
+    """Files that are read from a copy in the cache folder; errors name the file, not its copy."""
+
+    def __init__(self, copies: Mapping[str, str]) -> None:
+        self.copies = dict(copies)
+
+    def is_file(self, path: str) -> bool:
+        return True
+
+    def is_folder(self, path: str) -> bool:
+        return False
+
+    def identity(self, path: str) -> Identity:
+        with self._naming(path):
+            return super().identity(self.copies[path])
+
+    def head(self, path: str, nbytes: int) -> bytes:
+        with self._naming(path):
+            return super().head(self.copies[path], nbytes)
+
+    @contextlib.contextmanager
+    def open(self, path: str, identity: FileIdentity | None = None) -> Iterator[BinaryIO]:
+        with contextlib.ExitStack() as opened:
+            with self._naming(path):
+                file = opened.enter_context(super().open(self.copies[path], identity))
+            yield file
+
+    def map(self, path: str, identity: FileIdentity) -> Array:
+        with self._naming(path):
+            return super().map(self.copies[path], identity)
+
+    @contextlib.contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileError as error:
+            what = f"{path} is read from a copy in the cache folder"
+            raise FileError(f"{what}, and {error}") from error
+
+
 class FileSystems:
     """The file systems of one dataset."""
 
     def __init__(
-        self, cache: str | None = None, brought: Mapping[str, FsspecFileSystem] | None = None
+        self,
+        cache: str | None = None,
+        brought: Mapping[str, FsspecFileSystem] | None = None,
+        copies: Mapping[str, str] | None = None,
     ) -> None:
-        """``cache`` is the folder for downloads; ``brought`` has file systems by their scheme."""
+        """``cache`` is the folder for downloads; ``brought`` has file systems by their scheme.
+
+        ``copies`` are the files of this machine that are read in place of others.
+        """
         self._cache, self._brought = cache, dict(brought or {})
+        self._copied = CopiedFiles(copies or {})
         self._remote: RemoteFiles | None = None
 
     def of(self, path: str) -> FileSystem:
         """The file system that a path belongs to."""
+        if self.has_copy(path):
+            return self._copied
         return self.remote() if is_url(path) else LOCAL
+
+    def is_remote(self, path: str) -> bool:
+        """Must a file be fetched before it can be read?"""
+        return is_url(path) and not self.has_copy(path)
+
+    def has_copy(self, path: str) -> bool:
+        """Is a copy read in place of a file, as of one that was unpacked?"""
+        return path in self._copied.copies
+
+    def add_copy(self, path: str, copy: str) -> None:
+        """Has a copy read in place of a file, which keeps its path."""
+        self._copied.copies[path] = copy
 
     def remote(self) -> RemoteFiles:
         """That of URLs."""
@@ -145,7 +207,8 @@ class FileSystems:
         return self.of(path).open(path, identity)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileSystems, (self._cache, self._brought)  # what was listed stays here
+        # What was listed stays here.
+        return FileSystems, (self._cache, self._brought, self._copied.copies)
 
 
 LOCAL_FILES = FileSystems()

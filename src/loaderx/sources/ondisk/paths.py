@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard, cast
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
-from loaderx.sources.remote.urls import check_url, is_url
+from loaderx.sources.remote.urls import check_url, file_name, is_url
 
 if TYPE_CHECKING:
     from loaderx.sources.remote.fsspec_store import BroughtPath
@@ -27,6 +27,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 _DIGITS = re.compile(r"(\d+)")
 _MOST_FILES = 1_000_000
+_SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
+_SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
 
 
 class Found(NamedTuple):
@@ -159,6 +161,26 @@ def _choices(inside: str) -> list[str]:
         raise ArgumentError(f"{{{inside}}} stands for more than {_MOST_FILES} files.")
     width = len(first) if first.startswith("0") else 0
     return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
+
+
+def unpacked_name(path: str) -> str:
+    """The name of a file without the suffix of its compression.
+
+    >>> unpacked_name("a.jsonl.gz"), unpacked_name("b.tgz")
+    ('a.jsonl', 'b.tar')
+    """
+    name = file_name(path)
+    stem, suffix = os.path.splitext(name)
+    return stem + _SUFFIXES[suffix.lower()] if suffix.lower() in _SUFFIXES else name
+
+
+def plain_name(path: str) -> str:
+    """The name that tells a file's format: without compression, and without a shard's number.
+
+    >>> plain_name("a.jsonl.gz"), plain_name("mnist-train.tfrecord-00000-of-00010")
+    ('a.jsonl', 'mnist-train.tfrecord')
+    """
+    return _SHARD.sub("", unpacked_name(path))
 
 
 def is_data(name: str) -> bool:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import re
-from collections.abc import Callable
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, cast
 
-from loaderx.errors import MissingPackageError
-from loaderx.sources.mapping import reading
+from loaderx.errors import FileError, MissingPackageError
+from loaderx.sources.mapping import ByteReader, reading
 from loaderx.sources.ondisk.cache import CacheFolder
+from loaderx.sources.ondisk.paths import unpacked_name
 from loaderx.sources.ondisk.progress import progress
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.remote.urls import file_name, harmless_name
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
+ZLIB = b"\x78"  # many files begin with it: who unpacks these must know more of them
+_KEPT_FREE = 1 << 30  # bytes of a large disk that are left to others
 _PIECE = 1 << 20
 _ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB: this is 64 MB at the most
-_SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
 
 
 def packing_of(head: bytes) -> bytes | None:
@@ -28,46 +30,55 @@ def packing_of(head: bytes) -> bytes | None:
     return next((magic for magic in (GZIP, ZSTD) if head.startswith(magic)), None)
 
 
-def unpacked_name(path: str) -> str:
-    """The name of a file without the suffix of its compression.
-
-    >>> unpacked_name("a.jsonl.gz"), unpacked_name("b.tgz")
-    ('a.jsonl', 'b.tar')
-    """
-    name = file_name(path)
-    stem, suffix = os.path.splitext(name)
-    return stem + _SUFFIXES[suffix.lower()] if suffix.lower() in _SUFFIXES else name
-
-
-def plain_name(path: str) -> str:
-    """The name that tells a file's format: without compression, and without a shard's number.
-
-    >>> plain_name("a.jsonl.gz"), plain_name("mnist-train.tfrecord-00000-of-00010")
-    ('a.jsonl', 'mnist-train.tfrecord')
-    """
-    return _SHARD.sub("", unpacked_name(path))
-
-
-def unpacked(path: str, magic: bytes, cache: CacheFolder) -> str:
-    """The path of the unpacked file, which is made now if it is not in the cache."""
-    name = unpacked_name(path)
+def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
+    """Has a file read from its unpacked copy, which is made now if it is not in the cache."""
+    if cache.files.has_copy(path):
+        return
+    name = harmless_name(unpacked_name(path))
 
     def make(folder: str) -> None:
-        opener = _gzip if magic == GZIP else _zstd
         with (
             cache.files.open(path) as packed,
             progress(f"unpacking {file_name(path)}", os.fstat(packed.fileno()).st_size) as shown,
-            reading(path),
-            opener(packed) as stream,
             open(os.path.join(folder, name), "wb") as out,
         ):
+            disk = _Disk(path, folder)
+            disk.check(os.fstat(packed.fileno()).st_size)
             before = 0
-            while piece := stream.read(_PIECE):
+            for piece in _pieces(path, packed, magic):
+                disk.check(len(piece))
                 out.write(piece)
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
-    return os.path.join(cache.copy("unpacked", 1, [path], make), name)
+    folder = cache.copy("unpacked", 1, [path], make)
+    cache.files.add_copy(path, os.path.join(folder, name))
+
+
+def _pieces(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
+    """What a file holds.  Errors here are those of the file; what is done with it is not."""
+    with reading(path), _OPENERS[magic](packed) as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
+
+
+class _Disk:
+    """Looks at the disk while it is written to: nobody knows how much a file unpacks to."""
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._path, self._folder = path, folder
+
+    def check(self, coming: int) -> None:
+        """Refuses what would not leave the disk with some room for others."""
+        disk = shutil.disk_usage(self._folder)
+        kept = min(_KEPT_FREE, disk.total // 100)
+        if disk.free - coming < kept:
+            raise FileError(
+                f"{self._path} does not fit into the cache folder: its disk has "
+                f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to "
+                f"others, and unpacking goes on. Give another folder with `cache=` or "
+                "LOADERX_CACHE; `loaderx cache` shows what this one holds."
+            )
 
 
 def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
@@ -129,3 +140,29 @@ class _ZstdFrames:
         if self._is_begun and size < nbytes:
             raise EOFError("its last zstd frame does not end")
         return b"".join(found)
+
+
+class _Zlib(contextlib.AbstractContextManager["_Zlib"]):
+    """What a zlib stream holds."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._unpacker = file, zlib.decompressobj()
+
+    def read(self, nbytes: int) -> bytes:
+        while not self._unpacker.eof:
+            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
+            if not given:
+                raise EOFError("its zlib stream does not end.")
+            if piece := self._unpacker.decompress(given, nbytes):
+                return piece
+        return b""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[ByteReader]]] = {
+    GZIP: _gzip,
+    ZSTD: _zstd,
+    ZLIB: _Zlib,
+}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -32,12 +31,11 @@ from loaderx.sources.remote.pieces import (
 from loaderx.sources.remote.private_files import WRITE, is_linked, lock, open_own, own_folder
 from loaderx.sources.remote.room import LOCK, NOTE, PART, RANGES, Room, check_fits
 from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
-from loaderx.sources.remote.urls import file_name
+from loaderx.sources.remote.urls import file_name, harmless_name
 from loaderx.tree import Array
 
 SYNC_BYTES = 64 << 20  # that a restart of the machine may cost
 _MOST_REQUESTS = 32  # of a process
-_ODD = re.compile(r"[^\w.+=@-]")
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
@@ -336,5 +334,4 @@ def key_of(file: RemoteFile) -> str:
 
 def local_name(file: RemoteFile) -> str:
     """The file's own name, which may tell its format, made harmless."""
-    name = _ODD.sub("_", file_name(file.url)).lstrip(".")[-100:]
-    return name or "file"
+    return harmless_name(file_name(file.url))

@@ -15,6 +15,7 @@ from loaderx.errors import ArgumentError
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # one letter is a drive of Windows
 _IN_TEXT = re.compile(r"(https?://)(?:[^\s/@\"'<>]+@)?([^\s?\"'<>]+)(\?[^\s\"'<>)]+)?")
+_ODD = re.compile(r"[^\w.+=@-]")
 _SIGNS = (
     re.compile(  # what signs a URL of S3, GCS, CloudFront or Azure: it changes, the file does not
         r"x-amz-.*|x-goog-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id"
@@ -74,6 +75,15 @@ def check_url(url: str) -> None:
 def without_secrets(text: str) -> str:
     """A message of another library, without the secrets of URLs in it."""
     return _IN_TEXT.sub(lambda match: match[1] + match[2] + ("?..." if match[3] else ""), text)
+
+
+def harmless_name(name: str) -> str:
+    """The name of a file behind a path or URL, as that of a file of ours.
+
+    >>> harmless_name("../a b.npy"), harmless_name("")
+    ('_a_b.npy', 'file')
+    """
+    return _ODD.sub("_", name).lstrip(".")[-100:] or "file"
 
 
 def file_name(path: str) -> str:

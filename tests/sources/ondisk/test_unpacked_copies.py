@@ -1,0 +1,130 @@
+"""Compressed files: read from an unpacked copy, and still known by their own path."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import pickle
+import shutil
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from loaderx import Dataset
+from loaderx.errors import FileError, RecordError
+from loaderx.sources.ondisk import unpack
+
+LINES = b"".join(b'{"x": %d}\n' % n for n in range(20))
+
+
+@pytest.fixture
+def packed(tmp_path):
+    path = tmp_path / "data" / "code-1.jsonl.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(LINES))
+    return path
+
+
+class _FullFile:
+    """A file on a disk that is full."""
+
+    def __init__(self, path, *_, **__):
+        self.path = path
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def write(self, piece):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_not_blamed_on_the_data(packed, tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "open", _FullFile, raising=False)
+    with pytest.raises(FileError) as caught:
+        Dataset.open(packed, cache=tmp_path / "cache")
+    assert f"{packed} must be unpacked first, and the cache folder" in str(caught.value)
+    assert "cannot be written to: [Errno 28] No space left on device" in str(caught.value)
+    assert "damaged" not in str(caught.value)
+    assert not [*(tmp_path / "cache" / "files").iterdir()]
+
+
+@pytest.mark.parametrize("coming", ["the packed file", "what it unpacks to"])
+def test_the_disk_is_looked_at(packed, tmp_path, monkeypatch, coming):
+    free = packed.stat().st_size + 50 if coming == "what it unpacks to" else 10
+
+    def disk_usage(folder):
+        return SimpleNamespace(total=5000, free=free)
+
+    monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
+    with pytest.raises(FileError) as caught:
+        Dataset.open(packed, cache=tmp_path / "cache")
+    assert f"{packed} does not fit into the cache folder: its disk has 0 MB free" in str(
+        caught.value
+    )
+    assert not [*(tmp_path / "cache" / "files").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"x": 1}\n{"x": \n', "line 2"),
+        ("a.csv", b"x,y\n1,2\n3\n", "line 3"),
+        ("a.npz", b"PK\3\4", "is not a zip archive"),
+        ("a.npy", b"\x93NUMPY\1\0\x10\0", "is damaged|is cut off"),
+        ("a.parquet", b"PAR1....PAR1", "is damaged"),
+        ("a.txt", b"", "there are no records"),
+    ],
+)
+def test_errors_name_the_file_that_was_asked_for(tmp_path, name, content, message):
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises((FileError, RecordError), match=message) as caught:
+        list(Dataset.open(path, cache=tmp_path / "cache"))
+    assert str(path) in str(caught.value)
+    assert str(tmp_path / "cache") not in str(caught.value)
+
+
+def test_a_copy_that_went_away_is_said_so(packed, tmp_path):
+    dataset = pickle.dumps(Dataset.open(packed, cache=tmp_path / "cache"))
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(FileError) as caught:
+        pickle.loads(dataset)[0]
+    assert f"{packed} is read from a copy in the cache folder, and there is no file" in str(
+        caught.value
+    )
+
+
+def test_names_of_arrays_are_those_of_the_unpacked_file(tmp_path):
+    np.savez_compressed(tmp_path / "z.npz", y=np.arange(3))
+    np.save(tmp_path / "x.npy", np.arange(3))
+    for name in ("x.npy", "z.npz"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    assert [*Dataset.open(tmp_path / "x.npy.gz", cache=tmp_path)[1]] == ["x"]
+    dataset = Dataset.open(tmp_path / "z.npz.gz", cache=tmp_path)
+    assert int(pickle.loads(pickle.dumps(dataset))[1]["y"]) == 1
+
+
+def test_folders_tell_columns_of_unpacked_files(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "year=2024").mkdir()
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "x.parquet")
+    packed = tmp_path / "year=2024" / "x.parquet.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "x.parquet").read_bytes()))
+    assert int(Dataset.open(packed, cache=tmp_path / "cache")[1]["year"]) == 2024
+
+
+def test_zlib_streams_that_are_cut_off(tmp_path):
+    payload = zlib.compress(b"".join(bytes([n % 7]) * n for n in range(3000)))
+    (tmp_path / "x").write_bytes(payload[:-20])
+    with (tmp_path / "x").open("rb") as file, pytest.raises(FileError, match="does not end"):
+        list(unpack._pieces("x", file, unpack.ZLIB))
+
+
+def test_a_name_behind_a_url_stays_in_the_cache():
+    name = unpack.harmless_name(unpack.unpacked_name("https://host/..%2F..%2Fx.jsonl.gz"))
+    assert name == "_.._x.jsonl"
