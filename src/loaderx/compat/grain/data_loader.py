@@ -1,9 +1,9 @@
 """`DataLoader`: a source, a sampler, operations.
 
-What acts on single records comes first and runs in bulk (`SampledElements`); so does the batch that
-follows, if nothing was filtered.  The rest of the operations is a chain of an `IterDataset`.
-Operations of old programs, and random maps after a batch, want records with their metadata: then
-the whole chain carries `Record` objects.
+Operations run in order, in one thread, on `Record` objects (`loader_read`): that of the caller, or
+of the worker.  Only the source is read ahead.  Several workers make elements of any place: what
+acts on single records comes first and runs in bulk there (`SampledElements`), and so does the
+batch that follows, if nothing was filtered.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TypeVar
 from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.loader_read import RecordsIterDataset, options_for_blocks
 from loaderx.compat.grain.loader_records import apply_to_records, data_of
 from loaderx.compat.grain.loader_state import loader_state, records_before
 from loaderx.compat.grain.map_dataset import MapDataset
@@ -44,6 +45,7 @@ __all__ = ["DataLoader", "DataLoaderIterator", "load"]
 T = TypeVar("T")
 _RECORD_STAGES = (Map, RandomMap, TfRandomMap, Filter)
 _PLAIN_STAGES = (Map, Filter, FlatMap, Batch)
+_RECORDS = 8  # to read at once where no batch says how many
 
 
 class DataLoader:
@@ -105,26 +107,42 @@ class DataLoader:
 
     def _dataset_from(self, start: int) -> tuple[IterDataset[Element], int]:
         """The elements after so many records, and the number of records in each element."""
-        ds, rest, size = self._first_stages(start)
-        made = ds.to_iter_dataset(_for_elements(self._read_options, size))
-        if isinstance(ds, SampledRecords):
-            made = data_of(apply_to_records(made, rest))
+        workers = self._multiprocessing_options.num_workers
+        ds = SampledElements(self._data_source, self._sampler, self._shard_options, (), start)
+        batch = self._operations[0] if self._operations else None
+        is_stacked = isinstance(batch, Batch) and batch.batch_fn is None
+        if workers > 1 or (is_stacked and ds._gathers and self._are_plain(self._operations)):
+            made, size = self._by_index(start)
         else:
-            for one in rest:
-                made = made.apply(one)  # type: ignore[arg-type]
-        if self._multiprocessing_options.num_workers > 0:
+            made, size = self._in_order(), 1
+        if workers > 0:
             made = made.mp_prefetch(self._multiprocessing_options)
         return made, size
 
-    def _first_stages(
-        self, start: int
-    ) -> tuple[MapDataset[Element], list[Transformation | Operation], int]:
-        """What is read by index, the operations that are left, and the records in an element."""
+    def _in_order(self) -> IterDataset[Element]:
+        """Records and operations, one after the other as Grain has them."""
+        operations = self._operations
+        batch_sizes = [one.batch_size for one in operations if isinstance(one, Batch)]
+        # Before a batch the metadata of records is not missed, if nothing above asks for it.
+        bare = not operations or (bool(batch_sizes) and isinstance(operations[0], Batch))
+        bare = bare and self._are_plain(operations)
+        records = SampledRecords(self._data_source, self._sampler, self._shard_options)
+        made: IterDataset[Element] = RecordsIterDataset(
+            records, self._read_options, next(iter(batch_sizes), _RECORDS), bare=bare
+        )
+        if bare:
+            return made.apply(operations)  # type: ignore[arg-type]
+        return data_of(apply_to_records(made, operations))
+
+    def _by_index(self, start: int) -> tuple[IterDataset[Element], int]:
+        """For several workers, which make elements of any place; and for rows of arrays."""
         first = list(itertools.takewhile(_is_record_stage, self._operations))
         rest = self._operations[len(first) :]
-        if not all(isinstance(one, _PLAIN_STAGES) for one in rest):
+        options = self._read_options
+        if not self._are_plain(rest):
             records = SampledRecords(self._data_source, self._sampler, self._shard_options, start)
-            return records, self._operations, 1
+            made = records.to_iter_dataset(options)
+            return data_of(apply_to_records(made, self._operations)), 1
         batch = rest[0] if rest else None
         ds: MapDataset[Element] = SampledElements(
             self._data_source,
@@ -134,21 +152,18 @@ class DataLoader:
             start,
             keeps_short_runs=isinstance(batch, Batch) and not batch.drop_remainder,
         )
-        if any(isinstance(one, Filter) for one in first) or not isinstance(batch, Batch):
-            return ds, rest, 1
-        ds = ds.batch(
-            batch.batch_size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn
-        )
-        maps = list(itertools.takewhile(lambda one: isinstance(one, Map), rest[1:]))
-        for one in maps:
-            ds = ds.map(one)  # type: ignore[arg-type]
-        return ds, rest[1 + len(maps) :], batch.batch_size
+        size = 1
+        has_filter = any(isinstance(one, Filter) for one in first)
+        if isinstance(batch, Batch) and not has_filter:
+            size, rest = batch.batch_size, rest[1:]
+            ds = ds.batch(size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn)
+            options = options_for_blocks(options, size)
+        return ds.to_iter_dataset(options, allow_nones=not has_filter).apply(rest), size  # type: ignore[arg-type]
 
-
-def _for_elements(options: ReadOptions, size: int) -> ReadOptions:
-    """Options for elements of ``size`` records: a buffer of 500 records is one of a few batches."""
-    buffered = -(-options.prefetch_buffer_size // size)
-    return ReadOptions(min(options.num_threads, buffered), buffered)
+    @staticmethod
+    def _are_plain(operations: Sequence[Transformation | Operation]) -> bool:
+        """Do they act on data alone?"""
+        return all(isinstance(one, _PLAIN_STAGES) for one in operations)
 
 
 def _is_record_stage(one: Transformation | Operation) -> bool:

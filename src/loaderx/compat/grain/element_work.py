@@ -91,22 +91,34 @@ class ElementReader:
         self._ordered.close()
 
 
-class RowBatches(MapDataset[Element]):
-    """The rows of arrays from an index on, as batches; the last may be short."""
+class Rows(MapDataset[Element]):
+    """Consecutive elements from an index on, so many at once; the last may be fewer."""
 
     def __init__(self, ds: MapDataset[Element], start: int, size: int, length: int) -> None:
-        super().__init__()
-        self._ds = ds
+        super().__init__(ds)
         self._start, self._size, self._end = start, size, length
-        self.follows = (start, size)  # the first row of the next batch, and its size
 
     def __len__(self) -> int:
-        return (self._end - self._start + self._size - 1) // self._size
+        return max(0, self._end - self._start + self._size - 1) // self._size
 
     def __getitem__(self, index: slice | int) -> Element:
         assert isinstance(index, int)
         first = self._start + index * self._size
-        return self._ds._gather(range(first, min(first + self._size, self._end)), buffers.lend)
+        return self._made(range(first, min(first + self._size, self._end)))
+
+    def _made(self, rows: range) -> Element:
+        raise NotImplementedError
+
+
+class RowBatches(Rows):
+    """The rows of arrays, as batches."""
+
+    def __init__(self, ds: MapDataset[Element], start: int, size: int, length: int) -> None:
+        super().__init__(ds, start, size, length)
+        self.follows = (start, size)  # the first row of the next batch, and its size
+
+    def _made(self, rows: range) -> Element:
+        return self._parent._gather(rows, buffers.lend)
 
 
 def one_reader(ds: MapDataset[Element], buffer_size: int) -> Session:

@@ -18,6 +18,7 @@ from loaderx.compat.grain.indices import (
     epoch_of,
     modulo,
     shifted,
+    some,
 )
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.permutations import Permutations
@@ -93,7 +94,7 @@ class SliceMapDataset(IndexNode[T]):
         return self._length
 
     def _index(self, index: int) -> int:
-        epoch, offset = divmod(index, self._length)
+        epoch, offset = divmod(index, some(self._length))
         return self._start + offset * self._step + epoch * self._parent_length
 
     def _indices(self, indices: Indices) -> Indices:
@@ -101,7 +102,7 @@ class SliceMapDataset(IndexNode[T]):
             first, last = self._index(indices[0]), self._index(indices[-1])
             step = indices.step * self._step
             return range(first, last + (1 if step > 0 else -1), step)
-        epochs, offsets = np.divmod(as_array(indices), self._length)
+        epochs, offsets = np.divmod(as_array(indices), some(self._length))
         found: Int64s = self._start + offsets * self._step + epochs * self._parent_length
         return found
 
@@ -162,7 +163,7 @@ class ShuffleMapDataset(IndexNode[T]):
         self._permutations = Permutations(self._parent_length)
 
     def _index(self, index: int) -> int:
-        epoch, position = divmod(index, self._parent_length)
+        epoch, position = divmod(index, some(self._parent_length))
         found = self._permutations.one((self._seed + epoch) % 2**32, position)
         return found + epoch * self._parent_length
 
@@ -172,7 +173,7 @@ class ShuffleMapDataset(IndexNode[T]):
         if epoch is not None:
             inside = shifted(indices, -epoch * length)
             return shifted(self._epoch(epoch, inside), epoch * length)
-        epochs, positions = np.divmod(as_array(indices), length)
+        epochs, positions = np.divmod(as_array(indices), some(length))
         found = np.empty(len(positions), np.int64)
         for number in np.unique(epochs).tolist():
             chosen = epochs == number

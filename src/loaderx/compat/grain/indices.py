@@ -39,15 +39,25 @@ def modulo(indices: Indices, length: int) -> Indices:
     """
     epoch = epoch_of(indices, length)
     if epoch is None:
-        return as_array(indices) % length
+        return as_array(indices) % some(length)
     return shifted(indices, -epoch * length)
+
+
+def some(length: int) -> int:
+    """The length, if it is not 0: NumPy would divide by that without an error."""
+    if not length:
+        raise ZeroDivisionError(
+            "this part of the data has no records, so there is nothing to read. Make fewer shards "
+            "than there are records, or leave the processes out that have none."
+        )
+    return length
 
 
 def epoch_of(indices: Indices, length: int) -> int | None:
     """The epoch that all of a range lie in; None if they do not, or for an array."""
     if not isinstance(indices, range) or not indices:
         return None
-    epoch = indices[0] // length
+    epoch = indices[0] // some(length)
     return epoch if indices[-1] // length == epoch else None
 
 

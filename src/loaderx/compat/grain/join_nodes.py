@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints
+from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints, some
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.proportions import choose, choose_many, whole_proportions
 from loaderx.compat.grain.protocols import DatasetSelectionMap, Element, Spec
@@ -70,13 +70,13 @@ class ConcatenationMap(DatasetSelectionMap):
         return self._starts[-1]
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        epoch, position = divmod(index, self._starts[-1])
+        epoch, position = divmod(index, some(self._starts[-1]))
         number = bisect_right(self._starts, position) - 1
         return number, position - self._starts[number] + epoch * self._lengths[number]
 
     def many(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """The same for many elements."""
-        epochs, positions = np.divmod(as_array(indices), self._starts[-1])
+        epochs, positions = np.divmod(as_array(indices), some(self._starts[-1]))
         numbers = np.searchsorted(self._starts, positions, "right") - 1
         starts, lengths = np.array(self._starts), np.array(self._lengths)
         return numbers, positions - starts[numbers] + epochs * lengths[numbers]

@@ -18,7 +18,7 @@ from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.registry import node
-from loaderx.compat.grain.worker_blocks import BlocksWork, Root
+from loaderx.compat.grain.worker_blocks import BlocksWork, Root, may_succeed
 from loaderx.compat.grain.worker_chain import ChainWork, Chunk
 from loaderx.compat.grain.worker_graph import check_divisible, find_roots, with_workers
 from loaderx.engines.base import Pending, Session, Work, cores
@@ -131,8 +131,9 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         self.start_prefetch()
         try:
             chunk: Chunk = self._pending.popleft().result()
-        except BaseException:
-            self.set_state(self.get_state())  # what follows is asked for again
+        except BaseException as error:
+            if may_succeed(error):
+                self.set_state(self.get_state())  # what follows is asked for again
             raise
         if chunk.first > self._taken:  # a new worker has made larger chunks than the one before
             self.set_state(self.get_state())

@@ -97,7 +97,11 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._closed:
             self._assert_not_closed()
         while self._next_index != self._length:
-            element = self._block.pop() if self._block else self._read()
+            try:
+                element = self._block.pop() if self._block else self._read()
+            except Exception:
+                self._next_index += 1  # a loop that catches the error goes on
+                raise
             self._next_index += 1
             if element is not None or self._allow_nones:
                 self._check.count(1, 0)
@@ -106,7 +110,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         raise StopIteration
 
     def _read(self) -> T | None:
-        """The element at the position; one that fails stays the next."""
+        """The element at the position."""
         index = self._next_index
         if self._is_pure:
             found = self._ds._getitems(range(index, min(index + self._ahead, self._length)))
@@ -163,7 +167,6 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             return self._rows_from_engine(start, count)
         except BaseException:
             self._stop()
-            self._next_index = start
             raise
 
     def _rows_from_engine(self, start: int, count: int) -> Element:

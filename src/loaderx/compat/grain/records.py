@@ -28,6 +28,38 @@ class RecordMetadata:
         return f"RecordMetadata(index={self.index}, record_key={self.record_key}, rng={self.rng})"
 
 
+class LateMetadata(RecordMetadata):
+    """Its generator costs more than most functions, and is made when it is asked for."""
+
+    __slots__ = ("_rng", "_seed")
+
+    def __init__(self, index: int, record_key: int, seed: int | None) -> None:
+        self.index, self.record_key = index, record_key
+        self._seed = seed
+        self._rng: np.random.Generator | None = None
+
+    @property
+    def rng(self) -> np.random.Generator | None:  # type: ignore[override]
+        """Of this position in the stream."""
+        if self._rng is None and self._seed is not None:
+            self._rng = generator(self._seed, self.index)
+        return self._rng
+
+    def remove_record_key(self) -> RecordMetadata:
+        """The same without the index in the source."""
+        return RecordMetadata(self.index, None, self.rng)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._rng is not None:  # it may have been used
+            return RecordMetadata, (self.index, self.record_key, self._rng)
+        return LateMetadata, (self.index, self.record_key, self._seed)
+
+
+def generator(seed: int, index: int) -> np.random.Generator:
+    """The random numbers of a record."""
+    return np.random.Generator(np.random.Philox(key=seed + index))
+
+
 @dataclasses.dataclass(slots=True)
 class Record(Generic[T]):
     """Data with its metadata."""

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from loaderx.compat.grain.indices import Indices, as_array, as_indices, as_ints
+from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource
-from loaderx.compat.grain.records import Record, RecordMetadata
+from loaderx.compat.grain.records import LateMetadata, Record, RecordMetadata
 from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.compat.grain.sharding import ShardOptions
 from loaderx.compat.grain.transforms import Filter, Map, RandomMap, TfRandomMap
 from loaderx.memory import Lend
 
 RecordStage = Map | RandomMap | TfRandomMap | Filter
-Generator = np.random.Generator
-# Gives the element, or None if it is left out.  A generator costs more than most functions, so it
-# is made when the first stage asks for it; all random stages of a record share it.
-Step = Callable[[Element, Callable[[], Generator | None]], Element]
+Step = Callable[[Element, RecordMetadata], Element]
 
 
 class _Sampled(MapDataset[Element]):
@@ -63,6 +61,17 @@ class _Sampled(MapDataset[Element]):
             )
         return found * count + first
 
+    def _keys(self, indices: Sequence[int] | Indices) -> Int64s:
+        """Of a sampler that samples in bulk."""
+        return self._sampler.record_keys(self._positions(indices))  # type: ignore[attr-defined, no-any-return]
+
+    def _metadata(self, indices: Sequence[int] | Indices) -> list[RecordMetadata]:
+        positions = as_ints(self._positions(indices))
+        if not _samples_in_bulk(self._sampler):
+            return [self._sampler[i] for i in positions]
+        keys, seed = self._keys(indices).tolist(), self._sampler._seed  # type: ignore[attr-defined]
+        return [LateMetadata(*pair, seed) for pair in zip(positions, keys, strict=True)]
+
 
 class SampledElements(_Sampled):
     """Elements after the stages of a loader that act on single records; None if filtered.
@@ -87,25 +96,11 @@ class SampledElements(_Sampled):
         self._keeps_all = not any(isinstance(stage, Filter) for stage in stages)
 
     def _getitems(self, indices: Sequence[int] | Indices) -> list[Element]:
-        positions = self._positions(indices)
-        sampler = self._sampler
-        seed: int | None = None
-        if not (in_bulk := _samples_in_bulk(sampler)):
-            sampled = [sampler[i] for i in as_ints(positions)]
-            keys = np.array([_key(one) for one in sampled], np.int64)
-        else:
-            keys = sampler.record_keys(positions)  # type: ignore[attr-defined]
-            seed = sampler._seed  # type: ignore[attr-defined]
-        elements = self._read(keys)
-        if not self._steps:
-            return elements
-        for place, position in enumerate(as_ints(positions)[: len(elements)]):
-            if in_bulk:
-                draw = _Draw(None if seed is None else seed + position)
-            else:
-                draw = _Draw(None, sampled[place].rng)
-            elements[place] = self._run(elements[place], draw)
-        return elements
+        if not self._steps and _samples_in_bulk(self._sampler):
+            return self._read(self._keys(indices))
+        sampled = self._metadata(indices)
+        elements = self._read(np.array([_key(one) for one in sampled], np.int64))
+        return [self._run(*pair) for pair in zip(elements, sampled, strict=False)]
 
     def _read(self, keys: Indices) -> list[Element]:
         """Records of the source; those before the end of a source that ends by StopIteration."""
@@ -120,10 +115,10 @@ class SampledElements(_Sampled):
                 raise
         return found
 
-    def _run(self, element: Element, draw: _Draw) -> Element:
+    def _run(self, element: Element, metadata: RecordMetadata) -> Element:
         for step in self._steps:
-            element = step(element, draw)
-            if element is None:
+            element = step(element, metadata)
+            if element is _LeftOut:
                 return None
         return element
 
@@ -135,48 +130,70 @@ class SampledElements(_Sampled):
     def _gather(self, indices: Indices, lend: Lend) -> Element:
         if not self._gathers:
             return None
-        keys = self._sampler.record_keys(self._positions(indices))  # type: ignore[attr-defined]
-        return self._parent._gather(keys, lend)
+        return self._parent._gather(self._keys(indices), lend)
 
 
 class SampledRecords(_Sampled):
     """`Record` objects with metadata, for operations that want them."""
 
     def _getitems(self, indices: Sequence[int] | Indices) -> list[Record[Element]]:
-        sampled = [self._sampler[i] for i in as_ints(self._positions(indices))]
+        sampled = self._metadata(indices)
         elements = self._parent._getitems([_key(one) for one in sampled])
-        return [Record(one, element) for one, element in zip(sampled, elements, strict=True)]
+        return list(map(Record, sampled, elements))
+
+    def outcomes(self, indices: range, *, bare: bool) -> list[Element]:
+        """Records, or their data alone if ``bare``; a `Failure` for one that cannot be read."""
+        if bare and _samples_in_bulk(self._sampler):
+            return self._data(as_ints(self._keys(indices)))
+        sampled = self._metadata(indices)
+        data = self._data([_key(one) for one in sampled])
+        return data if bare else list(map(_record, sampled, data))
+
+    def _data(self, keys: Sequence[int]) -> list[Element]:
+        source = self._source
+        if any(hasattr(source, name) for name in ("_getitems", "__getitems__")):
+            with contextlib.suppress(Exception):  # which record it is, is found one by one
+                return list(self._parent._getitems(keys))
+        found, length = list[Element](), len(source)
+        for key in keys:
+            try:
+                found.append(source[key % length])
+            except Exception as error:
+                found.append(Failure(error))
+        return found
 
 
-class _Draw:
-    """The generator of one record, made when it is wanted."""
+class Failure:
+    """In the place of a record that cannot be read: the error, to be raised in its turn."""
 
-    __slots__ = ("_key", "_rng")
+    __slots__ = ("error",)
 
-    def __init__(self, key: int | None, rng: Generator | None = None) -> None:
-        self._key = key
-        self._rng = rng
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
-    def __call__(self) -> Generator | None:
-        if self._rng is None and self._key is not None:
-            self._rng = np.random.Generator(np.random.Philox(key=self._key))
-        return self._rng
+
+def _record(metadata: RecordMetadata, data: Element) -> Element:
+    return data if type(data) is Failure else Record(metadata, data)
+
+
+class _LeftOut:
+    """In the place of an element that a filter has left out: the class itself."""
 
 
 def _step(stage: RecordStage) -> Step:
     match stage:
         case Map():
             map_ = stage.map
-            return lambda element, draw: map_(element)
+            return lambda element, metadata: map_(element)
         case RandomMap():
             random_map = stage.random_map
-            return lambda element, draw: random_map(element, draw())  # type: ignore[arg-type]
+            return lambda element, metadata: random_map(element, metadata.rng)  # type: ignore[arg-type]
         case TfRandomMap():
             np_random_map = stage.np_random_map
-            return lambda element, draw: np_random_map(element, draw())  # type: ignore[arg-type]
+            return lambda element, metadata: np_random_map(element, metadata.rng)  # type: ignore[arg-type]
         case _:
             keep = stage.filter
-            return lambda element, draw: element if keep(element) else None
+            return lambda element, metadata: element if keep(element) else _LeftOut
 
 
 def _key(sampled: RecordMetadata) -> int:

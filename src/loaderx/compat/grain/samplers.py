@@ -9,7 +9,7 @@ import numpy as np
 
 from loaderx.compat.grain.indices import Indices, Int64s, as_array
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.records import RecordMetadata
+from loaderx.compat.grain.records import RecordMetadata, generator
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions, even_split
 from loaderx.compat.grain.stacking import buffers
 from loaderx.errors import ArgumentError, ArgumentTypeError, PositionError
@@ -152,6 +152,4 @@ def _check_index(index: int, end: int | None) -> None:
 
 
 def _generator(seed: int | None, index: int) -> np.random.Generator | None:
-    if seed is None:
-        return None
-    return np.random.Generator(np.random.Philox(key=seed + index))
+    return None if seed is None else generator(seed, index)

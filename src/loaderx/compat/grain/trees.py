@@ -6,6 +6,7 @@ with JAX is structure, too; that can only be if JAX has been imported, and it is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections import OrderedDict, defaultdict
@@ -33,7 +34,7 @@ def map_structure(function: Callable[..., Element], *trees: Element) -> Element:
     if kind is dict or kind is OrderedDict or kind is defaultdict:
         _check_alike(trees, kind)
         try:
-            found = {key: map_structure(function, *[t[key] for t in trees]) for key in first}
+            found = {key: map_structure(function, *[t[key] for t in trees]) for key in _keys(first)}
         except KeyError as error:
             raise StructureError(f"an element lacks the key {error}") from error
         return found if kind is dict else _like(first, found)
@@ -84,29 +85,25 @@ def _is_not(tree: Element) -> Callable[[Element], bool]:
     return lambda node: node is not tree
 
 
+def _keys(tree: dict[Element, Element]) -> Sequence[Element]:
+    """In the order that JAX gives them in what it makes: sorted."""
+    if type(tree) is not OrderedDict:
+        with contextlib.suppress(TypeError):  # keys that cannot be compared
+            return sorted(tree)
+    return [*tree]
+
+
 def flatten(tree: Element) -> list[Element]:
     """The leaves of a tree; those of a dict in the order of its keys."""
     leaves: list[Element] = []
-    map_structure(leaves.append, _sorted(tree))
+    map_structure(leaves.append, tree)
     return leaves
-
-
-def _sorted(tree: Element) -> Element:
-    """Dicts with their keys in order, as JAX has their leaves."""
-    if type(tree) in (dict, defaultdict):
-        try:
-            return {key: _sorted(tree[key]) for key in sorted(tree)}
-        except TypeError:  # keys that cannot be compared
-            return {key: _sorted(value) for key, value in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree)(map(_sorted, tree))
-    return tree
 
 
 def unflatten_as(structure: Element, leaves: Sequence[Element]) -> Element:
     """A tree of the structure of another, of the leaves that `flatten` gives."""
     left: Iterator[Element] = iter(leaves)
-    return map_structure(lambda _: next(left), _sorted(structure))
+    return map_structure(lambda _: next(left), structure)
 
 
 def spec_text(tree: Element) -> str:

@@ -25,7 +25,8 @@ from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import StructureError, flatten, map_structure
-from loaderx.engines.base import Pending, Session, Task
+from loaderx.engines.base import Pending, Session, Task, TryAgainError
+from loaderx.engines.processes.pickling import PicklingError
 from loaderx.memory import Lend
 
 T = TypeVar("T")
@@ -187,9 +188,9 @@ class BlockIterator(DatasetIterator[T]):
             start, stop, pending = self._pending[0]
             try:
                 block: Block = pending.result()
-            except BaseException:
+            except BaseException as error:
                 self._cancel()
-                self._go_to(start)
+                self._go_to(start if may_succeed(error) else start + 1)
                 raise
             self._pending.popleft()
             if block.end < stop:  # the next one fails: it is asked for alone, in its turn
@@ -294,6 +295,11 @@ class BlockIterator(DatasetIterator[T]):
         if not self._closed:
             super().close()
             self._cancel()
+
+
+def may_succeed(error: BaseException) -> bool:
+    """May the same task succeed later?  Otherwise a loop that catches the error goes on."""
+    return isinstance(error, (TryAgainError, PicklingError)) or not isinstance(error, Exception)
 
 
 def _part(block: Block, first: int, stop: int) -> Block:

@@ -7,6 +7,7 @@ chunk says which element its first is: the consumer drops those that it has had 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from time import perf_counter
@@ -67,7 +68,8 @@ class ChainWork:
         if (run, beginning, number) != self._at:
             self._begin(beginning)
             for before in range(number):  # whoever made them is gone
-                self._chunk(before)
+                with contextlib.suppress(Exception):  # which the consumer has had
+                    self._chunk(before)
         buffers.lend = lend  # type: ignore[assignment]
         self._at = (run, beginning, number + 1)
         return self._chunk(number)
@@ -84,7 +86,8 @@ class ChainWork:
 
     def _chunk(self, number: int) -> Chunk:
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            raise error
         assert self._iterator is not None
         elements: list[Element] = []
         states: list[State] = []
