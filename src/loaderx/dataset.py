@@ -47,7 +47,7 @@ from loaderx.stages.batch import check_padding
 from loaderx.stages.describe import describe_chain
 from loaderx.stages.functions import resolve
 from loaderx.stages.global_generators import SeededMap
-from loaderx.stages.leaks import warn_of_changing_parts
+from loaderx.stages.leaks import warn_of_changing_parts, warn_of_two_orders
 from loaderx.stages.limits import check_block, check_window
 from loaderx.stages.node import Node
 from loaderx.stages.select import index_table, slice_text, split_bounds
@@ -57,6 +57,7 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec
 
 if TYPE_CHECKING:
     from loaderx.stages.cache import Kept
+    from loaderx.stages.join import Joined
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -240,7 +241,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @advised
     def concatenate(datasets: Dataset[T] | Iterable[Dataset[T]], *more: Dataset[T]) -> Dataset[T]:
         """One dataset after the other: ``concatenate(a, b)``, or of a list."""
-        return Dataset._of(stages.Concatenated(_nodes("concatenate", _several(datasets, more))))
+        return _joined(stages.Concatenated(_nodes("concatenate", _several(datasets, more))))
 
     @joins
     @advised
@@ -256,7 +257,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         else:
             nodes = _nodes("zip", given)
             tree = tuple(0 for _ in nodes)
-        return Dataset._of(stages.Zipped(nodes, flatten(tree)[1]))
+        return _joined(stages.Zipped(nodes, flatten(tree)[1]))
 
     @joins
     @advised
@@ -290,7 +291,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if stop == "repeat":
             for node in nodes:
                 warn_of_changing_parts(node)
-        return Dataset._of(stages.Mixed(nodes, tickets, stop))
+        return _joined(stages.Mixed(nodes, tickets, stop))
 
     # Stages on elements -----------------------------------------------------------------------
 
@@ -975,6 +976,11 @@ def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> di
 def _several(datasets: object, more: tuple[object, ...]) -> object:
     """Datasets as they were given: one after the other, or all in one list."""
     return (datasets, *more) if more else datasets
+
+
+def _joined(join: Joined) -> Dataset[Tree]:
+    warn_of_two_orders(join)
+    return Dataset._of(join)
 
 
 def _nodes(kind: str, datasets: object) -> tuple[Node, ...]:

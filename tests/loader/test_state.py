@@ -105,7 +105,7 @@ def test_a_typical_state_is_small():
         "epoch": 8,
         "record": 128 * 256,
         "chain": [
-            "order 2",
+            "order 3",
             "source(length=60000, spec={'x': '<i8[]', 'y': '<f8[2]'})",
             "shuffle(seed=0)",
             "random_map(function='jitter', seed=0)",

@@ -91,7 +91,7 @@ def test_a_state_in_full():
         "above": [],
         "lanes": {"0": [0, [2, 2]], "1": [0, [2, 1]]},
         "chain": [
-            "order 2",
+            "order 3",
             state["chain"][1],
             "filter(function='odd')",
             "repeat()",

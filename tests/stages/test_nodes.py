@@ -203,6 +203,7 @@ CALLS = {
     ),
     "epoch_of": lambda node: NOT_ASKED if node.is_stream else node.epoch_of(2),
     "fingerprint": lambda node: node.fingerprint(7),
+    "seed_below": lambda node: node.seed_below(7),
     "batch_stages": lambda node: [each.stage for each in node.batch_stages()],
     "row_counts": lambda node: [
         tuple(vars(each).values()) for each in node.row_counts(uniform=False)

@@ -184,6 +184,27 @@ def seed_of(own: int | None, default: int) -> int:
     return default if own is None else own
 
 
+def seed_in(node: Node, number: int, seed: int) -> int:
+    """The default seed of a component: its number counts in every branch but the first."""
+    nearest = None  # the last .seed(n) between the component and the joins below it
+    inner = node.components[number]
+    while nearest is None and len(inner.inputs) == 1 and not _is_join(inner):
+        nearest = inner.number if isinstance(inner, stages.Seeded) else None
+        (inner,) = inner.inputs
+    if nearest is not None:
+        return nearest
+    return fold_int(seed, number, BRANCH + 256 * (1 + _joins(node))) if number > 0 else seed
+
+
+def _is_join(node: Node) -> bool:
+    return isinstance(node, (stages.Zipped, stages.Concatenated, stages.Mixed))
+
+
+def _joins(node: Node) -> int:
+    """The most joins on the way from a node down to a source, without itself."""
+    return max([_is_join(below) + _joins(below) for below in node.inputs], default=0)
+
+
 def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
     return fold_int(key, fold_int(seed_of(node.own_seed, seed), node.random_stages, STAGE), STAGE)
 
@@ -204,7 +225,10 @@ def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
         case stages.Unbatched():
             return _unbatched(node.input, epoch, p, seed)
         case stages.Zipped():
-            rows = [record_at(part, epoch, p, part.default_seed(seed)) for part in node.components]
+            rows = [
+                record_at(part, epoch, p, seed_in(node, number, seed))
+                for number, part in enumerate(node.components)
+            ]
             key = rows[0][1]
             for _, other in rows[1:]:
                 key = fold_int(key, other, BRANCH)
@@ -212,7 +236,7 @@ def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
         case stages.Concatenated() | stages.Mixed():
             component, inner, inside = route(node, epoch, p)
             part = node.components[component]
-            value, key = record_at(part, inner, inside, part.default_seed(seed))
+            value, key = record_at(part, inner, inside, seed_in(node, component, seed))
             return value, fold_int(key, component, BRANCH)
     raise AssertionError(type(node))
 
@@ -261,7 +285,10 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
         case stages.Batched():
             return _cut(node, epoch, k, seed)
         case stages.Zipped():
-            parts = [_batch(part, epoch, k, part.default_seed(seed)) for part in node.components]
+            parts = [
+                _batch(part, epoch, k, seed_in(node, number, seed))
+                for number, part in enumerate(node.components)
+            ]
             keys = parts[0][1]
             for _, others in parts[1:]:
                 keys = [fold_int(a, b, BRANCH) for a, b in zip(keys, others)]
@@ -269,7 +296,7 @@ def _batch(node: Node, epoch: int, k: int, seed: int) -> tuple[Any, list[int]]:
         case stages.Concatenated() | stages.Mixed():
             component, inner, inside = route(node, epoch, k)
             part = node.components[component]
-            batch, keys = _batch(part, inner, inside, part.default_seed(seed))
+            batch, keys = _batch(part, inner, inside, seed_in(node, component, seed))
             return batch, [fold_int(key, component, BRANCH) for key in keys]
     raise AssertionError(type(node))
 

@@ -157,7 +157,7 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
     def component(number: int, q: int) -> Iterator[Row]:
         part = node.components[number]
         key = oracle.child_epoch(epoch, q, node.repeats) if node.stop == "repeat" else epoch
-        return _lane(part, key, lane, lanes, part.default_seed(seed))
+        return _lane(part, key, lane, lanes, oracle.seed_in(node, number, seed))
 
     rounds = [0] * len(node.components)
     ended = [False] * len(node.components)

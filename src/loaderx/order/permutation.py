@@ -19,7 +19,7 @@ import numpy as np
 
 from loaderx.rng import Keys, mix64
 
-VERSION = 2  # of the order: part of every saved state, raised when any order changes
+VERSION = 3  # of the order: part of every saved state, raised when any order changes
 ROUNDS = 6  # 4 are measurably biased
 _SMALL = 1024  # up to this length the order is an argsort
 _FEW = 6

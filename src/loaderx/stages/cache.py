@@ -42,6 +42,9 @@ class Cached(ByIndex, KeepsPlaces):
     def fingerprint(self, seed: int) -> str:
         return ""  # the stream is the same without it
 
+    def seed_below(self, seed: int) -> int:
+        return self.input.default_seed()  # rows are made once, whoever asks for them
+
     @property
     def random_access(self) -> bool:
         return isinstance(self.kept, Source) or self.input.random_access
@@ -52,6 +55,7 @@ class Cached(ByIndex, KeepsPlaces):
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         kept, stage, stacked = self.kept, self.stage, request.stacked
+        request = request.replace(seed=self.seed_below(request.seed))
         is_guarded = any(node.error_policy is not None for node in self.input.below())
         if isinstance(kept, Source):
             below = self.input.record_operator(request)

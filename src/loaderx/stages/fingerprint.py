@@ -17,9 +17,12 @@ def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     free = None
     if kept is node and not whole:  # else the whole chain is repeated
         while stages[-1].is_take or not stages[-1].fingerprint(seed):
-            stages.pop()
+            seed = stages.pop().seed_below(seed)
         free = _free_repeat(stages)
-    texts = ["repeat()" if stage is free else stage.fingerprint(seed) for stage in stages]
+    texts: list[str] = []
+    for stage in reversed(stages):
+        texts.insert(0, "repeat()" if stage is free else stage.fingerprint(seed))
+        seed = stage.seed_below(seed)
     return [text for text in texts if text]
 
 

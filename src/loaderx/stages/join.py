@@ -26,7 +26,7 @@ from loaderx.reading.operators import (
     shared_by_all,
 )
 from loaderx.reading.rows import Positions, Record, Rows
-from loaderx.rng import BRANCH, Keys, fold
+from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.stages.encoding import Encoded, digest, encode
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.fingerprint import fingerprints, identity
@@ -86,14 +86,23 @@ class Joined(ChangesPlaces):
     def digests(self, seed: int) -> list[Encoded]:
         """The fingerprints of each dataset, as one digest."""
         chains = [
-            fingerprints(node, node.default_seed(seed), whole=True) for node in self.components
+            fingerprints(node, self.component_seed(number, seed), whole=True)
+            for number, node in enumerate(self.components)
         ]
         return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
 
+    def component_seed(self, number: int, seed: int) -> int:
+        """The default seed of a component: its own, or another one for each of them.
+
+        The first keeps the seed of the join, so it draws as it does alone.  With `joins`, (0, 1)
+        and (1, 0) differ: two nested joins of one branch never have the same.
+        """
+        branch = fold_int(seed, number, BRANCH + (self.joins << 8)) if number else seed
+        return self.components[number].default_seed(branch)
+
     def of_component(self, number: int, request: Request) -> Request:
-        """The request for a component, which may have its own default seed."""
-        seed = self.components[number].default_seed(request.seed)
-        return request.replace(seed=seed, full=None)
+        """The request for a component."""
+        return request.replace(seed=self.component_seed(number, request.seed), full=None)
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from loaderx.errors import warn_user
 from loaderx.stages.node import Node
+
+if TYPE_CHECKING:
+    from loaderx.stages.join import Joined
 
 
 def warn_of_changing_parts(node: Node) -> bool:
@@ -22,6 +27,24 @@ def warn_of_changing_parts(node: Node) -> bool:
         )
         return True
     return False
+
+
+def warn_of_two_orders(join: Joined) -> None:
+    """Warns if parts of one shuffled dataset are joined: each component shuffles by itself."""
+    found: dict[int, tuple[str, Node]] = {}  # by the shuffle: its order, and the first part
+    for number, component in enumerate(join.components):
+        for part, shuffle in _changing_parts(component):
+            order = shuffle.fingerprint(join.component_seed(number, 0))
+            known, first = found.setdefault(id(shuffle), (order, part))
+            if known != order:
+                warn_user(
+                    f"{join.kind}: {first.stage} and {part.stage} are parts of the same "
+                    f"{shuffle.stage}, but each dataset that is joined shuffles in its own order, "
+                    "so they share records and miss others. Split first, one, other = "
+                    "ds.split(0.5, 0.5), and shuffle the parts; or give the shuffle a seed, "
+                    ".shuffle(seed=0), for one order."
+                )
+                return
 
 
 def _changing_parts(node: Node) -> list[tuple[Node, Node]]:

@@ -177,7 +177,7 @@ class Mixed(Merged):
         if self.stop == "repeat":
             inner = inner.again(None, self.repeats)
         parts = [
-            build.component(part).reader(
+            build.component(self.component_seed(number, build.seed)).reader(
                 part, inner._replace(input=inside, stages=(OneOfMix(number), *pushed))
             )
             for number, (part, inside) in enumerate(

@@ -277,6 +277,10 @@ class Node(Frozen, ABC):
         """The default seed that the stage sets for its chain."""
         return None
 
+    def seed_below(self, seed: int) -> int:
+        """The default seed of the stages below, where that of this stage is ``seed``."""
+        return seed
+
     @property
     def error_policy(self) -> Policy | None:
         """What the stage does with records that fail."""
@@ -322,6 +326,13 @@ class Node(Frozen, ABC):
     def random_stages(self) -> int:
         """The number of random stages in this chain, this one included."""
         return self.is_random + sum(node.random_stages for node in self.inputs)
+
+    @cached_property
+    @final
+    def joins(self) -> int:
+        """How many joins stand above each other in this chain, this one included."""
+        is_join = bool(self.inputs) and not self.is_stage
+        return is_join + max((node.joins for node in self.inputs), default=0)
 
     @cached_property
     @final

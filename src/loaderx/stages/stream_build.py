@@ -91,10 +91,10 @@ class StreamBuild:
         self.units: list[UnitPlan] = []
         self.meters: list[Meter] = []
 
-    def component(self, node: Node) -> StreamBuild:
-        """The same for a component of a mix, which may have its own default seed."""
+    def component(self, seed: int) -> StreamBuild:
+        """The same for a component of a mix, which has its own default seed."""
         made = copy.copy(self)
-        made.seed = node.default_seed(self.seed)
+        made.seed = seed
         return made
 
     def new_meter(self, kind: str, stage: str, row: int = 1) -> int:
