@@ -9,7 +9,8 @@ it is installed, which is faster and gives the same pixels.  The rules:
 - of an animation, the first image;
 - pixels stay where they lie in the file: images are not turned, whatever EXIF says, as with
   torchvision and TensorFlow; `decode_turned` is for those who want it otherwise;
-- a JPEG that is cut off is an error, where libjpeg would fill the rest with gray.
+- a JPEG that is cut off is an error, where libjpeg would fill the rest with gray;
+- an image has no more pixels than `image_limits` allows.
 
 `decode_window` decodes JPEGs at a half, a quarter or an eighth of their size, which takes less
 time: most coefficients of a block are not transformed.  With simplejpeg, rows below the window are
@@ -19,6 +20,7 @@ not read either, so damage there is not noticed.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -30,6 +32,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.image_limits import IMAGE_PIXELS, check_pixels, most_pixels
 from loaderx.sources.jpeg_rows import ends_after
 from loaderx.sources.small_png import open_small_png
 
@@ -66,7 +69,6 @@ IMAGE_SUFFIXES = (
 
 _JPEG = b"\xff\xd8\xff"
 _POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")  # Pillow would run Ghostscript on it
-_MOST_PIXELS = 89_478_485  # from here on Pillow warns: a small file may unpack to any size
 _MOST_SAID = 200  # characters of a decoder's complaint
 _PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes are the pixels
 _OWN_MODES = {count: mode for mode, count in _PLAIN.items()}
@@ -176,8 +178,9 @@ def _by_simplejpeg(
         return None
     try:
         height, width, space, _ = decoder.decode_jpeg_header(data)
-        if space in ("CMYK", "YCCK") or height * width > _MOST_PIXELS:
+        if space in ("CMYK", "YCCK"):
             return None
+        check_pixels(data, width, height)
         wanted = "GRAY" if (channels or (1 if space == "Gray" else 3)) == 1 else "RGB"
         if window_of is None:
             return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
@@ -212,9 +215,15 @@ def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
     pillow = pillow_module()
     try:
         with pillow.open(io.BytesIO(data)) as image:
+            check_pixels(data, *image.size)
             return work(image)
     except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
         raise
+    except pillow.DecompressionBombError as error:
+        raise BadRecordError(
+            f"the image is larger than Pillow allows ({error}). If it is right, set {IMAGE_PIXELS} "
+            "to the number of pixels that an image may have."
+        ) from error
     except pillow.UnidentifiedImageError as error:
         raise BadRecordError(_unknown(data)) from error
     except Exception as error:  # of damaged files Pillow raises almost anything
@@ -288,6 +297,9 @@ def pillow_module() -> ModuleType:
             "decoding images needs Pillow: pip install 'loaderx-jax[images]'. Without it, "
             "decode=False gives the bytes of the images."
         ) from error
+    own = Image.MAX_IMAGE_PIXELS
+    if os.environ.get(IMAGE_PIXELS) and own is not None:
+        Image.MAX_IMAGE_PIXELS = max(own, most_pixels())
     return cast(ModuleType, Image)
 
 
