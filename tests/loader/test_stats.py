@@ -14,7 +14,7 @@ from loaderx.engines.base import Timing
 from loaderx.loader import iterator as loader_iterator
 from loaderx.loader.sampling import MOST, Estimate, Sampler
 from loaderx.plans import index_plan
-from loaderx.reading import context
+from loaderx.reading import batch_readers, context
 from plain import grow
 from stream_chains import odd
 
@@ -24,7 +24,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in (context, loader_iterator, index_plan):
+        for module in (batch_readers, context, loader_iterator, index_plan):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
 
     def cost(self, seconds):
@@ -163,6 +163,34 @@ def test_the_stages_of_a_stream_are_measured(monkeypatch):
     stats = loader.stats()
     assert stats.timed == stats.batches == 16
     assert stats.stage_s["map(work)"] == pytest.approx(0.064)
+
+
+def test_the_stages_above_the_batch_of_a_stream_are_measured(monkeypatch):
+    """They run in the consumer's thread, on any engine."""
+    clock = Clock(monkeypatch)
+    by_batch = clock.cost(lambda call: 0.5)
+
+    def collate(records):
+        clock.now += 0.25
+        return np.stack(records)
+
+    def numbered(index, batch):
+        clock.now += 0.125
+        return batch
+
+    dataset = Dataset.range(16).filter(lambda x: True).batch(4, collate_fn=collate)
+    loader = DataLoader(
+        dataset.map(by_batch).map_with_index(numbered).take(3).repeat(2), engine="inline"
+    )
+    assert len(list(loader)) == 6
+    stats = loader.stats()
+    stages = {name: time for name, time in stats.stage_s.items() if time}
+    assert stages == {
+        "map(work)": pytest.approx(3.0),
+        "batch(4, collate_fn='collate')": pytest.approx(1.5),
+        "map_with_index(numbered)": pytest.approx(0.75),
+    }
+    assert stats.waited_s == pytest.approx(5.25)
 
 
 # Epochs.

@@ -39,6 +39,7 @@ from loaderx.loader.failures import failure_limit
 from loaderx.loader.position import epoch_end, whole_epoch_of
 from loaderx.loader.state import State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
+from loaderx.loader.waiting import Waiting
 from loaderx.stages.node import Node
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
@@ -273,7 +274,16 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if measured.failures or measured.read:
             self._count_failures(measured)
         self._counters.add_timing(measured.value, self._shard[1], measured.times)
+        if self._counters.waiting is not None:
+            self._look_at_waiting(self._counters.waiting)
         return measured.value
+
+    def _look_at_waiting(self, waiting: Waiting) -> None:
+        counters = self._counters
+        if waiting.note(self._last, counters.waited + self._waited, self._position):
+            self._count()
+            stages = counters.stages.seconds(counters.batches, counters.worked_at_most)
+            waiting.warn(counters.engine, counters.reason, stages)
 
     def _count_failures(self, measured: Measured) -> None:
         """Counts records that `on_error` replaced or left out; raises if they are too many."""

@@ -24,6 +24,7 @@ from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import Ends, LoaderIterator, counting
 from loaderx.loader.stats import Counters, Stats, summary
+from loaderx.loader.waiting import Waiting
 from loaderx.loader.work import PlanWork, work_of
 from loaderx.stages.batch import Batched
 from loaderx.stages.fingerprint import fingerprints
@@ -196,6 +197,8 @@ class DataLoader(Generic[T]):
         self._session: Session | None = None
         self._lock = threading.RLock()  # threads may ask for the first iterators at once
         self._counters = Counters()
+        if isinstance(self._engine, Auto):
+            self._counters.waiting = Waiting(self._engine.max_workers)
         self._iterators: weakref.WeakSet[LoaderIterator[Tree]] = weakref.WeakSet()
         self._ends = Ends()
         self._has_warned = False

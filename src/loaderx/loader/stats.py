@@ -12,6 +12,7 @@ from loaderx.engines.base import Timing, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
+from loaderx.loader.waiting import Waiting
 from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
 
@@ -49,13 +50,14 @@ class Counters:
         self.order_before = 0.0  # seconds of ordering before the last `clear`
         self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
         self.engine, self.reason = "none yet", "no batch has been requested"
+        self.waiting: Waiting | None = None  # for an engine that is chosen by measuring
 
     def clear(self, order_seconds: float) -> None:
         """Counts from 0 again.  The engine and its reason stay."""
         fresh = {**Counters().__dict__, "order_before": order_seconds}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
-        self.__dict__.update({**fresh, **kept})
+        self.__dict__.update({**fresh, **kept, "waiting": self.waiting})
 
     def add_timing(self, element: Tree, hosts: int, times: Timing | None) -> None:
         """Adds the times and bytes of an element that was timed."""

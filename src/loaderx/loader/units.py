@@ -15,6 +15,7 @@ from loaderx.engines.base import (
     closed_error,
     wait_for,
 )
+from loaderx.loader.waiting import IN_ORDER
 from loaderx.loader.work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
@@ -104,7 +105,7 @@ class UnitSession:
 
     def describe(self) -> tuple[str, str]:
         if not self._has_units:
-            return "inline", "records are read in order, in the caller's thread"
+            return "inline", IN_ORDER
         return self._session.describe()
 
 

@@ -104,6 +104,7 @@ class Reading:
         for context in self.monitor.contexts:
             self.add(context.times)
         self.monitor.contexts.clear()
+        self._top.add_times(self.times)
         return batch
 
     def add(self, times: dict[str, float]) -> None:

@@ -6,7 +6,9 @@ index above the batch (the same on every host), and the positions of the lanes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import ParamSpec, TypeVar
 
 from loaderx.errors import StateError
 from loaderx.order.epochs import LIMIT
@@ -20,9 +22,30 @@ from loaderx.reading.state_numbers import whole as whole_number
 Positions = Sequence[LanePosition]
 """The position of each lane."""
 
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
 
 class BatchReader:
-    """The base."""
+    """The base.  What a reader does itself is done through `timed`, for the statistics."""
+
+    stage = ""
+    took_s = 0.0  # since the times were last asked for
+
+    def timed(
+        self, function: Callable[Given, Made], *arguments: Given.args, **options: Given.kwargs
+    ) -> Made:
+        begun = perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            self.took_s += perf_counter() - begun
+
+    def add_times(self, times: dict[str, float]) -> None:
+        """Adds the time of each stage from here down to the lanes, and forgets it."""
+        if self.took_s:
+            times[self.stage] = times.get(self.stage, 0.0) + self.took_s
+            self.took_s = 0.0
 
     def start(self, path: Path) -> None:
         raise NotImplementedError
@@ -93,6 +116,10 @@ class AfterBatch(BatchReader):
 
     def __init__(self, below: BatchReader) -> None:
         self.below = below
+
+    def add_times(self, times: dict[str, float]) -> None:
+        super().add_times(times)
+        self.below.add_times(times)
 
     def start(self, path: Path) -> None:
         self.below.start(path)

@@ -348,7 +348,7 @@ class CutLanes(Lanes):
         self, lanes: Sequence[Reader], node: Batched, pool: Pool, *, is_alone: bool
     ) -> None:
         super().__init__(lanes)
-        self.node, self.pool = node, pool
+        self.node, self.pool, self.stage = node, pool, node.stage
         self.is_alone = is_alone  # is this host the only one?
         self.rows = node.size // node.lanes
 
@@ -367,8 +367,11 @@ class CutLanes(Lanes):
                 )
             if not count or self.node.drop_remainder:
                 return None
+        return self.timed(self._batch, parts, count, full)
+
+    def _batch(self, parts: list[Rows], count: int, full: int) -> Rows:
         keys = joined_keys(parts)
-        tree = self._batch(parts)
+        tree = self._joined(parts)
         if self.node.pad_remainder:
             if keys is not None and count < full:
                 keys = keys[np.minimum(np.arange(full), count - 1)]
@@ -377,7 +380,7 @@ class CutLanes(Lanes):
             )
         return Rows.of_columns(tree, count, keys)
 
-    def _batch(self, parts: list[Rows]) -> Tree:
+    def _joined(self, parts: list[Rows]) -> Tree:
         node = self.node
         if node.collate is None:
             return as_batch(parts, self.pool.lend, node.padding)

@@ -339,7 +339,8 @@ class ApplyAfterBatch(AfterBatch):
         if self.transform.needs == "keys":
             assert batch.keys is not None
             extra = stage_keys(batch.keys, self.seed, self.ordinal)
-        return batch.with_columns(self.transform.on_batch(batch.tree, extra, self._fail))
+        tree = self.timed(self.transform.on_batch, batch.tree, extra, self._fail)
+        return batch.with_columns(tree)
 
     def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
@@ -356,7 +357,7 @@ class IndexAfterBatch(Counted):
         batch = self.below.next()
         if batch is None:
             return None
-        tree = self.transform.on_batch(batch.tree, self.count, self._fail)
+        tree = self.timed(self.transform.on_batch, batch.tree, self.count, self._fail)
         self.count += 1
         return batch.with_columns(tree)
 
