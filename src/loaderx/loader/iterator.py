@@ -104,6 +104,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has `close` asked that thread to close the run?
         self._taken = 0  # batches of this run that were counted for its pass, at most 2
+        self._is_counted = False  # has it counted as a pass, since it was made or set to a state?
         self._passes: Passes | None = None  # None: it stays in its epoch, and counts for no pass
 
     def _begin_at(self, epoch: int) -> None:
@@ -257,11 +258,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _note_batch(self) -> None:
         """After the first two batches of a run, the last of an epoch, and the first of the next."""
         self._taken = min(2, self._taken + 1)
-        if self._passes is not None:
-            self._passes.taken(self._epoch_taken(), self._taken)
+        self._count_pass()
         self._turn_epoch()
         if self._taken < 2:
             self._epoch_end = 0
+
+    def _count_pass(self) -> None:
+        self._is_counted = True
+        if self._passes is not None:
+            self._passes.taken(self._epoch_taken(), self._taken)
 
     def _epoch_taken(self) -> int:
         """The epoch of the last batch, as passes count them."""
@@ -317,6 +322,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _end(self) -> None:
         """After the last element."""
+        if not self._is_counted:  # it was empty, or is restored at its end
+            self._count_pass()
         try:
             self._count_rest()
             failures = self._counters.failures
@@ -445,6 +452,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             )
         with self._moving():
             self._steps, self._position = steps, found.step
+            self._is_counted = False
 
     def _epoch_hint(self, found: FoundStep) -> str:
         if self._base.length is None or found.step >= self._node.limit:

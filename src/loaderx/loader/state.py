@@ -16,6 +16,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.reading.state_numbers import LanePosition, shown
 from loaderx.stages.encoding import parse_stage
@@ -92,7 +93,7 @@ def _found(state: State, base: Node, step: int) -> FoundStep:
 
 def _other_epochs(state: State, base: Node, step: int) -> str | None:
     """The step means another record if epochs have had another length."""
-    if not {"epoch", "record"} <= state.keys():
+    if not base.length or step >= LIMIT or not {"epoch", "record"} <= state.keys():
         return None
     was = _record_of(state)
     if was in (_place(base, step), _place(base, step, at_end=step > 0)):

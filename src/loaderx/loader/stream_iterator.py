@@ -384,6 +384,7 @@ class StreamIterator(LoaderIterator[T]):
                 # Not `found`: a mix with other weights starts its schedule again.
                 self._saved = run.positions.at(self._position)
                 run.close()
+                self._is_counted = False
             except BaseException:
                 self.__dict__.update(before)
                 raise
@@ -391,10 +392,11 @@ class StreamIterator(LoaderIterator[T]):
     def _epochs_of(self, found: StreamPosition) -> tuple[int, int | None]:
         """The epochs of the pass that a state was taken in; those of ``epoch(e)`` stay."""
         epoch, (first, stop) = found.counters[0], self._epochs
-        if self._passes is None and epoch != first:
+        if epoch != first and (self._passes is None or not self._setup.has_epochs):
+            advice = f" Continue with loader.epoch({epoch}), or with iter(loader)."
             raise StateError(
-                f"the state is in epoch {epoch}; this iterator reads epoch {first}. Continue with "
-                f"loader.epoch({epoch}), or with iter(loader)."
+                f"the state is in epoch {epoch}; this iterator reads epoch {first}."
+                f"{advice if self._setup.has_epochs else ''}"
             )
         if epoch >= MANY_EPOCHS or found.first > epoch:
             raise StateError(
