@@ -134,7 +134,7 @@ def train(on: str, options: argparse.Namespace) -> list[tuple[float, float]]:
     ):
         for epoch in range(options.epochs):
             losses = []
-            for batch in train_loader.epoch(epoch):
+            for batch in train_loader:
                 weights, moments, loss = train_step(weights, moments, batch)
                 losses.append(loss)
             right = sum(int(count_right(weights, batch)) for batch in test_loader)

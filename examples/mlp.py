@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> float:
     with DataLoader[Any](batches, sharding=jax.devices()[0]) as loader:
         for epoch in range(epochs):
             begun, before = perf_counter(), loader.stats().waited_s
-            weights = train_epoch(weights, loader.epoch(epoch), rate)
+            weights = train_epoch(weights, loader, rate)
             seconds, waited = perf_counter() - begun, loader.stats().waited_s - before
             score = accuracy(weights, test)
             print(

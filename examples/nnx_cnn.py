@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> float:
         steps = len(train_loader)
         log_every = max(1, steps // 4)
         for epoch in range(options.epochs):
-            for step, batch in enumerate(train_loader.epoch(epoch), 1):
+            for step, batch in enumerate(train_loader, 1):
                 train_step(model, optimizer, metrics, batch)
                 if step % log_every == 0:  # seldom: reading the loss waits for the device
                     loss = float(metrics.compute()["loss"])

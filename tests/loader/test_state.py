@@ -187,13 +187,12 @@ def test_a_repeat_below_a_shuffle_may_not():
         iter(DataLoader(other)).set_state(state_at(one, 2))
 
 
-@pytest.mark.filterwarnings("ignore:this loader was already iterated")
 def test_stages_after_a_repeat_belong_to_each_epoch():
     loader = DataLoader(arrays(9).shuffle(1).batch(3).repeat(4).map(grow).random_map(jitter))
     expected = list(arrays(9).shuffle(1).batch(3).map(grow).random_map(jitter).repeat(4))
-    assert_same(loader, expected)
     assert_same(loader.epoch(2), expected[6:9])
     iterator = iter(loader)
+    assert_same(iterator, expected)
     iterator.seek(7)
     assert (iterator.epoch, iterator.get_state()["record"]) == (2, 3)
 
@@ -446,7 +445,8 @@ def test_epochs_are_counted_on_where_batches_cross_their_borders():
         iterator.seek(step)
         seen.append(iterator.epoch)
     assert seen == sorted(seen)
-    assert [seen.index(epoch) for epoch in range(4)] == [0, 15, 29, 43]
+    assert [seen.index(epoch) for epoch in range(3)] == [0, 15, 29]
+    assert seen[-1] == 2  # at the end, the epoch of the last batch
 
 
 def test_going_on_in_another_chain_says_what_comes_again():
@@ -474,8 +474,8 @@ def test_new_weights_of_a_mix_by_index_are_warned_about():
 def test_a_state_of_another_epoch_names_the_way():
     loader = DataLoader(arrays(100).batch(10))
     state = loader.epoch(2).get_state()
-    with pytest.raises(StateError, match=r"Then continue with loader.epoch\(2\)"):
-        iter(loader).set_state(state)
+    with pytest.raises(StateError, match=r"epoch 2: continue with loader.epoch\(2\), or with iter"):
+        loader.epoch(0).set_state(state)
     again = loader.epoch(2)
     again.set_state(state)
     assert again.step == 20

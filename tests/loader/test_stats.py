@@ -231,7 +231,7 @@ def test_each_iterator_has_its_own_epochs():
     for epoch in (5, 6):
         list(loader.epoch(epoch))
     found = [(e.epoch, e.batches) for e in loader.stats().epochs]
-    assert found == [(0, 2), (0, 2), (5, 2), (6, 2)]
+    assert found == [(0, 2), (1, 2), (5, 2), (6, 2)]
 
 
 def test_only_the_last_epochs_are_kept():

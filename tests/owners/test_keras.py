@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -62,25 +63,27 @@ def expected(batches):
 class Batches(keras.utils.PyDataset):
     """A loader as Keras wants it: batches by number, and told when an epoch ends."""
 
-    def __init__(self, loader):
-        super().__init__()
+    def __init__(self, loader, **options):
+        super().__init__(**options)
         self.loader, self.epoch, self.read = loader, 0, 0
-        self.batches = loader.epoch(0)
+        self.batches, self.lock = loader.epoch(0), threading.Lock()
 
     def __len__(self):
         return len(self.loader)
 
     def __getitem__(self, index):
-        self.read += 1
-        step = self.epoch * len(self) + index
-        if self.batches.step != step:
-            self.batches.seek(step)
-        return next(self.batches)
+        with self.lock:  # with workers > 1 Keras calls this from several threads
+            self.read += 1
+            step = self.epoch * len(self) + index
+            if self.batches.step != step:
+                self.batches.seek(step)
+            return next(self.batches)
 
     def on_epoch_end(self):
-        self.epoch += self.read >= len(self)  # Keras looks at the first batch before it trains
-        self.read = 0
-        self.batches = self.loader.epoch(self.epoch)
+        with self.lock:
+            self.epoch += self.read >= len(self)  # Keras looks at the first batch before it trains
+            self.read = 0
+            self.batches = self.loader.epoch(self.epoch)
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads"])
@@ -93,6 +96,11 @@ def test_a_generator(batches, expected, engine):
 def test_a_py_dataset(batches, expected):
     with DataLoader(batches, engine="inline") as loader:
         assert same(trained(Batches(loader)), expected)
+
+
+def test_a_py_dataset_with_threads(batches, expected):
+    with DataLoader(batches, engine="inline") as loader:
+        assert same(trained(Batches(loader, workers=4)), expected)
 
 
 def test_a_py_dataset_in_an_order_of_keras(batches):

@@ -61,7 +61,7 @@ def test_processes_equal_inline(engine):
             expected = head(dataset, 30)
             assert_same(head(loader, 30), expected)
             if len(expected) > 2:
-                iterator = iter(loader)
+                iterator = iter(DataLoader(dataset, engine=engine))
                 next(iterator)
                 state = rounds(iterator.get_state())
                 next(iterator)

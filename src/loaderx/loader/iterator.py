@@ -36,8 +36,9 @@ from loaderx.errors import (
 from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
+from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.position import epoch_end, whole_epoch_of
-from loaderx.loader.state import State, make_state, read_state
+from loaderx.loader.state import FoundStep, State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.waiting import Waiting
 from loaderx.stages.node import Node
@@ -58,12 +59,6 @@ FetchAhead: TypeAlias = Callable[[Run, range], Run]
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
-
-
-class Ends:
-    """Has one of the iterators that share this reached its end?"""
-
-    reached = False
 
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
@@ -109,7 +104,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
         self._closing = False  # has `close` asked that thread to close the run?
-        self._ends = Ends()
+        self._taken = 0  # batches of this run that were counted for its pass, at most 2
+        self._is_counted = False  # has it counted as a pass, since it was made or set to a state?
+        self._passes: Passes | None = None  # None: it stays in its epoch, and counts for no pass
+
+    def _begin_at(self, epoch: int) -> None:
+        """Goes to the pass that begins with an epoch, before anything is read."""
+        assert isinstance(self._passes, StepPasses)
+        self._steps = self._passes.steps_of(epoch)
+        self._position = self._passes.first_step(epoch)
 
     def __iter__(self) -> LoaderIterator[T]:
         return self
@@ -141,7 +144,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     self._position = position + 1
                     taken = True
                     if position + 1 >= self._epoch_end:
-                        self._turn_epoch()
+                        self._note_batch()
                 except StopIteration:
                     self._next = None
                     self._end()
@@ -195,6 +198,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._counted = (self._last, self._position)
         self._run = run = self._start()
         self._turn_epoch()
+        self._taken, self._epoch_end = 0, 0  # the first batch is looked at
         return run
 
     def start(self) -> None:
@@ -252,6 +256,24 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             )
         return self._session
 
+    def _note_batch(self) -> None:
+        """After the first two batches of a run, the last of an epoch, and the first of the next."""
+        self._taken = min(2, self._taken + 1)
+        self._count_pass()
+        self._turn_epoch()
+        if self._taken < 2:
+            self._epoch_end = 0
+
+    def _count_pass(self) -> None:
+        self._is_counted = True
+        if self._passes is not None:
+            self._passes.taken(self._epoch_taken(), self._taken)
+
+    def _epoch_taken(self) -> int:
+        """The epoch of the last batch, as passes count them."""
+        assert isinstance(self._passes, StepPasses)
+        return self._passes.epoch_of(self._position - 1)
+
     def _turn_epoch(self) -> None:
         """Looks whether the following batches belong to another epoch."""
         if self._in_epoch is not None and self._position >= self._steps.stop:
@@ -261,7 +283,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         if self._in_epoch is None or self._in_epoch.epoch != number:
             self._count()
             self._in_epoch = EpochCounters(number)
-        self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
+            self._epoch_end = 0
+        else:
+            self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
 
     def _rows_between(self, start: int, stop: int) -> int:
         """Records in the batches from one step to another, on this host."""
@@ -308,7 +332,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _end(self) -> None:
         """After the last element."""
-        self._ends.reached = True
+        if not self._is_counted:  # it was empty, or is restored at its end
+            self._count_pass()
         try:
             self._count_rest()
             failures = self._counters.failures
@@ -365,7 +390,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __getstate__(self) -> dict[str, object]:
         """Without what runs: a function that holds an iterator can be sent to a worker process."""
-        left = dict.fromkeys(("_session", "_place", "_ahead", "_run", "_next", "_lock"))
+        left = dict.fromkeys(("_session", "_place", "_ahead", "_run", "_next", "_lock", "_passes"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False, "_is_started": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -383,8 +408,12 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next step belongs to."""
-        return whole_epoch_of(self._base, self._position)
+        """The epoch of the next batch; at the end, that of the last one."""
+        return whole_epoch_of(self._base, self._position - self._is_at_end)
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._steps.start < self._position == self._steps.stop
 
     def seek(self, step: int) -> None:
         """Goes to a step; the next element handed out is that one.
@@ -394,7 +423,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         step = check_int("step", step, least=0)
         if not self._steps.start <= step <= self._steps.stop:
             raise ArgumentError(
-                f"step {step} is beyond this stream, which has {self._steps_text()}."
+                f"step {step} is beyond this stream, which has {_text_of(self._steps)}."
             )
         with self._moving():
             self._position = step
@@ -414,7 +443,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def get_state(self) -> State:
         """The position as a small dict for JSON."""
-        return make_state(self._chain, self._base, self._position)
+        return make_state(self._chain, self._base, self._position, at_end=self._is_at_end)
 
     def set_state(self, state: State, *, strict: bool = True) -> None:
         """Continues where a state was taken.
@@ -422,25 +451,27 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and the stream continues at the same record.
         """
-        step = read_state(state, self._chain, self._base, strict=strict)
-        if not self._steps.start <= step <= self._steps.stop:
+        found = read_state(state, self._chain, self._base, strict=strict)
+        steps = self._steps
+        if isinstance(self._passes, StepPasses):
+            steps = self._passes.steps_of(found.epoch)
+        if not steps.start <= found.step <= steps.stop or steps.stop > self._node.limit:
             raise StateError(
-                f"the state is at step {step}, but this stream has {self._steps_text()}."
-                f"{self._epoch_hint(step)}"
+                f"the state is at step {found.step}, but this stream has {_text_of(steps)}."
+                f"{self._epoch_hint(found)}"
             )
-        self.seek(step)
+        with self._moving():
+            self._steps, self._position = steps, found.step
+            self._is_counted = False
 
-    def _steps_text(self) -> str:
-        start, stop = self._steps.start, self._steps.stop
-        return f"steps {start} to {stop - 1} and its end at {stop}"
-
-    def _epoch_hint(self, step: int) -> str:
-        length = self._base.length
-        if length is None or step >= self._node.limit:
+    def _epoch_hint(self, found: FoundStep) -> str:
+        if self._base.length is None or found.step >= self._node.limit:
             return " No stream is that long: the state is damaged."
+        if self._passes is not None:
+            return " Was it saved with a larger .take(...)?"
         return (
-            " Was it saved with more epochs, or in loader.epoch(e)? Then continue with "
-            f"loader.epoch({step // length}).set_state(...)."
+            f" It was saved in epoch {found.epoch}: continue with loader.epoch({found.epoch}), or "
+            "with iter(loader)."
         )
 
     def _part(self) -> tuple[int, int]:
@@ -491,6 +522,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"<LoaderIterator at step {self._position}>"
+
+
+def _text_of(steps: range) -> str:
+    return f"steps {steps.start} to {steps.stop - 1} and its end at {steps.stop}"
 
 
 def _rows_of(shape: tuple[int | None, ...], hosts: int) -> tuple[int | None, ...]:

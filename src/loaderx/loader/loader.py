@@ -22,7 +22,8 @@ from loaderx.errors import (
 )
 from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
-from loaderx.loader.iterator import Ends, LoaderIterator, counting
+from loaderx.loader.iterator import LoaderIterator, counting
+from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.waiting import Waiting
 from loaderx.loader.work import PlanWork, work_of
@@ -84,10 +85,14 @@ if TYPE_CHECKING:
         shard: tuple[int, int] | None
         sharding: Tree
         device_prefetch: int
+        reshuffle: bool
 
 
 class DataLoader(Generic[T]):
     """Runs a dataset.  Making one starts nothing; the first ``next`` of an iterator does.
+
+    The k-th loop over a loader is its k-th epoch: a new order, and new random numbers.  It counts
+    as soon as a batch was taken.
 
     >>> from loaderx import Dataset
     >>> with DataLoader(Dataset.range(10).shuffle(seed=1).batch(4)) as loader:
@@ -116,6 +121,7 @@ class DataLoader(Generic[T]):
             leaf stays NumPy).  Batches are `jax.Array`; with a sharding over several processes
             each loads its own rows and all get the global array.
         device_prefetch: batches placed on the devices ahead of the consumer.
+        reshuffle: False makes every loop the same: epoch 0, its order and its random numbers.
     """
 
     @overload
@@ -154,6 +160,7 @@ class DataLoader(Generic[T]):
         shard: tuple[int, int] | None = None,
         sharding: Tree = None,
         device_prefetch: int = 2,
+        reshuffle: bool = True,
     ) -> None:
         short: dict[str, object] = {
             "shuffle": shuffle,
@@ -200,7 +207,8 @@ class DataLoader(Generic[T]):
         if isinstance(self._engine, Auto):
             self._counters.waiting = Waiting(self._engine.max_workers)
         self._iterators: weakref.WeakSet[LoaderIterator[Tree]] = weakref.WeakSet()
-        self._ends = Ends()
+        self._reshuffle = check_bool("reshuffle", reshuffle)
+        self._passes = self._new_passes()
         self._has_warned = False
         self._warns_of_parts = self._base is self._node  # else `repeat` has warned already
 
@@ -216,21 +224,26 @@ class DataLoader(Generic[T]):
         return True  # without it, `if loader` would ask for the length, which not all have
 
     def __iter__(self) -> LoaderIterator[T]:
-        self._warn_if_iterated_again()
+        self._warn_if_begun_again()
+        first = self._passes.next
+        self._warn_of_parts(first)
         made: LoaderIterator[T]
         if self._stream is not None:
             made = self._iterate_stream(self._stream)
         else:
-            made = self._iterate(range(self._node.limit), self._chain)
-        made._ends = self._ends
+            made = self._iterate(range(0))
+        made._passes = self._passes
+        made._begin_at(first)
         return made
 
     @advised
     def epoch(self, number: int) -> LoaderIterator[T]:
-        """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives."""
+        """The stream of one epoch: ``epoch(0)`` then ``epoch(1)`` is what ``.repeat(2)`` gives.
+
+        It is not counted: the next loop over the loader begins where it would have without it.
+        """
         number = check_int("epoch", number, least=0)
-        if number and self._warns_of_parts:
-            self._warns_of_parts = not warn_of_changing_parts(self._base)
+        self._warn_of_parts(number)
         if self._stream is not None:
             return self._iterate_stream(self._stream, number)
         length = self._base.length
@@ -243,18 +256,24 @@ class DataLoader(Generic[T]):
                 f"epoch({number}) is too large: only the steps of {self._all.limit // length} "
                 "epochs can be numbered."
             )
-        steps = range(number * length, (number + 1) * length)
-        return self._iterate(steps, self._chain_of_epochs)
+        return self._iterate(range(number * length, (number + 1) * length))
 
     @cached_property
     def _chain(self) -> list[str]:
         return fingerprints(self._node, self._node.default_seed())
 
-    @cached_property
-    def _chain_of_epochs(self) -> list[str]:
-        return fingerprints(self._all, self._all.default_seed())
+    def _new_passes(self) -> Passes:
+        """Where loops over the loader begin: none was counted yet."""
+        if self._stream is None:
+            return StepPasses(self._node, self._base, counts=self._reshuffle)
+        stream = self._stream
+        return Passes(stream.epochs or 1, counts=self._reshuffle and stream.has_epochs)
 
-    def _iterate(self, steps: range, chain: list[str]) -> LoaderIterator[T]:
+    def _warn_of_parts(self, epoch: int) -> None:
+        if epoch and self._warns_of_parts:
+            self._warns_of_parts = not warn_of_changing_parts(self._base)
+
+    def _iterate(self, steps: range) -> LoaderIterator[T]:
         devices = self._devices
         with self._lock:
             if self._work is None or self._session is None:
@@ -265,7 +284,7 @@ class DataLoader(Generic[T]):
         made: LoaderIterator[T] = LoaderIterator(
             self._all,
             self._base,
-            chain,
+            self._chain,
             steps,
             self._shard,
             self._session,
@@ -281,22 +300,26 @@ class DataLoader(Generic[T]):
             if self._session is None:
                 self._session = self._engine.session(stream.work)
         place = self._devices.place_stream if self._devices else None
-        made: LoaderIterator[T] = stream.iterator(self._session, self._counters, place, epoch)
+        made: LoaderIterator[T]
+        if epoch is None:
+            made = stream.iterator(self._session, self._counters, place)
+        else:
+            made = stream.epoch(self._session, self._counters, place, epoch)
         self._iterators.add(made)
         return made
 
-    def _warn_if_iterated_again(self) -> None:
-        """A second loop is intended after a look at one batch, and if nothing is random."""
-        if not self._ends.reached or self._has_warned or not self._node.random_stages:
+    def _warn_if_begun_again(self) -> None:
+        """Without epochs a second loop repeats the first; after a look at one batch it may."""
+        has_epochs = self._base.ends or self._node.ends
+        again = self._passes.longest > 1 and self._reshuffle and not has_epochs
+        if not again or self._has_warned or not self._node.random_stages:
             return
         self._has_warned = True
-        several = "" if self._node is self._base else ": all its epochs again"
-        leave = "" if self._node is self._base else ", or remove your own loop over epochs"
         warn_user(
-            "this loader was already iterated to its end; a second loop gives exactly the same "
-            f"batches, in the same order{several}. For the next epoch write "
-            f"`for batch in loader.epoch(e)`{leave}; for validation data, where the same batches "
-            "are wanted, leave the shuffle out (shuffle=False)."
+            "this dataset is endless and has no epochs, so a second loop over the loader gives "
+            "the same batches again, from step 0. Take all batches from one iterator, "
+            "`it = iter(loader)`; or put .repeat() after .batch(...), and every loop begins a new "
+            "epoch."
         )
 
     def stats(self, *, reset: bool = False) -> Stats:
@@ -335,10 +358,12 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, object]:
         """The description alone: a function that holds its loader can be sent to a worker."""
-        return {**self.__dict__, "_work": None, "_session": None, "_iterators": None, "_lock": None}
+        left = ("_work", "_session", "_iterators", "_lock", "_passes")
+        return {**self.__dict__, **dict.fromkeys(left)}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet(), _lock=threading.RLock())
+        self._passes = self._new_passes()
 
     def __enter__(self) -> DataLoader[T]:
         return self

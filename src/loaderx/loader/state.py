@@ -16,6 +16,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.reading.state_numbers import LanePosition, shown
 from loaderx.stages.encoding import parse_stage
@@ -30,28 +31,46 @@ State: TypeAlias = dict[str, Any]
 _ORDER = f"order {ORDER_VERSION}"
 
 
-def make_state(chain: list[str], base: Node, step: int) -> State:
-    """The state at a step; ``base`` is one epoch."""
-    epoch, inside = divmod(step, base.length) if base.length is not None else (0, step)
+class FoundStep(Frozen):
+    """Where a state goes on: at a step, in an epoch, of which it may be the end."""
+
+    step: int
+    epoch: int
+
+
+def make_state(chain: list[str], base: Node, step: int, *, at_end: bool = False) -> State:
+    """The state at a step; ``base`` is one epoch.
+
+    ``at_end``: it is the end of an epoch, after which nothing was left, not the start of the next.
+    """
+    epoch, record = _place(base, step, at_end=at_end)
     return {
         "version": STATE_VERSION,
         "step": step,
         "epoch": epoch,
-        "record": base.rows_before(inside),
+        "record": record,
         "chain": [_ORDER, *chain],
     }
 
 
-def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> int:
+def _place(base: Node, step: int, *, at_end: bool = False) -> tuple[int, int]:
+    """The epoch of a step, and the records before it in that epoch."""
+    if not base.length:
+        return 0, base.rows_before(step)
+    epoch, inside = divmod(step - at_end, base.length)
+    return epoch, base.rows_before(inside + at_end)
+
+
+def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> FoundStep:
     """The step at which this chain goes on."""
     step, saved = _parse(state)
     if "lanes" in state:
         raise StateError("the state belongs to a stream, and this dataset is not one.")
     here = [_ORDER, *chain]
-    problem = _difference(saved, here)
+    problem = _difference(saved, here) or _other_epochs(state, base, step)
     if problem is None:
         _warn_about_names(saved, here)
-        return step
+        return _found(state, base, step)
     if strict:
         raise StateError(
             f"the state belongs to another chain: {problem} Pass strict=False to continue at "
@@ -62,7 +81,28 @@ def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> i
         f"the state belongs to another chain: {problem} Continuing at step {moved} (it was step "
         f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}"
     )
-    return moved
+    return _found(state, base, moved)
+
+
+def _found(state: State, base: Node, step: int) -> FoundStep:
+    """A step between two epochs is the end of the one, if the state says so, else of the other."""
+    epoch = _place(base, step)[0]
+    is_end = "epoch" in state and base.length and step % base.length == 0
+    return FoundStep(step, epoch - 1 if is_end and _number(state, "epoch") < epoch else epoch)
+
+
+def _other_epochs(state: State, base: Node, step: int) -> str | None:
+    """The step means another record if epochs have had another length."""
+    if not base.length or step >= LIMIT or not {"epoch", "record"} <= state.keys():
+        return None
+    was = _record_of(state)
+    if was in (_place(base, step), _place(base, step, at_end=step > 0)):
+        return None
+    epoch, record = _place(base, step)
+    return (
+        f"its step {step} was record {shown(was[1])} of epoch {shown(was[0])}, and is record "
+        f"{record} of epoch {epoch} now: an epoch had another number of steps."
+    )
 
 
 def _parse(state: object) -> tuple[int, list[str]]:
@@ -75,7 +115,7 @@ def _parse(state: object) -> tuple[int, list[str]]:
             f"the state has version {shown(state['version'])}; this loaderx reads {STATE_VERSION}."
             f"{_about_version_1(state)}"
         )
-    for name in ("step", "epoch", "record"):
+    for name in ("step", "epoch", "first_epoch", "record"):
         _number(state, name)
     lanes, stages = state.get("lanes", {}), state["chain"]
     fits = isinstance(lanes, dict) and all(map(_is_lane, lanes))
@@ -238,19 +278,28 @@ class StreamPosition(Frozen):
     """The position that a state holds for a stream."""
 
     step: int
+    first: int  # the epoch that its pass began with, where passes have no end
     counters: list[int]
     positions: list[LanePosition]
     is_other_mix: bool  # was it saved with other weights, or other datasets, in a mix?
 
 
 def make_stream_state(
-    chain: list[str], step: int, counters: Sequence[int], lanes: Mapping[int, LanePosition]
+    chain: list[str],
+    step: int,
+    counters: Sequence[int],
+    lanes: Mapping[int, LanePosition],
+    first: int = 0,
 ) -> State:
-    """The state of a stream: the epoch, the other counters above the batch, and the lanes."""
+    """The state of a stream: the epoch, the other counters above the batch, and the lanes.
+
+    ``first`` is the epoch that an endless pass began with: where its steps are counted from.
+    """
     return {
         "version": STATE_VERSION,
         "step": step,
         "epoch": counters[0],
+        **({"first_epoch": first} if first else {}),
         "above": list(counters[1:]),
         "lanes": {str(lane): position for lane, position in lanes.items()},
         "chain": [_ORDER, *chain],
@@ -305,7 +354,8 @@ def read_stream_state(
         )
     counters = [_number(state, "epoch"), *above]
     other_mix = _mixes(saved) != _mixes(here)
-    return StreamPosition(step, counters, [lanes[str(lane)] for lane in own], other_mix)
+    first = _number(state, "first_epoch")
+    return StreamPosition(step, first, counters, [lanes[str(lane)] for lane in own], other_mix)
 
 
 def merge_states(states: Iterable[State]) -> State:

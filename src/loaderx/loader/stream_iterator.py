@@ -16,7 +16,13 @@ from loaderx.errors import (
     check_int,
 )
 from loaderx.loader.iterator import LoaderIterator, Mark, Place
-from loaderx.loader.state import State, make_stream_state, read_stream_state
+from loaderx.loader.passes import how_long, most_of
+from loaderx.loader.state import (
+    State,
+    StreamPosition,
+    make_stream_state,
+    read_stream_state,
+)
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
@@ -25,8 +31,7 @@ from loaderx.reading.lookahead import Lookahead
 from loaderx.reading.state_numbers import LanePosition, first_entry
 from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.node import Node
-from loaderx.stages.repeat import MANY_EPOCHS, Repeated
-from loaderx.stages.select import Sliced
+from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.stages.stream_stage import stream_cut
 from loaderx.stages.units import unit_fingerprint
 from loaderx.tree import Tree
@@ -44,11 +49,12 @@ class StreamSetup:
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
         self.node = node
-        self.base, self.epochs, self.steps = _how_long(node)
+        self.base, self.epochs, self.steps = how_long(node)
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
         self.repeats_records = _repeats_records(self.base)
+        self.has_epochs = self.base.ends or node.ends  # a take may end what is endless below it
         self.shard = shard
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -60,40 +66,23 @@ class StreamSetup:
         session: Session,
         counters: Counters,
         place: Place | None,
-        epoch: int | None = None,
     ) -> StreamIterator[Tree]:
-        if epoch is None:
-            return StreamIterator(self, session, counters, place, 0, self.epochs, self.steps)
-        if not self.base.ends:
+        """One that reads all epochs of a pass, until it is moved to others."""
+        return StreamIterator(self, session, counters, place, (0, self.epochs), self.steps)
+
+    def epoch(
+        self, session: Session, counters: Counters, place: Place | None, number: int
+    ) -> StreamIterator[Tree]:
+        if not self.has_epochs:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        if epoch >= MANY_EPOCHS:
+        if number >= MANY_EPOCHS:
             raise ArgumentError(
-                f"epoch({epoch}) is too large: {MANY_EPOCHS} epochs of a stream can be numbered."
+                f"epoch({number}) is too large: {MANY_EPOCHS} epochs of a stream can be numbered."
             )
         steps = self.steps if self.epochs == 1 else LIMIT
-        return StreamIterator(self, session, counters, place, epoch, epoch + 1, steps)
-
-
-def _how_long(node: Node) -> tuple[Node, int | None, int]:
-    """One epoch, the number of epochs (None: endless), and the steps after which to stop.
-
-    The outermost take only says how long to run, so it is not part of the epoch.
-    """
-    base, epochs, steps = node.one_epoch(), 1, LIMIT
-    if base is node:
-        while base.is_take:
-            steps, base = min(steps, _most(base)), base.inputs[0]
-        return base, epochs, steps
-    while not isinstance(node, Repeated):
-        steps, node = min(steps, _most(node)), node.inputs[0]
-    return base, node.epochs, steps
-
-
-def _most(node: Node) -> int:
-    """The most elements that a take lets through."""
-    return node.count if isinstance(node, Sliced) and node.count is not None else LIMIT
+        return StreamIterator(self, session, counters, place, (number, number + 1), steps)
 
 
 def _repeats_records(node: Node) -> bool:
@@ -126,7 +115,7 @@ def _is_bounded(node: Node) -> bool:
     while node.is_stage and node.inputs[0].batched:
         if node.is_repeat:
             bounded = False
-        elif _most(node) < LIMIT:
+        elif most_of(node) < LIMIT:
             bounded = True
         node = node.inputs[0]
     return bounded
@@ -229,8 +218,7 @@ class StreamIterator(LoaderIterator[T]):
         session: Session,
         counters: Counters,
         place: Place | None,
-        first: int,
-        stop: int | None,
+        epochs: tuple[int, int | None],
         steps: int,
     ) -> None:
         super().__init__(
@@ -245,7 +233,7 @@ class StreamIterator(LoaderIterator[T]):
         )
         self._setup = setup
         self._batches: StreamRun | None = None  # the run, before its batches are placed
-        self._epochs = (first, stop)
+        self._epochs = epochs
         self._positions: Positions | None = None  # of the last run; None: it starts at `_saved`
         self._saved: Position | None = None  # at step `_saved_at`; None: the beginning
         self._saved_at = 0
@@ -340,6 +328,13 @@ class StreamIterator(LoaderIterator[T]):
             return first_entry(positions[0])
         return counters[0]
 
+    def _epoch_taken(self) -> int:
+        return self._here()[1][0][0]
+
+    def _begin_at(self, epoch: int) -> None:
+        stop = self._setup.epochs
+        self._epochs = (epoch, None if stop is None else epoch + stop)
+
     def seek(self, step: int) -> None:
         """Goes back to step 0; a stream cannot go to any other step."""
         step = check_int("step", step, least=0)
@@ -357,11 +352,13 @@ class StreamIterator(LoaderIterator[T]):
     def get_state(self) -> State:
         """The position as a small dict for JSON; on several hosts, that of this host's lanes."""
         step, (counters, positions) = self._here()
+        first, stop = self._epochs
         return make_stream_state(
             self._chain,
             step,
             counters,
             dict(zip(self._setup.plan.own, positions, strict=True)),
+            first if stop is None else 0,
         )
 
     def set_state(self, state: State, *, strict: bool = True) -> None:
@@ -372,24 +369,14 @@ class StreamIterator(LoaderIterator[T]):
         of a mix may change, and the batch size.
         """
         found = read_stream_state(state, self._chain, self._setup.plan.own, strict=strict)
-        first, stop = self._epochs
-        epoch = found.counters[0] if found.counters else -1
-        if epoch < first or (stop is not None and epoch >= stop):
-            known = (
-                "any"
-                if stop is None
-                else f"{first}"
-                if stop == first + 1
-                else f"{first} to {stop - 1}"
-            )
-            raise StateError(f"the state is in epoch {epoch}; this iterator reads epoch {known}.")
+        epochs = self._epochs_of(found)
         if found.step > self._steps.stop or found.step >= LIMIT:
             raise StateError(
                 f"the state is at step {found.step}, and this stream has {self._steps.stop} steps."
             )
         with self._moving():
-            before = (self._position, self._saved, self._saved_at, self._fresh, self._positions)
-            self._position, self._positions = found.step, None
+            before = {name: getattr(self, name) for name in _MOVED}
+            self._epochs, self._position, self._positions = epochs, found.step, None
             self._saved, self._saved_at = (found.counters, found.positions), found.step
             self._fresh = found.is_other_mix
             try:
@@ -397,8 +384,32 @@ class StreamIterator(LoaderIterator[T]):
                 # Not `found`: a mix with other weights starts its schedule again.
                 self._saved = run.positions.at(self._position)
                 run.close()
+                self._is_counted = False
             except BaseException:
-                (
-                    self._position, self._saved, self._saved_at, self._fresh, self._positions,
-                ) = before  # fmt: skip
+                self.__dict__.update(before)
                 raise
+
+    def _epochs_of(self, found: StreamPosition) -> tuple[int, int | None]:
+        """The epochs of the pass that a state was taken in; those of ``epoch(e)`` stay."""
+        epoch, (first, stop) = found.counters[0], self._epochs
+        if epoch != first and (self._passes is None or not self._setup.has_epochs):
+            advice = f" Continue with loader.epoch({epoch}), or with iter(loader)."
+            raise StateError(
+                f"the state is in epoch {epoch}; this iterator reads epoch {first}."
+                f"{advice if self._setup.has_epochs else ''}"
+            )
+        if epoch >= MANY_EPOCHS or found.first > epoch:
+            raise StateError(
+                f"the state is in epoch {epoch} of a pass that began with epoch {found.first}; no "
+                "stream has such an epoch: the state is damaged."
+            )
+        if self._passes is None:
+            return first, stop
+        if self._setup.epochs is None:
+            return found.first, None
+        first = self._passes.first_of(epoch)
+        return first, first + self._setup.epochs
+
+
+# What is put back if a state does not fit.
+_MOVED = ("_epochs", "_position", "_saved", "_saved_at", "_fresh", "_positions")
