@@ -124,11 +124,56 @@ def test_numbers_can_be_written_into_an_array(method, dtype, count):
 
 
 @pytest.mark.parametrize(
-    "out", [np.empty((3, 5)), np.empty((4, 5), np.float32), np.empty((5, 4)).T]
+    "out",
+    [np.empty((3, 5), np.float32), np.empty((4, 5), np.float64), np.empty((5, 4), np.float32).T],
 )
 def test_an_array_that_does_not_fit(out):
-    with pytest.raises(ArgumentError, match=r"`out` must be a contiguous array of float64"):
+    with pytest.raises(ArgumentError, match=r"`out` must be a contiguous array of float32"):
         BatchGenerator(keys(4)).random(size=5, out=out)
+
+
+FLOATS = {
+    "random": lambda rng, **options: rng.random(**options),
+    "uniform": lambda rng, **options: rng.uniform(0.8, 1.2, **options),
+    "standard_normal": lambda rng, **options: rng.standard_normal(**options),
+    "normal": lambda rng, **options: rng.normal(1, 0.1, **options),
+    "uniform of arrays": lambda rng, **options: rng.uniform(
+        np.zeros((4, *options.get("size", ()))), 2.0, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [(), (3,), (20, 20)])  # hashed, and of NumPy's own generators
+@pytest.mark.parametrize("draw", FLOATS.values(), ids=FLOATS)
+class TestFloats:
+    def test_are_float32_unless_asked(self, draw, size):
+        assert draw(BatchGenerator(keys(4)), size=size).dtype == np.float32
+        for dtype in (np.float32, np.float64):
+            assert draw(BatchGenerator(keys(4)), size=size, dtype=dtype).dtype == dtype
+
+    def test_of_both_kinds_come_after_the_same_draws(self, draw, size):
+        """The dtype of a draw does not move the next one."""
+        after = []
+        for dtype in (np.float32, np.float64):
+            rng = BatchGenerator(keys(4))
+            draw(rng, size=size, dtype=dtype)
+            after.append(rng.integers(0, 1 << 30))
+        assert np.array_equal(*after)
+
+    def test_leave_images_float32(self, draw, size):
+        images = Dataset.from_arrays(np.ones((8, *size), np.float32))
+        change = lambda batch, rng: batch * draw(rng, size=size)
+        assert images.batch(4).random_map(change)[0].dtype == np.float32
+        assert images.random_map(change, batched=True).batch(4)[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_uniform_never_reaches_its_end(dtype):
+    low, high = 1000.0, 1000.001  # a few float32 numbers lie between them
+    drawn = BatchGenerator(keys(20_000)).uniform(low, high, dtype=dtype)
+    assert drawn.min() >= np.asarray(low, dtype)
+    assert drawn.max() < np.asarray(high, dtype)
+    assert (BatchGenerator(keys(4)).uniform(2, 2) == 2).all()
 
 
 def test_generators_of_records_are_unrelated():
@@ -244,8 +289,8 @@ def test_one_record_may_have_a_size_that_begins_with_one():
     def brighten(run, rng):
         return run * rng.uniform(0.8, 1.2, size=(1, 1))
 
-    images = Dataset.from_arrays(np.ones((5, 4, 3)))
-    assert repr(images.random_map(brighten, batched=True).element_spec) == "float64[4,3]"
+    images = Dataset.from_arrays(np.ones((5, 4, 3), np.float32))
+    assert repr(images.random_map(brighten, batched=True).element_spec) == "float32[4,3]"
     assert [b.shape for b in images.batch(4).random_map(brighten)] == [(4, 4, 3), (1, 4, 3)]
 
 

@@ -136,7 +136,9 @@ class BatchGenerator:
 
     `size` is the shape of the draw of *one* record, so results have shape ``(records, *size)``.
     A record's numbers depend on its own key and on how many numbers it has drawn here before, not
-    on the batch that it is in.
+    on the batch that it is in.  Floats are float32, so that a float32 image stays one: for float64
+    write ``dtype=np.float64``.  (The `numpy.random.Generator` of a single record gives NumPy's
+    float64.)
 
     >>> rng = BatchGenerator(np.arange(4, dtype=np.uint64))
     >>> rng.random().shape, rng.integers(0, 5, size=2).shape
@@ -244,7 +246,7 @@ class BatchGenerator:
         return out
 
     def random(
-        self, size: Size = (), dtype: npt.DTypeLike = np.float64, out: Numbers | None = None
+        self, size: Size = (), dtype: npt.DTypeLike = np.float32, out: Numbers | None = None
     ) -> Numbers:
         """Uniform floats in [0, 1)."""
         shape, before = self._take(size)
@@ -260,13 +262,20 @@ class BatchGenerator:
         return made
 
     def uniform(
-        self, low: Bound = 0.0, high: Bound = 1.0, size: Size = ()
-    ) -> npt.NDArray[np.float64]:
+        self,
+        low: Bound = 0.0,
+        high: Bound = 1.0,
+        size: Size = (),
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Numbers:
         """Uniform floats in [low, high)."""
-        draws = self.random(size)
+        draws = self.random(size, dtype)
         _check_bounds("`low` and `high`", low, high, draws.shape)
-        draws *= np.asarray(high) - low
-        draws += low
+        draws *= np.asarray(np.subtract(high, low), draws.dtype)
+        draws += np.asarray(low, draws.dtype)
+        if np.all(np.less(low, high)):  # sums are rounded, sometimes up to `high`
+            least, most = np.asarray(low, draws.dtype), np.asarray(high, draws.dtype)
+            np.minimum(draws, np.nextafter(most, least), out=draws)
         return draws
 
     def integers(
@@ -299,7 +308,7 @@ class BatchGenerator:
         return (words.astype(np.int64) + low).astype(dtype)
 
     def standard_normal(
-        self, size: Size = (), dtype: npt.DTypeLike = np.float64, out: Numbers | None = None
+        self, size: Size = (), dtype: npt.DTypeLike = np.float32, out: Numbers | None = None
     ) -> Numbers:
         """Normal floats of mean 0 and deviation 1."""
         shape, before = self._take(size)
@@ -309,19 +318,23 @@ class BatchGenerator:
                 generator.standard_normal(dtype=made.dtype.type, out=row)
             return made
         self._drawn = before
-        uniform = self.random(size)
+        uniform, other = self.random(size, np.float64), self.random(size, np.float64)
         radius = np.sqrt(-2.0 * np.log1p(-uniform))  # Box-Muller: two uniform numbers make one
-        np.multiply(radius, np.cos(2.0 * np.pi * self.random(size)), out=made, casting="unsafe")
+        np.multiply(radius, np.cos(2.0 * np.pi * other), out=made, casting="unsafe")
         return made
 
     def normal(
-        self, loc: Bound = 0.0, scale: Bound = 1.0, size: Size = ()
-    ) -> npt.NDArray[np.float64]:
+        self,
+        loc: Bound = 0.0,
+        scale: Bound = 1.0,
+        size: Size = (),
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Numbers:
         """Normal floats of mean ``loc`` and deviation ``scale``."""
-        draws = self.standard_normal(size)
+        draws = self.standard_normal(size, dtype)
         _check_bounds("`loc` and `scale`", loc, scale, draws.shape)
-        draws *= scale
-        draws += loc
+        draws *= np.asarray(scale, draws.dtype)
+        draws += np.asarray(loc, draws.dtype)
         return draws
 
 

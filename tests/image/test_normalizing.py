@@ -25,9 +25,9 @@ def plain(pixels, mean, std):
 @settings(max_examples=50)
 @given(
     pixels=hnp.arrays(
-        st.sampled_from([np.uint8, np.int16, np.float32, np.float64]),
+        st.sampled_from([np.uint8, np.uint16, np.float32, np.float64]),
         hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=9).map(lambda s: (*s, 3)),
-        elements=st.integers(0, 100),
+        elements=st.integers(0, 10),
     )
 )
 def test_it_is_the_plain_formula(pixels):
@@ -136,3 +136,27 @@ def test_numbers_for_pixels_up_to_255():
     with pytest.raises(ArgumentError, match=r"divided by 255 first; so `mean` and `std` must"):
         wrong(np.zeros((8, 8, 3), np.uint8))
     assert wrong(np.zeros((8, 8, 3), np.float32)).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint32", "uint64"])
+def test_integers_that_do_not_say_what_is_white(dtype):
+    """255 of int16 became almost black."""
+    image = np.full((2, 2, 3), 100, dtype)
+    message = rf"takes uint8, uint16 or floats, got {dtype}: .*image.astype\('uint8'\)"
+    with pytest.raises(ArgumentTypeError, match=message):
+        normalize(MEAN, STD)(image)
+    assert np.allclose(
+        normalize(MEAN, STD)(image.astype("uint8")), plain(image.astype("uint8"), MEAN, STD)
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_that_were_not_divided(dtype):
+    image = np.zeros((2, 40, 40, 3), dtype)
+    image[-1, -1, -1] = 255
+    with pytest.raises(
+        ArgumentError, match=r"must be from 0 to 1, and one of them is 255\. Divide"
+    ):
+        normalize(MEAN, STD)(image)
+    assert np.allclose(normalize(MEAN, STD)(image / 255), plain(image / 255, MEAN, STD), atol=1e-2)
+    assert normalize(0, 255)(image).max() == 1  # of numbers up to 255

@@ -193,6 +193,22 @@ def test_normalize(dtype):
     assert np.allclose(found, lx.image.normalize(mean, std)(batch), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint32])
+def test_normalize_refuses_integers_that_do_not_say_what_is_white(dtype):
+    image = np.full((2, 2, 3), 100, dtype)
+    for call in (normalize, jax.jit(normalize), lx.image.normalize()):
+        with pytest.raises(ArgumentTypeError, match="takes uint8, uint16 or floats, got u?int"):
+            call(image)
+
+
+def test_normalize_refuses_floats_that_were_not_divided():
+    image = np.full((2, 2, 3), 255, np.float32)
+    for call in (normalize, lx.image.normalize(0.5, 0.25)):
+        with pytest.raises(ArgumentError, match=r"must be from 0 to 1, and one of them is 255\."):
+            call(image)
+    assert float(normalize(image, 0, 255).max()) == 1
+
+
 def test_normalize_makes_other_dtypes():
     assert normalize(images(np.uint8), 0.5, dtype=jnp.bfloat16).dtype == jnp.bfloat16
 

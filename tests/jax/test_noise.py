@@ -119,3 +119,10 @@ def test_shapes():
 def test_not_too_many():
     with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32 numbers, got \(65536, 65536\)"):
         normal(jax.random.key(0), (1 << 16, 1 << 16))
+
+
+def test_the_first_number_of_the_first_key_is_like_any_other():
+    """Words of 0 were hashed to 0, which is the smallest number that there is."""
+    first = [float(normal(jax.random.key(seed), (4,))[0]) for seed in range(8)]
+    assert max(map(abs, first)) < 4
+    assert len({round(number, 3) for number in first}) == 8

@@ -7,7 +7,7 @@ while it is in the cache, and the result lies in the memory of a batch that nobo
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,10 @@ def normalize(
 ) -> Normalize:
     """``(pixels - mean) / std`` of float32, in a `map` after `batch`.
 
-    Mean and standard deviation are those of pixels from 0 to 1: integers are divided by 255 first
-    (by the largest number of their dtype), floats are taken as they are.
-    `loaderx.jax.image.normalize` does the same in JAX.
+    Mean and standard deviation are those of pixels from 0 to 1: uint8 is divided by 255 first, and
+    uint16 by 65535.  Floats are taken as they are, so they should be from 0 to 1 already: numbers
+    above 10 are refused, unless `mean` or `std` is above 1.  Other integers do not say which number
+    is white, and are refused.  `loaderx.jax.image.normalize` does the same in JAX.
 
     >>> import numpy as np, loaderx as lx
     >>> images = lx.Dataset.from_arrays(image=np.zeros((8, 32, 32, 3), np.uint8)).batch(4)
@@ -93,7 +94,7 @@ class Normalize:
         self._check(pixels)
         made = empty(pixels.shape, np.float32) if out is None else _checked_out(out, pixels)
         source, target = pixels.reshape(-1), made.reshape(-1)
-        factor, shift = self._blocks(_largest(pixels))
+        factor, shift = self._blocks(largest_pixel(pixels.dtype))
         length = len(factor)
         for first in range(0, target.size, length):
             block = target[first : first + length]
@@ -124,11 +125,14 @@ class Normalize:
                 f"{self!r} is for {self._channels} channels on the last axis, and the pixels have "
                 f"shape {pixels.shape}."
             )
+        largest = largest_pixel(pixels.dtype)
         if pixels.dtype.kind != "f" and abs(self.mean).max() > 1:
             raise ArgumentError(
-                f"{self!r} got {pixels.dtype}, which is divided by {_largest(pixels):.0f} first; "
+                f"{self!r} got {pixels.dtype}, which is divided by {largest:.0f} first; "
                 "so `mean` and `std` must be those of pixels from 0 to 1. Divide both by it."
             )
+        if pixels.dtype.kind == "f" and pixels.size and is_for_one(self.mean, self.std):
+            check_brightest(pixels.dtype, float(pixels.max()))
 
 
 def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
@@ -141,8 +145,36 @@ def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
     return numbers
 
 
-def _largest(pixels: Array) -> float:
-    return 1.0 if pixels.dtype.kind == "f" else float(np.iinfo(pixels.dtype).max)
+def largest_pixel(dtype: np.dtype[Any]) -> float:
+    """What stands for white: the largest number of uint8 and uint16, and 1 for floats."""
+    if dtype.kind not in "iu":
+        return 1.0
+    if dtype not in (np.uint8, np.uint16):
+        raise ArgumentTypeError(
+            f"`normalize` takes uint8, uint16 or floats, got {dtype}: that does not say which "
+            "number is white. Write image.astype('uint8') for pixels from 0 to 255 ('uint16' up to "
+            "65535), or divide by the largest number first."
+        )
+    return float(np.iinfo(dtype).max)
+
+
+def is_for_one(mean: npt.ArrayLike, std: npt.ArrayLike) -> bool:
+    """Can mean and standard deviation be those of pixels from 0 to 1?"""
+    return bool(np.max(np.abs(mean)) <= 1 and np.max(std) <= 1)
+
+
+def check_brightest(dtype: object, brightest: float) -> None:
+    """Refuses floats that were not divided.
+
+    No pixel from 0 to 1 is above 10, however strong the augmentation before; and images of bytes
+    in which none is would be all black.
+    """
+    if brightest > 10:
+        raise ArgumentError(
+            f"`normalize` takes {dtype} as it is, so pixels must be from 0 to 1, and one of them "
+            f"is {brightest:.6g}. Divide them by 255 first, or hand it the uint8 image, which it "
+            "divides; or give the `mean` and `std` of pixels up to 255."
+        )
 
 
 def _checked_out(out: Floats, pixels: Array) -> Floats:

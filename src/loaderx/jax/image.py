@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+from loaderx.image.normalizing import check_brightest, is_for_one, largest_pixel
 
 __all__ = [
     "cutmix",
@@ -155,10 +156,12 @@ def normalize(
     *,
     dtype: npt.DTypeLike = jnp.float32,
 ) -> jax.Array:
-    """``(image - mean) / std`` for pixels from 0 to 1: integers are divided by 255 first.
+    """``(image - mean) / std`` for pixels from 0 to 1: uint8 is divided by 255 first.
 
-    (By the largest number of their dtype, as in `tf.image.convert_image_dtype`.)  Floats are taken
-    as they are.  `loaderx.image.normalize` does the same in NumPy.
+    (And uint16 by 65535.)  Floats are taken as they are, so they should be from 0 to 1 already:
+    numbers above 10 are refused, unless `mean` or `std` is above 1.  (Inside `jax.jit` numbers
+    cannot be looked at.)  Other integers do not say which number is white, and are refused.
+    `loaderx.image.normalize` does the same in NumPy.
 
     >>> import jax.numpy as jnp
     >>> normalize(jnp.array([[[0], [255]]], jnp.uint8), mean=0.5, std=0.5).tolist()
@@ -171,8 +174,9 @@ def normalize(
         dtype: of the result; ``jnp.bfloat16`` is half the size.
     """
     image = jnp.asarray(image)
-    largest = float(jnp.iinfo(image.dtype).max) if _is_integer(image) else 1.0
+    largest = largest_pixel(image.dtype)
     _check_mean(mean, image)
+    _check_floats(image, mean, std)
     middle, spread = jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32)
     return (_as_float(image) * (1 / (largest * spread)) - middle / spread).astype(dtype)
 
@@ -346,6 +350,12 @@ def _check_mean(mean: npt.ArrayLike, image: jax.Array) -> None:
             f"`normalize` divides {image.dtype} by {jnp.iinfo(image.dtype).max} first, so `mean` "
             f"and `std` must be those of pixels from 0 to 1, got mean={mean!r}. Divide both by it."
         )
+
+
+def _check_floats(image: jax.Array, mean: npt.ArrayLike, std: npt.ArrayLike) -> None:
+    known = not any(isinstance(each, jax.core.Tracer) for each in (image, mean, std))
+    if known and image.size and not _is_integer(image) and is_for_one(mean, std):
+        check_brightest(image.dtype, float(image.max()))
 
 
 def _checked_batch(

@@ -97,7 +97,7 @@ def _hashed(words: jax.Array, places: jax.Array) -> jax.Array:
     The second word of the key comes in half-way.  Two multiplications follow it, so that keys which
     differ in one bit of it have nothing in common.
     """
-    x = places * _STEP + words[0]
+    x = (places + 1) * _STEP + words[0]  # not 0 for the first number of key(0): 0 is hashed to 0
     x = (x ^ (x >> 16)) * _FIRST
     x = (x ^ (x >> 13) ^ words[1]) * _SECOND
     x = (x ^ (x >> 16)) * _THIRD
