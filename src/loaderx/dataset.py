@@ -81,8 +81,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
     [(4,), (2,)]
     """
 
-    __slots__ = ("__weakref__", "_node")
+    __slots__ = ("__weakref__", "_node", "_plan")
     _node: Node
+    _plan: IndexPlan  # made by the first look at a single element; not part of a pickle
 
     def __init__(
         self,
@@ -862,10 +863,18 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 raise PositionError("an endless dataset has no last element to count from.")
             position += length
         try:
-            return IndexPlan(self._node).read_alone(position, Pool().lend)
+            return self._compiled().read_alone(position, Pool().lend)
         except LoaderxError as error:
             hide_own_frames(error)
             raise error
+
+    def _compiled(self) -> IndexPlan:
+        """The plan for single elements, compiled once: that takes time for each joined dataset."""
+        plan = getattr(self, "_plan", None)
+        if plan is None:
+            plan = IndexPlan(self._node)
+            object.__setattr__(self, "_plan", plan)
+        return plan
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length

@@ -69,8 +69,8 @@ class SaveWork:
         self._node: Node | None = node
         self.steps, self.rows_per_step = steps, steps.step_records
         self._operator = node.record_operator(Request(node.default_seed(), stacked=True))
-        self.thread_safe, self.unsure = are_thread_safe(node)
         self._sources = sources_of(node)
+        self.thread_safe, self.unsure = are_thread_safe(self._sources)
 
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         first, stop = self.steps.bounds(task[0])

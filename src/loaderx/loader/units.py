@@ -36,8 +36,8 @@ class UnitWork:
         self._node: Node | None = node
         self.host, self.hosts = shard
         self.units = plan.units
-        self.thread_safe, self.unsure = are_thread_safe(node)
         self._sources = sources_of(node)
+        self.thread_safe, self.unsure = are_thread_safe(self._sources)
         self.is_in_order = not plan.units  # every input is an iterable
         self.only_gathers = False  # its stages are Python, the user's or ours
 

@@ -36,9 +36,9 @@ class PlanWork:
         self._shared_rows = rows if node.rows is None else min(rows, node.rows)
         self.makes_blocks = not node.batched
         self._sampler = Sampler()
-        self.thread_safe, self.unsure = are_thread_safe(node)
-        self.only_gathers = all(_only_gathers(part) for _, part in parts_of(node))
         self._sources = sources_of(node)
+        self.thread_safe, self.unsure = are_thread_safe(self._sources)
+        self.only_gathers = all(_only_gathers(part) for _, part in parts_of(node))
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
@@ -168,9 +168,8 @@ def _only_gathers(part: object) -> bool:
     return bool(vars(type(part)).get("only_gathers"))
 
 
-def are_thread_safe(node: Node) -> tuple[bool, str]:
+def are_thread_safe(sources: Sequence[Source]) -> tuple[bool, str]:
     """May threads read all sources at once?  And the name of one that does not say."""
-    sources = sources_of(node)
     unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
     return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
 

@@ -132,5 +132,6 @@ def schedule(counts: tuple[int, ...]) -> Schedule:
         component[slot], rank[slot] = c, job
         if job + 1 < counts[c]:
             heapq.heappush(waiting, ((job + 1) * period // counts[c], c, job + 1))
-    slots = tuple(np.flatnonzero(component == c).astype(np.int64) for c in range(len(counts)))
+    by_component = np.argsort(component, kind="stable").astype(np.int64)
+    slots = tuple(np.split(by_component, np.cumsum(counts)[:-1]))
     return Schedule(counts, component, rank, slots)

@@ -6,7 +6,7 @@ class here belongs to one kind of operator, and can be cut down to the rows of o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -73,25 +73,73 @@ class AnchoredAddresses:
         return AnchoredAddresses(epochs, self.positions[start:stop], self.inner.cut(start, stop))
 
 
+Which: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+"""The component of each row."""
+
+
+def groups(which: Which) -> Iterator[tuple[int, Which]]:
+    """Each component that has rows, and their places, ascending."""
+    if not len(which):
+        return
+    order = np.argsort(which, kind="stable")
+    found = which[order]
+    borders = (np.flatnonzero(found[1:] != found[:-1]) + 1).tolist()
+    for start, stop in zip([0, *borders], [*borders, len(which)], strict=True):
+        yield int(found[start]), order[start:stop]
+
+
 class MergedAddresses:
-    """Rows of several components: for each, the places they take (ascending) and their rows."""
+    """Rows of several components.
 
-    __slots__ = ("count", "parts")
+    Row i is number ``numbers[i]`` of the rows that were found in component ``which[i]``.  Cutting
+    only cuts these two; rows are looked up by component when they are read.
+    """
 
-    def __init__(self, count: int, parts: Sequence[tuple[int, Positions, Addresses]]) -> None:
-        self.count = count
-        self.parts = parts
+    __slots__ = ("found", "numbers", "which")
+
+    def __init__(self, which: Which, numbers: Positions, found: Mapping[int, Addresses]) -> None:
+        self.which, self.numbers, self.found = which, numbers, found
+
+    @staticmethod
+    def of_parts(which: Which, parts: Iterable[tuple[int, Which, Addresses]]) -> MergedAddresses:
+        numbers, found = np.empty(len(which), np.int64), {}
+        for component, places, rows in parts:
+            numbers[places] = np.arange(len(places))
+            found[component] = rows
+        return MergedAddresses(which, numbers, found)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.which)
 
     def cut(self, start: int, stop: int) -> MergedAddresses:
-        parts = []
-        for component, places, rows in self.parts:
-            first, last = np.searchsorted(places, (start, stop)).tolist()
-            if first < last:
-                parts.append((component, places[first:last] - start, rows.cut(first, last)))
-        return MergedAddresses(stop - start, parts)
+        return MergedAddresses(self.which[start:stop], self.numbers[start:stop], self.found)
+
+    @property
+    def parts(self) -> list[tuple[int, Which, Addresses]]:
+        """For each component that has rows the places they take (ascending), and the rows."""
+        return [(component, at, self._rows(component, at)) for component, at in groups(self.which)]
+
+    def _rows(self, component: int, places: Which) -> Addresses:
+        first, last = self.numbers[places[0]], self.numbers[places[-1]]
+        return self.found[component].cut(int(first), int(last) + 1)
+
+
+class MergedRecords(MergedAddresses):
+    """Records of several sources: row i is record ``numbers[i]`` of source ``which[i]``."""
+
+    __slots__ = ("epochs",)
+
+    def __init__(self, which: Which, numbers: Indices, epochs: Keys) -> None:
+        super().__init__(which, numbers, {})
+        self.epochs = epochs  # one entry, or one per row
+
+    def cut(self, start: int, stop: int) -> MergedRecords:
+        epochs = self.epochs if self.epochs.size == 1 else self.epochs[start:stop]
+        return MergedRecords(self.which[start:stop], self.numbers[start:stop], epochs)
+
+    def _rows(self, component: int, places: Which) -> SourceAddresses:
+        epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
+        return SourceAddresses(epochs, self.numbers[places])
 
 
 class ZippedAddresses:

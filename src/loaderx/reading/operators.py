@@ -23,6 +23,7 @@ from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
 from loaderx.reading.stacking import Padding
 from loaderx.rng import REPLACE, Keys, fold, fold_int
+from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
 from loaderx.tree import Tree
 
@@ -148,6 +149,10 @@ class RecordOperator:
 
     def gather_of(self, width: int) -> Gather | None:
         """The source's own gather, if ``width`` records need nothing else."""
+        return None
+
+    def array_source(self) -> ArraySource | None:
+        """The source of arrays whose rows these are, but for moves, if they are to be stacked."""
         return None
 
     def pad(self, padding: Padding) -> None:

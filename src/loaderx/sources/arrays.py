@@ -105,6 +105,16 @@ class ArraySource(OwnSource):
     def gathers(self) -> bool:
         return not self._ragged  # ragged records are read one by one, and padded or packed later
 
+    @property
+    def arrays(self) -> list[Array] | None:
+        """The arrays whose rows are the records; None if some are lazy, or rows differ."""
+        return self._leaves if self._in_memory and not self._ragged else None
+
+    @property
+    def is_mapped(self) -> bool:
+        """May rows come from disk?"""
+        return self._cold is not None
+
     def label(self) -> str:
         if self._ragged:
             return f"{self._made_by}({', '.join(self._structure.paths())})"

@@ -90,7 +90,7 @@ class FromSource(ByIndex, Input):
     def length(self) -> int:
         return checked_length(len(self.source))
 
-    @property
+    @cached_property
     def stage(self) -> str:
         return f"Dataset.{self.source.label()}"
 
@@ -259,6 +259,9 @@ class ReadSource(RecordOperator):
         if isinstance(source, OwnSource):
             return source.gatherer(width)
         return source.gather
+
+    def array_source(self) -> ArraySource | None:
+        return self.source if self.stacked and isinstance(self.source, ArraySource) else None
 
     def views(self) -> Views | None:
         if isinstance(self.source, ArraySource) and not self.moves:

@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ChainError, RecordError, StackError
 from loaderx.memory import Layout
-from loaderx.reading.addresses import Addresses, MergedAddresses, MergedSteps, Steps
+from loaderx.reading.addresses import (
+    Addresses,
+    MergedAddresses,
+    MergedRecords,
+    MergedSteps,
+    SourceAddresses,
+    Steps,
+    Which,
+    groups,
+)
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.operators import (
@@ -27,11 +36,14 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold, fold_int
+from loaderx.sources.array_parts import ArrayParts
 from loaderx.stages.encoding import Encoded, digest, encode
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.fingerprint import fingerprints, identity
 from loaderx.stages.node import Node
 from loaderx.tree import Tree, describe, flatten
+
+_WORTH_A_GATHER = 16  # rows of one source in a batch: fewer are copied faster one by one
 
 
 class Joined(ChangesPlaces):
@@ -163,18 +175,33 @@ class MergeRecords(RecordOperator):
         super().__init__(stage)
         self.children = children
         self.router = router
+        self.arrays = ReadArrays.of(children)
 
     def locate(self, epochs: Keys, positions: Positions) -> MergedAddresses:
-        parts = []
         which, epochs, positions = self.router.route(epochs, positions)
-        for component, child in enumerate(self.children):
-            places = np.flatnonzero(which == component)
-            if places.size:
-                mine = epochs if epochs.size == 1 else epochs[places]
-                parts.append((component, places, child.resolve(mine, positions[places])))
-        return MergedAddresses(len(which), parts)
+        if self.arrays is not None:
+            return self._records(which, epochs, positions)
+        return MergedAddresses.of_parts(which, self._resolved(which, epochs, positions))
+
+    def _resolved(
+        self, which: Which, epochs: Keys, positions: Positions
+    ) -> Iterator[tuple[int, Which, Addresses]]:
+        for component, places in groups(which):
+            mine = epochs if epochs.size == 1 else epochs[places]
+            yield component, places, self.children[component].resolve(mine, positions[places])
+
+    def _records(self, which: Which, epochs: Keys, positions: Positions) -> MergedRecords:
+        """The records of sources, which need not be kept by source: that is done for a batch."""
+        if not any(child.moves for child in self.children):
+            return MergedRecords(which, positions, epochs)
+        index, keys = np.empty_like(positions), np.empty(len(which), np.uint64)
+        for _, places, rows in self._resolved(which, epochs, positions):
+            index[places], keys[places] = rows.index, rows.epochs
+        return MergedRecords(which, index, keys)
 
     def read(self, addresses: MergedAddresses, context: ReadContext) -> Rows:
+        if self.arrays is not None and self.arrays.is_better(addresses):
+            return context.read(self.arrays, addresses)
         parts = [
             (places, self._read_part(component, part, context))
             for component, places, part in addresses.parts
@@ -198,12 +225,10 @@ class MergeRecords(RecordOperator):
         return all(child.reads_each for child in self.children)
 
     def each(self, addresses: MergedAddresses) -> Iterator[Record]:
-        which = np.empty(len(addresses), np.intp)
-        rows: dict[int, Iterator[Record]] = {}
-        for component, places, part in addresses.parts:
-            which[places] = component
-            rows[component] = self.children[component].each(part)
-        for component in which.tolist():
+        rows = {
+            component: self.children[component].each(part) for component, _, part in addresses.parts
+        }
+        for component in addresses.which.tolist():
             try:
                 record = next(rows[component])
             except RecordError as error:
@@ -231,7 +256,7 @@ class MergeRecords(RecordOperator):
         context: ReadContext,
     ) -> Rows:
         count, first = len(addresses), parts[0][1]
-        structure = first.structure
+        structure, paths = first.structure, first.structure.paths()
         targets = context.lend(
             Layout.of(*[((count, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
         )
@@ -242,7 +267,7 @@ class MergeRecords(RecordOperator):
                     f"{self.stage}: dataset {component} has the leaves {rows.structure.paths()}, "
                     f"dataset {known} has {structure.paths()}."
                 )
-            for path, target, leaf in zip(structure.paths(), targets, rows.leaves, strict=True):
+            for path, target, leaf in zip(paths, targets, rows.leaves, strict=True):
                 if leaf.dtype != target.dtype or leaf.shape[1:] != target.shape[1:]:
                     raise StackError(
                         f'{self.stage}: leaf "{path}" is {leaf.dtype}{list(leaf.shape[1:])} in '
@@ -253,6 +278,9 @@ class MergeRecords(RecordOperator):
         return Rows.of_columns(structure.build(targets), count)
 
     def keys(self, addresses: MergedAddresses) -> Keys:
+        if isinstance(addresses, MergedRecords):  # of many sources, all at once
+            rows = SourceAddresses(addresses.epochs, addresses.numbers)
+            return fold(self.children[0].keys(rows), addresses.which, BRANCH)
         out = np.empty(len(addresses), np.uint64)
         for component, places, part in addresses.parts:
             branch = np.array([component], np.uint64)
@@ -260,19 +288,40 @@ class MergeRecords(RecordOperator):
         return out
 
     def index(self, addresses: MergedAddresses, number: int) -> tuple[int, str]:
-        for component, places, part in addresses.parts:
-            found = np.flatnonzero(places == number)
-            if found.size:
-                index, name = self.children[component].index(part, int(found[0]))
-                return index, f"{name} of dataset {component}"
-        raise IndexError(number)
+        ((component, _, part),) = addresses.cut(number, number + 1).parts
+        index, name = self.children[component].index(part, 0)
+        return index, f"{name} of dataset {component}"
 
     def relocate(self, addresses: MergedAddresses, attempt: int) -> MergedAddresses:
-        parts = [
+        parts = (
             (component, places, self.children[component].relocate(part, attempt))
             for component, places, part in addresses.parts
-        ]
-        return MergedAddresses(len(addresses), parts)
+        )
+        return MergedAddresses.of_parts(addresses.which, parts)
+
+
+class ReadArrays:
+    """Reads rows of array sources where few are of the same one; otherwise each is gathered."""
+
+    stage = "source"
+
+    def __init__(self, arrays: ArrayParts, count: int) -> None:
+        self._arrays, self._count = arrays, count
+
+    @staticmethod
+    def of(children: Sequence[RecordOperator]) -> ReadArrays | None:
+        sources = [child.array_source() for child in children]
+        found = [source for source in sources if source is not None]
+        arrays = ArrayParts.of(found) if len(found) == len(sources) else None
+        return None if arrays is None else ReadArrays(arrays, len(sources))
+
+    def is_better(self, addresses: MergedAddresses) -> bool:
+        most = len(addresses) // _WORTH_A_GATHER
+        return self._count > most and len(set(addresses.which.tolist())) > most
+
+    def read(self, addresses: MergedAddresses, context: ReadContext) -> Rows:
+        tree = self._arrays.gather(addresses.which, addresses.numbers, context.lend)
+        return Rows.of_columns(tree, len(addresses))
 
 
 class MergeBatches(BatchOperator):
@@ -291,13 +340,10 @@ class MergeBatches(BatchOperator):
         blocks: dict[int, Steps] = {}
         offsets: dict[int, int] = {}
         offset = 0
-        for component, child in enumerate(self.children):
-            places = np.flatnonzero(which == component)
-            if not places.size:
-                continue
+        for component, places in groups(which):
             ordinal[places] = np.arange(len(places))
             mine = epochs if epochs.size == 1 else epochs[places]
-            blocks[component] = child.steps(mine, inside[places])
+            blocks[component] = self.children[component].steps(mine, inside[places])
             offsets[component] = offset
             offset += blocks[component].row_count
         return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)

@@ -19,6 +19,7 @@ from loaderx.errors import (
 )
 from loaderx.order.epochs import LIMIT, wrap
 from loaderx.order.mixing import Phase, Schedule, phases, schedule, tickets
+from loaderx.reading.addresses import groups
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
@@ -237,9 +238,9 @@ class ByTickets(Router):
         if self.ordinal is None:
             return which, epochs, inside
         epochs = np.broadcast_to(epochs, inside.shape).copy()
-        for component, length in enumerate(self.lengths):
-            mine = np.flatnonzero(which == component)
-            if length is not None and mine.size:
+        for component, mine in groups(which):
+            length = self.lengths[component]
+            if length is not None:
                 epochs[mine], inside[mine] = wrap(epochs[mine], inside[mine], length, self.ordinal)
         return which, epochs, inside
 
