@@ -12,6 +12,8 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from loaderx.sources.image_limits import most_pixels
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -34,7 +36,11 @@ def open_small_png(data: bytes, pillow: ModuleType) -> Image | None:
         return None
     if data[end + _CRC_BYTES :] != _END or zlib.crc32(data[12:29]) != crc:
         return None
-    if not 0 < width * height <= min(_MOST_PIXELS, pillow.MAX_IMAGE_PIXELS or _MOST_PIXELS):
+    if (
+        not 0
+        < width * height
+        <= min(_MOST_PIXELS, most_pixels(), pillow.MAX_IMAGE_PIXELS or _MOST_PIXELS)
+    ):
         return None
     try:
         image: Image = pillow.frombytes(mode, (width, height), data[_HEAD.size : end], "zip", mode)

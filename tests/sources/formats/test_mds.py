@@ -153,5 +153,16 @@ def test_a_shard_that_is_cut_or_gone(tmp_path):
     with pytest.raises(FileError, match="it does not hold the 7 samples"):
         Dataset.open(place)
     shard.unlink()
-    with pytest.raises(FileError, match=r"there is no file .*shard.00000.mds"):
+    with pytest.raises(
+        FileError, match=r"index.json lists .*shard.00000.mds, and there is no such file"
+    ):
         Dataset.open(place, format="mds")
+
+
+@pytest.mark.parametrize("name", ["fixed", "zstd"])
+def test_a_folder_without_its_shards_is_still_mds(tmp_path, name):
+    folder = tmp_path / "mds"
+    folder.mkdir()
+    shutil.copy(FILES / name / "index.json", folder)
+    with pytest.raises(FileError, match=r"index.json lists .*shard.* Copy or download the whole"):
+        Dataset.open(folder)

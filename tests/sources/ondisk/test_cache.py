@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -177,6 +178,52 @@ def test_a_damaged_index_is_made_again(tmp_path, paths, damage):
     expected = damage(entry(folder))
     assert made(folder, paths) == expected
     assert made(folder, paths) == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_is_damaged_in_a_description_it_is_made_again(tmp_path, paths, seed):
+    folder = str(tmp_path / "cache")
+    assert made(folder, paths) == 3
+    path, draw = Path(entry(folder), "index.json"), random.Random(seed)
+    content = bytearray(path.read_bytes())
+    match seed % 4:
+        case 0:
+            content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        case 1:
+            digits = [at for at, byte in enumerate(content) if chr(byte).isdigit()]
+            at = draw.choice(digits)
+            content[at] = (content[at] - 48 + 1) % 10 + 48  # it is JSON as before
+        case 2:
+            content[draw.randrange(len(content)) :] = draw.choice(
+                [b"", b"[" * 100_000, b"9" * 5000]
+            )
+        case 3:
+            told = json.loads(content)
+            told[draw.choice(list(told))] = draw.choice([None, [], {}, 3, "x", [[1]] * 3])
+            content = bytearray(json.dumps(told).encode())
+    path.write_bytes(content)
+    assert made(folder, paths) == 3
+    assert made(folder, paths) == 0
+
+
+@pytest.mark.parametrize("damage", ["description", "cut", "removed", "own description"])
+@pytest.mark.parametrize("family", ["parquet"])
+def test_a_damaged_copy_is_made_again(tmp_path, family, damage):
+    WRITERS[family](tmp_path / "x", [1, 2, 3])
+    (path,) = tmp_path.glob("x*")
+    cache = tmp_path / "cache"
+    expected = [str(record) for record in Dataset.open(path, cache=cache)]
+    (copy,) = (cache / "files").iterdir()
+    files = sorted(copy.rglob("*.npy"))
+    if damage == "cut":
+        os.truncate(files[-1], files[-1].stat().st_size - 1)
+    elif damage == "removed":
+        files[0].unlink()
+    else:
+        one = copy / ("index.json" if damage == "description" else "loaderx.json")
+        one.write_text(one.read_text().replace("int64", "int32").replace("3", "4"))
+    for _ in range(2):
+        assert [str(record) for record in Dataset.open(path, cache=cache)] == expected
 
 
 def test_an_indexer_that_fails_leaves_nothing(tmp_path, paths):

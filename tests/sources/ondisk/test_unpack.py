@@ -96,3 +96,12 @@ def test_little_memory_is_needed_however_much_comes_out(tmp_path):
             sizes.append(len(piece))
     assert sum(sizes) == 1 << 28
     assert max(sizes) <= 65 << 20
+
+
+def test_what_was_unpacked_is_unpacked_again_if_it_is_damaged(tmp_path):
+    path, cache = tmp_path / "x.jsonl.zst", tmp_path / "cache"
+    path.write_bytes(frames(1))
+    assert len(Dataset.open(path, cache=cache)) == 3000
+    (plain,) = (cache / "files").glob("*/x.jsonl")
+    plain.write_bytes(TEXT[: TEXT.index(b"\n", 5000) + 1])
+    assert len(Dataset.open(path, cache=cache)) == 3000

@@ -30,6 +30,7 @@ from loaderx.tree import Array, Tree
 Numbers = npt.NDArray[np.int64]
 
 _INDEX = "index.json"
+_HEAD_BYTES, _WORDS = 1 << 16, (b'"shards"', b'"column_encodings"')  # that tell it from others
 _PACKED = {"zstd": ZSTD, "gz": GZIP}
 
 
@@ -104,8 +105,9 @@ class Mds(FileSource):
         out = lend(Layout.of(*shapes))
         for part, places, local in self._parts.split(indices):
             data, starts, stops = self._locate(part, local)
-            for target, number in zip(out, self._chosen, strict=True):
-                self._fill(target, places, number, data, starts[:, number], stops[:, number])
+            with reading(self._files.paths[part]):  # decoders raise almost anything
+                for target, number in zip(out, self._chosen, strict=True):
+                    self._fill(target, places, number, data, starts[:, number], stops[:, number])
         return dict(zip(self._specs, out, strict=True))
 
     def _fill(
@@ -141,11 +143,12 @@ class Mds(FileSource):
             view = data.data
             first, last = starts.tolist(), stops.tolist()
             each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            for row, place in enumerate(each):
-                begin, end = first[row], last[row]
-                found[place] = {
-                    name: decode(bytes(view[begin[n] : end[n]])) for name, decode, n in chosen
-                }
+            with reading(self._files.paths[part]):
+                for row, place in enumerate(each):
+                    begin, end = first[row], last[row]
+                    found[place] = {
+                        name: decode(bytes(view[begin[n] : end[n]])) for name, decode, n in chosen
+                    }
         return found
 
 
@@ -194,14 +197,25 @@ def _check_shard(shard: Mapping[str, Json], first: Mapping[str, Json], where: st
 def _file(folder: Folder, shard: dict[str, dict[str, str]], options: OpenOptions) -> str:
     """The path of a shard, unpacked if only the packed one is there."""
     plain = folder.join(shard["raw_data"]["basename"])
-    if folder.file_systems.of(plain).is_file(plain) or not shard.get("zip_data"):
+    if folder.file_systems.of(plain).is_file(plain):
         return plain
+    if not shard.get("zip_data"):
+        raise _missing(folder, plain)
     packed, kind = folder.join(shard["zip_data"]["basename"]), str(shard["compression"])
     magic = _PACKED.get(kind.partition(":")[0])
     if magic is None:
         raise FileError(f"{packed} is packed with {kind}; loaderx unpacks zstd and gz.")
+    if not folder.file_systems.of(packed).is_file(packed):
+        raise _missing(folder, packed)
     unpack(packed, magic, options.cache)
     return packed
+
+
+def _missing(folder: Folder, path: str) -> FileError:
+    return FileError(
+        f"{folder.join(_INDEX)} lists {path}, and there is no such file. Copy or download the "
+        "whole folder."
+    )
 
 
 def _check_file(files: FileSet, number: int, count: int) -> None:
@@ -212,10 +226,14 @@ def _check_file(files: FileSet, number: int, count: int) -> None:
 
 
 def _has_index(folder: Folder) -> bool:
-    """Is there an ``index.json`` of MDS?  Others use the name, too."""
+    """Is there an ``index.json`` of MDS?  Others use the name, too; its shards may be missing."""
     if not folder.has(_INDEX):
         return False
-    return any(".mds" in name for name in folder.files)
+    if any(".mds" in name for name in folder.files):
+        return True
+    with folder.open(_INDEX) as file:
+        head = file.read(_HEAD_BYTES)
+    return all(word in head for word in _WORDS)
 
 
 def _split_folders(folder: Folder) -> list[Folder]:

@@ -6,8 +6,8 @@ It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loa
 - ``files/<key>/``: what was unpacked or converted, each a folder of its own;
 - ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`).
 
-Indexes and copies have an ``index.json``, written last; its time of the last write is that of the
-last use.
+Indexes and copies have an ``index.json``, written last, with a checksum of itself; its time of the
+last write is that of the last use.  An entry that is damaged is made again.
 A key is a hash of the kind, its version, and each file's absolute path, size and stamp (of a local
 file: inode, and the times of the last write and the last change of status); so what belongs to a
 file that has changed is never found.  An entry is made in a folder of
@@ -29,12 +29,12 @@ import secrets
 import shutil
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentTypeError, FileError, LoaderxError, warn_user
+from loaderx.errors import ArgumentTypeError, FileError, warn_user
 from loaderx.sources.files import open_npy
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import FileIdentity, FileSystems
@@ -96,7 +96,7 @@ class CacheFolder:
             place = None
         if place is not None:
             self.used["index"].append(place)
-            with contextlib.suppress(LoaderxError, OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(Exception):  # whatever is wrong with it, it is made again
                 found = _read_index(place, len(files))
                 _mark_as_used(place)
                 return found
@@ -173,13 +173,13 @@ class CacheFolder:
         assert place is not None
         if not is_usable(place):
             raise _foreign(place)
-        if os.path.isfile(os.path.join(place, DESCRIPTION)):
+        if _is_whole(place):
             _mark_as_used(place)
         else:
-            with making(place, keep=DESCRIPTION) as temporary:
+            with making(place, keep=_is_whole) as temporary:
                 make(temporary)
-                with open(os.path.join(temporary, DESCRIPTION), "w", encoding="utf-8") as file:
-                    json.dump({"kind": kind, "version": version, "files": list(paths)}, file)
+                told: dict[str, Json] = {"kind": kind, "version": version, "files": list(paths)}
+                _write_description(temporary, {**told, "made": _made(temporary)})
         self.used["copies"].append(place)
         return place
 
@@ -239,10 +239,10 @@ def key_of(
 
 
 @contextlib.contextmanager
-def making(place: str, keep: str | None = None) -> Iterator[str]:
+def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[str]:
     """A new folder, which gets the name ``place`` once all is well; else it is removed.
 
-    Where another process was faster, a folder that has the file ``keep`` is left as it is: it may
+    Where another process was faster, a folder that ``keep`` finds whole is left as it is: it may
     be in use, and workers open its files by name.
     """
     temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
@@ -253,8 +253,7 @@ def making(place: str, keep: str | None = None) -> Iterator[str]:
         try:
             os.rename(temporary, place)
         except OSError:  # another process was faster, or what is there is damaged
-            has_kept = keep is not None and os.path.isfile(os.path.join(place, keep))
-            if not (has_kept and is_usable(place)):
+            if not (keep is not None and is_usable(place) and keep(place)):
                 shutil.rmtree(place, ignore_errors=True)
                 os.rename(temporary, place)
     finally:
@@ -288,6 +287,55 @@ def _mark_as_used(place: str) -> None:
         os.utime(os.path.join(place, DESCRIPTION))
 
 
+# Descriptions -----------------------------------------------------------------------------------
+
+
+def _write_description(folder: str, told: Mapping[str, Any]) -> None:
+    text = {**told, "checksum": _checksum(told)}
+    with open(os.path.join(folder, DESCRIPTION), "w", encoding="utf-8") as file:
+        json.dump(text, file)
+
+
+def _read_description(folder: str) -> dict[str, Any]:
+    """What an entry tells of itself; one that is damaged raises almost anything."""
+    with open(os.path.join(folder, DESCRIPTION), encoding="utf-8") as file:
+        told: dict[str, Any] = json.load(file)
+    if told.pop("checksum") != _checksum(told):
+        raise FileError(f"{folder} is damaged.")
+    return told
+
+
+def _checksum(told: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(told).encode())
+
+
+def _made(folder: str) -> dict[str, Json]:
+    """The size of each file of a copy, and the checksum of those that describe the others.
+
+    The data themselves are not compared: reading them all would take as long as making them.
+    """
+    found: dict[str, Json] = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            size, checksum = os.lstat(path).st_size, 0
+            if name.endswith(".json"):
+                with open(path, "rb") as file:
+                    checksum = zlib.crc32(file.read())
+            found[os.path.relpath(path, folder)] = [size, checksum]
+    found.pop(DESCRIPTION, None)
+    return found
+
+
+def _is_whole(place: str) -> bool:
+    """Is a copy as it was made?  One that is damaged is made again."""
+    if not is_usable(place):
+        return False
+    with contextlib.suppress(Exception):
+        return bool(_read_description(place)["made"] == _made(place))
+    return False
+
+
 # Indexes on disk --------------------------------------------------------------------------------
 
 
@@ -311,20 +359,18 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
                 counts[name].append(len(found.arrays.get(name, ())))
             notes.append(found.note)
             shown.add(files.identities[number].size)
-    told = {
+    told: dict[str, Any] = {
         "kind": kind,
         "files": files.paths,
         "counts": counts,
         "checksums": checksums,
         "notes": notes,
     }
-    with open(os.path.join(folder, DESCRIPTION), "w", encoding="utf-8") as file:
-        json.dump(told, file)
+    _write_description(folder, told)
 
 
 def _read_index(folder: str, files: int) -> FileIndex:
-    with open(os.path.join(folder, DESCRIPTION), encoding="utf-8") as file:
-        told = json.load(file)
+    told = _read_description(folder)
     arrays: dict[str, Array] = {}
     parts: dict[str, Parts] = {}
     for name, counts in told["counts"].items():

@@ -72,10 +72,10 @@ class TarWalk:
                 continue
             if kind == _SPARSE:
                 raise self._sparse(name, at)
-            if begin + size > self._size:
+            if _next(begin, size) > self._size:  # its padding belongs to it
                 raise FileError(
-                    f"{self._path} is cut off: {name!r} ends at byte {begin + size}, and the file "
-                    f"has {self._size}."
+                    f"{self._path} is cut off: {name!r} ends at byte {_next(begin, size)}, and the "
+                    f"file has {self._size}."
                 )
             if kind in _REGULAR and not name.endswith("/"):  # of old programs, that is a folder
                 yield Member(name, begin, size, archive)
