@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -276,6 +278,41 @@ def test_two_processes_do_not_save_into_one_folder(tmp_path):
         pytest.raises(FileError, match="another process is saving into"),
     ):
         RECORDS.save(tmp_path / "out")
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """A file system without flock."""
+
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_a_file_system_without_locks(tmp_path, no_locks):
+    RECORDS.save(tmp_path / "out", **SMALL)
+    assert len(Dataset.open(tmp_path / "out")) == 100
+    assert "saving.lock" not in os.listdir(tmp_path / "out")
+    with save_folder.open_journal(str(tmp_path / "other")):
+        lock = tmp_path / "other" / "saving.lock"
+        with pytest.raises(FileError, match="another process is saving into") as caught:
+            RECORDS.save(tmp_path / "other")
+        assert f"If none does, remove {lock}" in str(caught.value)
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_lock_that_was_left(tmp_path, no_locks, monkeypatch, is_dead):
+    monkeypatch.setattr(save_folder, "is_dead", lambda mark: mark == "7-0123abcd" and is_dead)
+    (tmp_path / "saving.lock").write_text("7-0123abcd")
+    (tmp_path / "saving.jsonl").touch()
+    if is_dead:
+        RECORDS.save(tmp_path, **SMALL)
+        assert len(Dataset.open(tmp_path)) == 100
+    else:
+        with pytest.raises(FileError, match="another process is saving into"):
+            RECORDS.save(tmp_path, **SMALL)
 
 
 def test_a_full_disk_is_said(tmp_path, monkeypatch):

@@ -34,6 +34,8 @@ class FileServer:
         self.hangs_up = False  # after each answer, without a word
         self.fault = lambda number, path: None
         self.cdn = ""  # where the files of the hub are, if not here
+        self.redirects: dict[str, str] = {}  # where else a path is
+        self.pages: dict[str, str] = {}  # the page that follows, in place of the right one
         self.kinds: dict[str, str] = {}  # what is told of the content, by path
         self.password = None  # "user:password" in base64, or a bearer token
         self.lock = threading.Lock()
@@ -137,6 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(fault, b"it failed", is_head=is_head)
         if owner.password and owner.password not in self.headers.get("Authorization", ""):
             return self._answer(403, b"no", is_head=is_head)
+        if path in owner.redirects:
+            return self._answer(302, b"", {"Location": owner.redirects[path]}, is_head=is_head)
         if "list-type" in query:
             return self._list(path, query)
         if path.startswith("/api/datasets/") and path not in owner.files:
@@ -231,5 +235,5 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {}
         if start + 3 < len(names):
             following = f"{self.owner.url}{path}?recursive=true&cursor={start + 3}"
-            headers["Link"] = f'<{following}>; rel="next"'
+            headers["Link"] = f'<{self.owner.pages.get(path, following)}>; rel="next"'
         return self._answer(200, json.dumps(told).encode(), headers)

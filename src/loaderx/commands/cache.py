@@ -8,6 +8,7 @@ import time
 
 from loaderx.sources.ondisk.cache import cache_folder
 from loaderx.sources.ondisk.cache_entries import CacheEntry, cache_entries, remove_entry
+from loaderx.sources.ondisk.owners import ABANDONED_S
 
 _DAY_S = 86_400.0
 
@@ -20,7 +21,7 @@ def cache(folder: str | None = None, older_than: float = 0.0, *, clear: bool = F
     chosen = [one for one in cache_entries(place) if now - one.used_s >= older_than * _DAY_S]
     if clear:
         # One that is being made is left alone for a day, after which its process must have died.
-        chosen = [one for one in chosen if one.is_finished or now - one.used_s >= _DAY_S]
+        chosen = [one for one in chosen if one.is_finished or now - one.used_s >= ABANDONED_S]
     if clear:
         found, chosen = chosen, [one for one in chosen if remove_entry(one)]
         if len(found) > len(chosen):

@@ -314,7 +314,9 @@ def _texts(data: Array, starts: Indices, stops: Indices) -> Sequence[object]:
 class EmbeddedReader:
     """Files that Hugging Face has in a struct: their bytes, or else their path, which is read."""
 
-    def __init__(self, fields: Mapping[str, tuple[Node, Slots]]) -> None:
+    def __init__(self, fields: Mapping[str, tuple[Node, Slots]], *, names_files: bool) -> None:
+        """Without ``names_files`` paths are refused: the data came from elsewhere."""
+        self._names_files = names_files
         node, slots = fields["bytes"]
         self._bytes, self._valid = BytesReader(node, slots, is_text=False), slots[0]
         self._paths: BytesReader | None = None
@@ -346,6 +348,12 @@ class EmbeddedReader:
         if self._paths is None or (no_path is not None and no_path.any()):
             raise BadRecordError("there are neither the bytes of a file nor its path.")
         (path,) = self._paths.values(place)
+        if not self._names_files:
+            raise BadRecordError(
+                f"its bytes are in another file, {path!r:.100}, and data behind a URL must not "
+                "name files of this machine. Have the bytes written into it (embed_table_storage "
+                "of datasets), or download it and open the copy."
+            )
         try:
             with open_regular(str(path)) as file:
                 return file.read()
@@ -389,9 +397,12 @@ class PixelsReader:
 class ListReader:
     """Lists of text, of dicts, of lists: a Python list for each record."""
 
-    def __init__(self, node: Node, slots: Slots, items: ColumnType, style: Style) -> None:
+    def __init__(
+        self, node: Node, slots: Slots, items: ColumnType, style: Style, *, names_files: bool
+    ) -> None:
         self._lists = _OneList(node, slots)
-        readers = build_reader(items, node.children[0], slots[node.own_slots :], style)
+        inner = slots[node.own_slots :]
+        readers = build_reader(items, node.children[0], inner, style, names_files=names_files)
         self._items, self._structure = flatten(readers)
 
     def touched(self, place: Place) -> Iterator[Span]:
@@ -431,21 +442,27 @@ Style: TypeAlias = Literal["decoded", "encoded", "plain"]
 """Arrays with images as pixels or as bytes, or Python's numbers and lists."""
 
 
-def build_reader(kind: ColumnType, node: Node, slots: Slots, style: Style) -> ReaderTree:
-    """The reader of a column of this type; a dict of readers for a struct."""
+def build_reader(
+    kind: ColumnType, node: Node, slots: Slots, style: Style, *, names_files: bool
+) -> ReaderTree:
+    """The reader of a column of this type; a dict of readers for a struct.
+
+    With ``names_files``, files that are told by their path are read.
+    """
     if kind.kind in ("fixed", "ragged"):
         arrays = (ArrayReader if kind.kind == "fixed" else RaggedReader)(kind, node, slots)
         return PlainReader(arrays) if style == "plain" else arrays
     if kind.kind == "list":
-        return ListReader(node, slots, kind.fields[ITEMS], style)
+        return ListReader(node, slots, kind.fields[ITEMS], style, names_files=names_files)
     if kind.kind == "struct":
         fields = fields_of(node, slots)
         return {
-            name: build_reader(field, *fields[name], style) for name, field in kind.fields.items()
+            name: build_reader(field, *fields[name], style, names_files=names_files)
+            for name, field in kind.fields.items()
         }
     found: Reader
     if node.kind == "struct":
-        found = EmbeddedReader(fields_of(node, slots))
+        found = EmbeddedReader(fields_of(node, slots), names_files=names_files)
     else:
         found = BytesReader(node, slots, is_text=kind.kind == "text")
     return PixelsReader(found) if kind.kind == "image" and style == "decoded" else found

@@ -317,11 +317,13 @@ def build_columns(
     leaves: Sequence[Leaf],
     fillers: Mapping[str, object],
     style: Style,
+    *,
+    names_files: bool = True,
 ) -> NamedColumns:
     """Columns by name; ``fillers`` are the values in place of nulls."""
     tree: dict[str, object] = {}
     for leaf in leaves:
-        reader = build_reader(leaf.kind, leaf.node, leaf.slots, style)
+        reader = build_reader(leaf.kind, leaf.node, leaf.slots, style, names_files=names_files)
         assert not isinstance(reader, Mapping)
         missing = Nulls(leaf.valid, fillers[leaf.name]) if leaf.name in fillers else None
         inside = tree

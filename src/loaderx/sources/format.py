@@ -14,6 +14,7 @@ from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
 from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.ondisk.paths import below
 
 HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
 
@@ -118,8 +119,9 @@ class Folder:
     def has(self, name: str) -> bool:
         return name in self.files
 
-    def join(self, name: str) -> str:
-        return os.path.join(self.path, name)
+    def join(self, name: object) -> str:
+        """The path of what a name stands for, which must lie below the folder."""
+        return below(self.path, name)
 
     def folder(self, name: str) -> Folder:
         return Folder(self.join(name), self.file_systems)

@@ -5,6 +5,7 @@ h5py reads shuffled rows of a dataset forty times slower than NumPy those of a m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
 import numpy as np
@@ -24,6 +25,10 @@ class _DatasetId(Protocol):
     def get_storage_size(self) -> int: ...
 
 
+class _VirtualSource(Protocol):
+    file_name: str
+
+
 class H5Dataset(Protocol):
     """What is used of `h5py.Dataset`."""
 
@@ -40,6 +45,8 @@ class H5Dataset(Protocol):
     def __getitem__(self, index: object, /) -> object: ...
 
     def asstr(self) -> H5Dataset: ...
+
+    def virtual_sources(self) -> Sequence[_VirtualSource]: ...
 
 
 def offset_of(dataset: H5Dataset) -> int | None:

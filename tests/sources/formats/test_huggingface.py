@@ -209,7 +209,7 @@ def test_a_damaged_image_fails_alone(tmp_path):
         ("state.json", "{", r"state\.json is damaged"),
         ("state.json", "[]", "does not describe a dataset"),
         ("state.json", '{"_data_files": []}', "names no files"),
-        ("state.json", '{"_data_files": [{"filename": "../x"}]}', "where a name is expected"),
+        ("state.json", '{"_data_files": [{"filename": "../x"}]}', "where the name of a file"),
         (
             "state.json",
             '{"_data_files": [{"filename": "x.arrow"}]}',

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.ondisk.cache_entries import cache_entries
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.owners import is_dead, own_mark
 from loaderx.sources.ondisk.progress import Progress
 
 
@@ -253,6 +255,7 @@ BUILD = """
 import sys
 from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.owners import is_dead, own_mark
 from loaderx.sources.ondisk.progress import Progress
 import numpy as np
 files = FileSet(sys.argv[2:])
@@ -347,3 +350,78 @@ def test_links_are_not_followed(tmp_path, paths):
     with pytest.raises(FileError, match="is a link, or belongs to another user"):
         CacheFolder(folder).copy("copied", 1, paths, lambda place: None)
     assert cache_entries(folder) == []
+
+
+# What dead processes leave ----------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from loaderx.sources.ondisk.cache import making
+with making(sys.argv[1]) as temporary:
+    open(os.path.join(temporary, "half"), "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """As in a process that has not looked for what others left."""
+    monkeypatch.setattr("loaderx.sources.ondisk.cache._looked_at", set())
+
+
+def test_what_a_killed_process_leaves_is_removed(tmp_path, paths, fresh):
+    place = tmp_path / "cache" / "index" / "0123"
+    subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)
+    (left,) = (tmp_path / "cache" / "index").iterdir()
+    assert (left / "half").exists()
+    made(str(tmp_path / "cache"), paths)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("mark", ["77", f"{os.getpid()}-0123abcd", own_mark()])
+def test_what_may_still_be_made_is_left_for_a_day(tmp_path, paths, fresh, monkeypatch, mark):
+    """Of an older loaderx, of another machine, of a process that lives."""
+    left = tmp_path / "cache" / "index" / f"0123.{mark}-abcd.tmp"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    made(str(tmp_path / "cache"), paths)
+    assert left.exists()
+    day_ago = time.time() - 86_401
+    os.utime(left / "half", (day_ago, day_ago))
+    os.utime(left, (day_ago, day_ago))
+    monkeypatch.setattr("loaderx.sources.ondisk.cache._looked_at", set())
+    made(str(tmp_path / "cache"), paths, kind="others")
+    assert not left.exists()
+
+
+def test_which_processes_are_known_to_have_ended():
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    machine = own_mark().partition("-")[2]
+    assert is_dead(f"{done.pid}-{machine}")
+    assert not is_dead(own_mark())
+    assert not is_dead(f"{done.pid}-00000000")
+    assert not is_dead("")
+    assert not is_dead(f"1-{machine}")
+
+
+def test_sections_of_other_users_are_not_used(tmp_path, paths, monkeypatch):
+    folder = str(tmp_path / "cache")
+    made(folder, paths)
+    index = (tmp_path / "cache" / "index").stat()
+
+    def is_own(status):
+        return status.st_ino != index.st_ino
+
+    monkeypatch.setattr("loaderx.sources.ondisk.cache.is_own", is_own)
+    monkeypatch.setattr("loaderx.sources.ondisk.cache._complained", set())
+    with pytest.warns(LoaderxWarning, match="or its folder, is a link, or belongs to another user"):
+        assert made(folder, paths) == 3
+
+
+def test_a_section_may_be_a_link_of_the_user(tmp_path, paths):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "cache" / "index").symlink_to(tmp_path / "scratch")
+    made(str(tmp_path / "cache"), paths)
+    assert len(list((tmp_path / "scratch").iterdir())) == 1

@@ -140,3 +140,36 @@ def test_other_bytes_than_the_hub_lists_are_refused(hub, cache, name):
             list(Dataset.open(url, cache=cache))
         cdn.files[f"/me/data/data/{name}"] = good  # nothing of the bad one was kept
         assert len(list(Dataset.open(url, cache=cache))) > 0
+
+
+@pytest.mark.parametrize("to", ["itself", "another"])
+def test_pages_that_do_not_end(hub, cache, monkeypatch, to):
+    path = f"/api/datasets/me/data/tree/{COMMIT}"
+    hub.pages[path] = f"{path}?recursive=true"
+    if to == "another":
+        monkeypatch.setattr("loaderx.sources.remote.hub_store._MOST_PAGES", 1)
+        hub.pages[path] = f"{path}?recursive=true&cursor=1"
+    with pytest.raises(FileError, match="the hub's list of files does not end: after 1 pages it"):
+        Dataset.open("hf://datasets/me/data", cache=cache)
+
+
+def test_an_answer_without_end(hub, cache, monkeypatch):
+    monkeypatch.setattr("loaderx.sources.remote.hub_store._MOST_BYTES", 20)
+    with pytest.raises(FileError, match="an answer of the hub has more than 20 bytes"):
+        Dataset.open("hf://datasets/me/data", cache=cache)
+
+
+def test_a_private_dataset_that_was_renamed(hub, cache, monkeypatch, small_ranges):
+    """The hub answers its old name with a redirect to the new one, on the same server."""
+    monkeypatch.setenv("HF_TOKEN", "hf_word")
+    hub.password = "hf_word"
+    for at in ("revision/main", f"tree/{COMMIT}"):
+        hub.redirects[f"/api/datasets/me/old/{at}"] = f"/api/datasets/me/data/{at}?recursive=true"
+    data = b"".join(b'{"x": %d}\n' % n for n in range(1000))
+    hub.files["/me/data/data/part-0.jsonl"] = data
+    for name in ("README.md", *(f"data/part-{n}.jsonl" for n in range(4))):
+        at = f"resolve/{COMMIT}/{name}"
+        hub.redirects[f"/datasets/me/old/{at}"] = f"/datasets/me/data/{at}"
+    dataset = Dataset.open("hf://datasets/me/old/data/part-0.jsonl", cache=cache)
+    assert xs(dataset) == [*range(1000)]
+    assert all("hf_word" in one["Authorization"] for one in hub.headers)

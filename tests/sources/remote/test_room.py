@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -340,3 +341,18 @@ def test_what_did_not_come_takes_no_room(tmp_path, monkeypatch):
         pass
     with pytest.warns(LoaderxWarning, match="go over their limit"):
         warn_if_exceeded(str(tmp_path))
+
+
+def test_a_lower_limit_counts_where_nothing_new_comes(server, tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "1MB")
+    for name in ("a", "b", "c"):
+        np.save(tmp_path / f"{name}.npy", ROWS[:10])
+        server.files[f"/{name}.npy"] = (tmp_path / f"{name}.npy").read_bytes()
+        assert len(Dataset.open(f"{server.url}/{name}.npy", cache=cache).batch(10)[0][name]) == 10
+    held = sum(one.nbytes for one in downloads_of(str(cache / "downloads")))
+    assert held > 3 * 10 * PIECE - 3 * PIECE
+    monkeypatch.setenv("LOADERX_CACHE_LIMIT", "60kB")
+    gc.collect()
+    kept = Dataset.open(f"{server.url}/c.npy", cache=cache)
+    assert int(kept[0]["c"][0]) == int(ROWS[0][0])
+    assert sum(one.nbytes for one in downloads_of(str(cache / "downloads"))) <= 60_000

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import pickle
 import socket
+from http.client import HTTPMessage
+from urllib.request import Request
 
 import numpy as np
 import pytest
 
+from file_server import serving
 from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
+from loaderx.sources.remote import http_store, store
+from loaderx.sources.remote.connections import _Redirects
 
 
 @pytest.fixture
@@ -127,3 +133,102 @@ def test_lists_keep_their_order(server, cache, tmp_path):
     server.add(tmp_path)
     urls = [f"{server.url}/{n}.npz" for n in (3, 1, 2)]
     assert [int(one["x"]) for one in Dataset.open(urls, cache=cache)] == [3, 1, 2]
+
+
+# Redirects --------------------------------------------------------------------------------------
+
+
+def test_a_redirect_within_a_server_keeps_the_password(server, url, cache):
+    server.password = base64.b64encode(b"me:word").decode()
+    server.redirects["/old.npy"] = "/x.npy"
+    asked = url.replace("http://", "http://me:word@").replace("/x.npy", "/old.npy")
+    assert [int(one["old"]) for one in Dataset.open(asked, cache=cache)] == [0, 1, 2, 3]
+
+
+def test_a_redirect_to_another_server_loses_the_password(server, url, cache):
+    with serving() as other:
+        other.files["/x.npy"] = server.files["/x.npy"]
+        server.redirects["/old.npy"] = f"{other.url}/x.npy"
+        asked = url.replace("http://", "http://me:word@").replace("/x.npy", "/old.npy")
+        assert len(Dataset.open(asked, cache=cache)) == 4
+        assert [one for one in server.headers if "Authorization" in one]
+        assert not [one for one in other.headers if "Authorization" in one]
+
+
+@pytest.mark.parametrize("to", ["ftp://127.0.0.1/x.npy", "file:///etc/hostname", "data:,x"])
+def test_redirects_to_anything_but_http(server, cache, to):
+    server.redirects["/old.npy"] = to
+    message = (
+        r"/old.npy: the server (sends us to ftp://127.0.0.1, which is not followed|answered 302)"
+    )
+    with pytest.raises(FileError, match=message):
+        Dataset.open(f"{server.url}/old.npy", cache=cache)
+    assert server.requests == ["GET /old.npy"]
+
+
+def test_redirects_never_go_down_from_https():
+    asked = Request("https://me.org/x.npy")
+    with pytest.raises(FileError) as caught:
+        _Redirects().redirect_request(
+            asked, io.BytesIO(), 302, "Found", HTTPMessage(), "http://me.org/x.npy"
+        )
+    assert str(caught.value).startswith(
+        "https://me.org/x.npy: the server sends us to http://me.org, which is not followed: only "
+        "from https to https"
+    )
+
+
+@pytest.mark.parametrize(
+    "to", ["https://me.org:8443/x", "https://you.org/x", "https://ME.org:443/x"]
+)
+def test_which_servers_are_the_same(to):
+    asked = Request("https://me.org/x.npy")
+    asked.add_unredirected_header("Authorization", "Bearer word")
+    made = _Redirects().redirect_request(asked, io.BytesIO(), 302, "Found", HTTPMessage(), to)
+    assert ("Authorization" in made.unredirected_hdrs) == ("ME" in to)
+    assert "Authorization" not in made.headers
+
+
+# A least speed ----------------------------------------------------------------------------------
+
+
+class Slow:
+    """A clock on which each read takes half a second."""
+
+    now = 0.0
+
+    def __call__(self):
+        Slow.now += 0.5
+        return Slow.now
+
+
+def test_what_comes_too_slowly_is_dropped_and_asked_for_again(
+    server, cache, tmp_path, monkeypatch, pauses
+):
+    np.save(tmp_path / "y.npy", np.arange(4000))
+    server.add(tmp_path)
+    # Each read brings 100 bytes, and takes half a second.
+    read = http_store.Pace.timed
+    monkeypatch.setattr(
+        http_store.Pace, "timed", lambda self, read1, most: read(self, read1, min(most, 100))
+    )
+    monkeypatch.setattr(http_store.Pace.__init__, "__defaults__", (Slow(),))
+    monkeypatch.setenv("LOADERX_LEAST_SPEED", "250")
+    monkeypatch.setattr(store, "_SPEED_PERIOD_S", 5.0)
+    message = (
+        r"y.npy cannot be read: 1[01]00 bytes came in [56] s, less than 250 a second \(LOADERX_L"
+    )
+    with pytest.raises(FileError, match=message):
+        Dataset.open(f"{server.url}/y.npy", cache=cache)
+    assert len(pauses) >= 2
+    monkeypatch.setenv("LOADERX_LEAST_SPEED", "150")
+    assert len(Dataset.open(f"{server.url}/y.npy", cache=cache)) == 4000
+    monkeypatch.setenv("LOADERX_LEAST_SPEED", "0")
+    assert len(Dataset.open(f"{server.url}/y.npy", cache=tmp_path / "other")) == 4000
+
+
+def test_time_that_is_not_spent_reading_does_not_count(monkeypatch):
+    monkeypatch.setenv("LOADERX_LEAST_SPEED", "1000")
+    times = iter([0, 1, 1000, 1001, 2000, 2001])
+    pace = store.Pace(lambda: next(times))
+    assert [pace.timed(bytes, 10) for _ in range(3)] == [bytes(10)] * 3

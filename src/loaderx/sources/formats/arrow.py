@@ -20,7 +20,7 @@ from loaderx.sources.arrow_files import (
     ArrowIndex,
     ArrowReader,
 )
-from loaderx.sources.arrow_readers import Slots
+from loaderx.sources.arrow_readers import Slots, Style
 from loaderx.sources.arrow_table import (
     ArrowColumn,
     Leaf,
@@ -38,6 +38,7 @@ from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.parts import Parts
+from loaderx.sources.remote.urls import is_url
 from loaderx.sources.shard_types import ShardTypes
 from loaderx.sources.table import TableSource
 
@@ -188,9 +189,9 @@ class _Mapped:
         column, length = (None, int(index.rows.sum())) if chosen is None else chosen
         batches = RecordBatches(self._files, index.batches, index.rows, column)
         fillers = self._fillers()
-        tree = build_columns(
-            batches, self._leaves, fillers, "decoded" if self._options.decode else "encoded"
-        )
+        style: Style = "decoded" if self._options.decode else "encoded"
+        is_own = not any(map(is_url, self._files.paths))
+        tree = build_columns(batches, self._leaves, fillers, style, names_files=is_own)
         counts = None
         if chosen is None:
             ends = np.concatenate([[0], np.cumsum(index.rows)])

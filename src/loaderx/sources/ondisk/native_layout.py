@@ -40,6 +40,7 @@ from loaderx.sources.column_data import ColumnType, Kind
 from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.ondisk.paths import is_below
 
 MARK = "loaderx.json"
 VERSION = 1
@@ -198,8 +199,7 @@ def read_description(folder: str, files: FileSystems = LOCAL_FILES) -> Descripti
 def part_of(told: dict[str, Json]) -> Part:
     """A part from its text in a description."""
     name, records, files = told["name"], told["records"], told["files"]
-    is_plain = isinstance(name, str) and name not in ("", ".", "..") and not set("/\\") & set(name)
-    if not is_plain or type(records) is not int or records < 0 or not isinstance(files, dict):
+    if not is_below(name) or type(records) is not int or records < 0 or not isinstance(files, dict):
         raise ValueError(f"a part is {told!r:.100}")
     if any(type(size) is not int or size < 0 for size in files.values()):
         raise ValueError(f"sizes of part {name!r}")

@@ -27,6 +27,8 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 _DIGITS = re.compile(r"(\d+)")
 _MOST_FILES = 1_000_000
+_SEPARATORS = re.compile(r"[/\\]")
+_LEADS_OUT = re.compile(r"[/\\]|[A-Za-z]:" + ("" if os.name == "nt" else r"[/\\]"))
 _SUFFIXES = {".gz": "", ".zst": "", ".zstd": "", ".tgz": ".tar"}
 _SHARD = re.compile(r"-\d+-of-\d+$")  # as TensorFlow names them, after the suffix
 
@@ -181,6 +183,30 @@ def plain_name(path: str) -> str:
     ('a.jsonl', 'mnist-train.tfrecord')
     """
     return _SHARD.sub("", unpacked_name(path))
+
+
+def is_below(name: object) -> bool:
+    """Does a name in a description stand for something below its folder?
+
+    Links that lie there may lead elsewhere: they are the user's own.
+
+    >>> [is_below(name) for name in ("a/b.npy", "../b", "a/../../b", "/b", "C:\\\\b", "s3://b", "")]
+    [True, False, False, False, False, False, False]
+    """
+    if not isinstance(name, str) or _LEADS_OUT.match(name) or is_url(name) or "\0" in name:
+        return False
+    parts = set(_SEPARATORS.split(name))
+    return ".." not in parts and bool(parts - {"", "."})
+
+
+def below(folder: str, name: object) -> str:
+    """The path of what a name in a description stands for."""
+    if not is_below(name):
+        raise FileError(
+            f"a description in {folder} has {name!r:.100} where the name of a file or folder below "
+            "it is expected: it must not lead elsewhere."
+        )
+    return os.path.join(folder, str(name))
 
 
 def is_data(name: str) -> bool:

@@ -38,11 +38,15 @@ from loaderx.sources.ondisk.native_layout import (
     write_description,
 )
 from loaderx.sources.ondisk.native_writer import PartWriter, has_columns
+from loaderx.sources.ondisk.owners import is_dead, own_mark
+from loaderx.sources.remote.private_files import try_lock
 
 JOURNAL = "saving.jsonl"
+LOCK_FILE = "saving.lock"  # where the file system has no locks
 FILLING = ".filling"
 _OWN = re.compile(
-    r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?|saving\.jsonl|\.filling"
+    r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?"
+    r"|saving\.jsonl|saving\.lock|\.filling"
 )
 
 
@@ -114,7 +118,7 @@ class SaveFolder:
             return False
 
     def _remove_unfinished(self) -> None:
-        kept = {JOURNAL, FILLING, *(one.part.name for one in self.parts.values())}
+        kept = {JOURNAL, LOCK_FILE, FILLING, *(one.part.name for one in self.parts.values())}
         for name in set(os.listdir(self.folder)) - kept:
             place = os.path.join(self.folder, name)
             if os.path.isdir(place) and not os.path.islink(place):
@@ -242,21 +246,53 @@ def check_begun(folder: str, made_by: Json) -> None:
 def open_journal(folder: str) -> Iterator[BinaryIO]:
     """The journal of a folder, which is made if need be; no other process can have it."""
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, JOURNAL), "a+b") as journal:
-        _lock(journal, folder)
+    with open(os.path.join(folder, JOURNAL), "a+b") as journal, _locked(journal, folder):
         journal.seek(0)
         yield journal
 
 
-def _lock(journal: BinaryIO, folder: str) -> None:
+@contextlib.contextmanager
+def _locked(journal: BinaryIO, folder: str) -> Iterator[None]:
+    """The lock of a folder; a file stands for it where the file system has no locks."""
     try:
-        import fcntl
-    except ImportError:  # Windows
-        return
+        has_lock: bool | None = try_lock(journal.fileno())
+    except OSError:  # Lustre without flock, some NFS
+        has_lock = None
+    if has_lock is False:
+        raise FolderInUseError(f"another process is saving into {folder}.")
+    with contextlib.nullcontext() if has_lock else _lock_file(folder):
+        yield
+
+
+@contextlib.contextmanager
+def _lock_file(folder: str) -> Iterator[None]:
+    path = os.path.join(folder, LOCK_FILE)
+    while True:
+        try:
+            held = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            break
+        except FileExistsError:
+            if not _remove_left(path):
+                raise FolderInUseError(
+                    f"another process is saving into {folder}. If none does, remove {path}: the "
+                    "file system has no locks, and of a process on another machine it is not known "
+                    "whether it still lives."
+                ) from None
+    with open(held, "w", encoding="ascii") as file:
+        file.write(own_mark())
     try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise FolderInUseError(f"another process is saving into {folder}.") from None
+        yield
+    finally:
+        os.unlink(path)
+
+
+def _remove_left(path: str) -> bool:
+    """Removes a lock file of a process that has died."""
+    with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
+        if not is_dead(file.read()):
+            return False
+        os.unlink(path)
+    return not os.path.exists(path)
 
 
 def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:

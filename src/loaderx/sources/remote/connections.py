@@ -1,7 +1,9 @@
 """Connections to web servers that are kept, and used again for the next request.
 
-urllib opens a connection for each request, and closes it.  The handlers here take its place in that
-alone: redirects, proxies of the environment and certificates stay urllib's.  A connection is kept
+urllib opens a connection for each request, and closes it; the handlers here take its place in that.
+Proxies of the environment and certificates stay urllib's.  Redirects lead to HTTP alone, and never
+from HTTPS to what is not encrypted; secrets stay with the server that they were given for.  A
+connection is kept
 once its answer was read to the end; one whose server has hung up meanwhile is replaced by another.
 Whatever ends a request, Ctrl-C too, leaves no socket open.
 """
@@ -16,18 +18,27 @@ import socket
 import ssl
 import time
 from collections import deque
-from typing import NamedTuple, cast
+from typing import IO, NamedTuple, cast
+from urllib.parse import urlsplit
 from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
     HTTPHandler,
+    HTTPRedirectHandler,
     HTTPSHandler,
     OpenerDirector,
+    ProxyHandler,
     Request,
-    build_opener,
+    UnknownHandler,
 )
+
+from loaderx.errors import FileError
+from loaderx.sources.remote.urls import public_url
 
 _MOST_IDLE = 32  # of a server
 _LONGEST_IDLE_S = 20.0  # servers hang up, and some routers forget, after a minute or so
 _SMALL_REST = 1 << 12  # bytes of an answer that are read rather than a connection closed
+_PORTS = {"http": 80, "https": 443}
 _PROXY_HEADER = "Proxy-Authorization"
 
 
@@ -50,8 +61,19 @@ class Connections:
         self.context: ssl.SSLContext | None = None  # certificates take long to load
 
     def opener(self) -> OpenerDirector:
-        """An opener of urllib that uses them."""
-        return build_opener(_Http(self), _Https(self))
+        """An opener of urllib that uses them, and that opens nothing but HTTP."""
+        opener = OpenerDirector()
+        for handler in (
+            ProxyHandler(),
+            UnknownHandler(),
+            HTTPDefaultErrorHandler(),
+            HTTPErrorProcessor(),
+            _Redirects(),
+            _Http(self),
+            _Https(self),
+        ):
+            opener.add_handler(handler)
+        return opener
 
     def take(self, place: _Place) -> http.client.HTTPConnection | None:
         """A connection that can be used again; None if there is none."""
@@ -137,6 +159,38 @@ class Connections:
         answer.url = request.get_full_url()
         vars(answer)["msg"] = answer.reason  # so urllib has it
         return answer
+
+
+def origin_of(url: str) -> tuple[str, str | None, int | None]:
+    """The server of a URL: scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.hostname, parts.port or _PORTS.get(parts.scheme.lower())
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows where a server sends us, as far as that is safe."""
+
+    def redirect_request(
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> Request | None:
+        old, new = origin_of(req.full_url), origin_of(newurl)
+        if new[0] not in _PORTS or (old[0], new[0]) == ("https", "http"):
+            fp.close()
+            raise FileError(
+                f"{public_url(req.full_url)}: the server sends us to {new[0]}://{new[1]}, which is "
+                "not followed: only from https to https, and never to anything but HTTP. If you "
+                "trust that address, open it itself."
+            )
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if made is not None and old == new:  # passwords and tokens stay with their server
+            made.unredirected_hdrs.update(req.unredirected_hdrs)
+        return made
 
 
 class _Http(HTTPHandler):

@@ -37,7 +37,7 @@ from loaderx.sources.remote.private_files import (
     open_own,
     own_folder,
 )
-from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, check_fits
+from loaderx.sources.remote.room import DOWNLOADS, LOCK, NOTE, PART, RANGES, check_fits, relieve
 from loaderx.sources.remote.store import RemoteFile, StoreOf
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import file_name
@@ -178,7 +178,9 @@ def downloads_in(cache: str | None, url: str) -> Downloads:
             f"{url}: the folder of downloads needs locks of files, which this system does not "
             "have. Download the files first, and open the copies."
         )
-    return Downloads(cache)
+    found = Downloads(cache)
+    relieve(found.folder)
+    return found
 
 
 class _Opener:

@@ -20,13 +20,14 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import OpenerDirector, Request
 
 from loaderx.errors import FileError, warn_user
-from loaderx.sources.remote.connections import Connections
+from loaderx.sources.remote.connections import Connections, origin_of
 from loaderx.sources.remote.store import (
     HEAD_BYTES,
     READ_BYTES,
     TIMEOUT_S,
     Listed,
     NoRangesError,
+    Pace,
     RemoteFile,
     TransientError,
     digest,
@@ -47,7 +48,7 @@ class Answer(Protocol):
     status: int
     headers: Message
 
-    def read(self, amt: int, /) -> bytes: ...
+    def read1(self, n: int, /) -> bytes: ...
     def geturl(self) -> str: ...
     def __enter__(self) -> Answer: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -63,7 +64,7 @@ class HttpStore:
         self._headers = dict(headers or {})
         self._tells_version = tells_version
         self._opener: OpenerDirector | None = None
-        self.moved: dict[str, str] = {}  # where the server has sent us for an address
+        self.moved: dict[str, str] = {}  # where on another server an address has led
 
     def find(
         self, url: str, address: str, head_bytes: int = HEAD_BYTES
@@ -80,7 +81,7 @@ class HttpStore:
                     "folders: give the URLs of files, a list of them, or braces, "
                     "https://host/part-{000..099}.npz."
                 )
-            head = b"" if answer.status == 416 else read_piece(answer, head_bytes)
+            head = b"" if answer.status == 416 else read_piece(answer, head_bytes, Pace())
             if len(head) < min(size, head_bytes):
                 raise TransientError("an answer ended early")
         if not version:
@@ -114,9 +115,9 @@ class HttpStore:
                 raise NoRangesError
             if _start(answer) != start:
                 raise TransientError(f"the server sent other bytes than {start} to {stop - 1}")
-            left = stop - start
+            left, pace = stop - start, Pace()
             while left:
-                piece = read_piece(answer, min(left, READ_BYTES))
+                piece = read_piece(answer, min(left, READ_BYTES), pace)
                 if not piece:
                     raise TransientError(f"an answer ended {left} bytes early")
                 left -= len(piece)
@@ -134,7 +135,7 @@ class HttpStore:
             self._opener = connections.opener()
         try:
             answer = cast(Answer, self._opener.open(request, timeout=TIMEOUT_S))
-            if answer.geturl() != url:
+            if origin_of(answer.geturl()) != origin_of(url):
                 self.moved[address] = answer.geturl()
             return answer
         except HTTPError as error:
@@ -158,12 +159,19 @@ def _request_url(address: str) -> tuple[str, dict[str, str]]:
     return url, {"Authorization": f"Basic {token}"}
 
 
-def read_piece(answer: Answer, most: int) -> bytes:
-    """Some of the body; nothing, where it ends."""
+def read_piece(answer: Answer, most: int, pace: Pace) -> bytes:
+    """So many bytes of the body, fewer where it ends."""
+    pieces, left = list[bytes](), most
     try:
-        return answer.read(most)
-    except (OSError, http.client.HTTPException) as error:
-        raise TransientError(f"an answer was cut off: {_reason(error)}") from None
+        while left and (piece := pace.timed(answer.read1, left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except (OSError, http.client.HTTPException, TransientError) as error:
+        if not pieces:  # else what came is kept, and the next read fails again
+            is_slow = isinstance(error, TransientError)
+            text = str(error) if is_slow else f"an answer was cut off: {_reason(error)}"
+            raise TransientError(text) from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _size(answer: Answer, url: str) -> int:

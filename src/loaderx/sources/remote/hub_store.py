@@ -19,7 +19,9 @@ from loaderx.sources.remote.http_store import Answer, HttpStore, read_piece
 from loaderx.sources.remote.store import (
     FIRST_ATTEMPTS,
     HEAD_BYTES,
+    READ_BYTES,
     Listed,
+    Pace,
     RemoteFile,
     TransientError,
     digest,
@@ -32,6 +34,7 @@ _URL = re.compile(
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES = 1 << 28  # of one answer of the hub
+_MOST_PAGES = 100_000
 
 
 class _Place(NamedTuple):
@@ -109,7 +112,15 @@ class HubStore:
         if key not in self._trees:
             found: dict[str, _Entry] = {}
             at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
+            asked = set[str]()
             while at is not None:
+                if at in asked or len(asked) == _MOST_PAGES:
+                    raise FileError(
+                        f"{url}: the hub's list of files does not end: after {len(asked)} pages it "
+                        "names one that was read before, or still another. Try again later, or "
+                        "give the URLs of files."
+                    )
+                asked.add(at)
                 told, at = self._api(at, url)
                 found.update(_entries(told, url))
             self._trees[key] = found
@@ -137,11 +148,14 @@ class HubStore:
 
 
 def _json(answer: Answer) -> object:
-    text = b""
-    while piece := read_piece(answer, _MOST_BYTES):
-        text += piece
+    pace, pieces, left = Pace(), list[bytes](), _MOST_BYTES
+    while piece := read_piece(answer, READ_BYTES, pace):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise FileError(f"an answer of the hub has more than {_MOST_BYTES} bytes.")
     try:
-        return json.loads(text)
+        return json.loads(b"".join(pieces))
     except ValueError:
         raise TransientError("an answer of the hub is no JSON") from None
 

@@ -80,11 +80,15 @@ def lock(descriptor: int, *, shared: bool) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Takes the lock of a file, if nobody has it."""
+    """Takes the lock of a file, if nobody has it; an `OSError` where there are no locks."""
+    if not HAS_LOCKS:
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
     return True
 
 

@@ -199,6 +199,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.folders: dict[str, _Added] = {}
+        self.relieved: set[tuple[str, str]] = set()  # folders, and the limit that was kept there
 
 
 _state = _State()
@@ -249,6 +250,19 @@ def _make_room(folder: str, added: _Added) -> None:
     added.left = max((limit - held) // _PROCESSES, limit // _STEP)
     if held > limit:
         added.exceeded = limit
+
+
+@_looking()
+def relieve(folder: str) -> None:
+    """Removes what goes over a limit that was set, once for each limit.
+
+    One that was lowered counts although nothing new comes.
+    """
+    told = folder, os.environ.get(CACHE_LIMIT, "").strip()
+    with _state.lock:
+        if told[1] and told not in _state.relieved and os.path.isdir(folder):
+            _removed(folder, 0)
+            _state.relieved.add(told)
 
 
 def warn_if_exceeded(folder: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, bytes_setting
 
 T = TypeVar("T")
 
@@ -17,6 +17,8 @@ FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be told soon
 TIMEOUT_S = 30.0  # without a byte
 HEAD_BYTES = 512  # that come with a look at a file
 READ_BYTES = 1 << 20  # that are read at once
+LEAST_SPEED = "LOADERX_LEAST_SPEED"  # in bytes a second
+_LEAST_SPEED, _SPEED_PERIOD_S = 100, 60.0
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
 _LOOK_S = 0.1  # between looks whether a pause is still wanted
 
@@ -77,6 +79,32 @@ class TransientError(Exception):
         super().__init__(text)
         self.after_s = after_s  # the least time to wait
         self.is_reached = is_reached  # has the server been there at all?
+
+
+class Pace:
+    """How fast an answer comes: one that is slower than the least speed is dropped.
+
+    The time between two reads, in which what came is written, does not count.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._came, self._spent_s = clock, 0, 0.0
+        self._least = bytes_setting(LEAST_SPEED, _LEAST_SPEED, least=0)
+
+    def timed(self, read: Callable[[int], bytes], most: int) -> bytes:
+        """What is read, unless too little came in the last minute."""
+        begun = self._clock()
+        piece = read(most)
+        self._spent_s += self._clock() - begun
+        self._came += len(piece)
+        if self._spent_s >= _SPEED_PERIOD_S:
+            if self._came < self._least * self._spent_s:
+                raise TransientError(
+                    f"{self._came} bytes came in {self._spent_s:.0f} s, less than "
+                    f"{self._least} a second ({LEAST_SPEED})"
+                )
+            self._came, self._spent_s = 0, 0.0
+        return piece
 
 
 class NoRangesError(Exception):
