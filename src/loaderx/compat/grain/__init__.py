@@ -34,6 +34,10 @@ from loaderx.compat.grain.transforms import Map as MapTransform
 from loaderx.compat.grain.transforms import MapWithIndex as MapWithIndexTransform
 from loaderx.compat.grain.transforms import RandomMap as RandomMapTransform
 
+# The version of Grain whose streams these are: programs compare it.
+__version__ = "0.2.18"
+__version_info__ = (0, 2, 18)
+
 # Names whose modules import something heavy, or are not needed by workers.
 _LATE: dict[str, tuple[str, str]] = {
     "ArrayRecordDataSource": ("sources", "ArrayRecordDataSource"),

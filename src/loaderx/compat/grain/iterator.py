@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
 from loaderx.compat.grain.no_stats import NoStats
 from loaderx.compat.grain.options import DatasetOptions
 from loaderx.compat.grain.protocols import Element, State
@@ -88,6 +90,14 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
         for parent in self._parents:
             if isinstance(parent, DatasetIterator):
                 parent.close()
+
+    async def save(self, directory: Directory) -> Awaitable[None]:
+        """Takes the state now, and returns the task that writes it: for Orbax."""
+        return write_state(directory, json.dumps(self.get_state(), indent=4))
+
+    async def load(self, directory: Directory) -> Awaitable[None]:
+        """Returns the task that reads the state and sets it: for Orbax."""
+        return read_state(directory, lambda text: self.set_state(json.loads(text)))
 
     def _assert_not_closed(self) -> None:
         if self._closed:

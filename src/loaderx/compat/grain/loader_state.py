@@ -19,6 +19,12 @@ _VERSION = 2
 _WHICH = "Both are named by `repr`: give a class of your own a `__repr__` that stays the same."
 
 
+class NotAStateError(StateError, KeyError):
+    """Something lacks what a state has; Grain's is a KeyError."""
+
+    __str__ = StateError.__str__
+
+
 def source_name(source: object) -> str:
     """What a state says about a source: never the data itself."""
     if isinstance(source, (list, tuple, np.ndarray)):
@@ -52,7 +58,7 @@ def records_before(
 ) -> int:
     """The number of records of this part that were used before the state was taken."""
     if not isinstance(state, dict) or "last_seen_indices" not in state:
-        raise StateError(f"this is not a state of a DataLoader: {state!r}.")
+        raise NotAStateError(f"this is not a state of a DataLoader: {state!r}.")
     if state["worker_count"] > 1:
         raise StateError(
             f"This state was saved by Grain with worker_count={state['worker_count']}. The order "

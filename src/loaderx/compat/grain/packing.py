@@ -17,6 +17,7 @@ from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.packing_bins import PackedBatch, best_fit, first_fit
 from loaderx.compat.grain.packing_plan import Features, MakeBins, PackingPlan, packing_plan
 from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.trees import map_structure
 from loaderx.errors import ArgumentError, ChainError, StateError
 
 Rows = dict[str, "NDArray[np.generic] | Rows"]
@@ -180,7 +181,8 @@ def _packed_rows(
         for number in range(count):
             column[number] = lists[number][name]
         rows[name] = column
-    return rows | added
+    in_order: Rows = map_structure(lambda values: values, rows | added)
+    return in_order
 
 
 def _put(rows: Rows, path: Sequence[str], values: NDArray[np.generic]) -> None:

@@ -8,18 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_ints
+from loaderx.compat.grain.protocols import AssertedError
+from loaderx.errors import ArgumentError
 
 _SCALE = 100
 
 
 def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
     """Weights as integers, the least of them 100."""
+    if not count:
+        raise ArgumentError("mix needs at least one dataset.")
     if weights is None:
         return (1,) * count
     if 0 in weights:
-        raise ValueError("a weight of 0 is not possible: leave that dataset out.")
+        raise ArgumentError("a weight of 0 is not possible: leave that dataset out.")
     if len(weights) != count:
-        raise ValueError(f"there are {count} datasets to mix, and {len(weights)} weights.")
+        raise AssertedError(f"there are {count} datasets to mix, and {len(weights)} weights.")
     factor = _SCALE / min(weights)
     return tuple(int(weight * factor) for weight in weights)
 

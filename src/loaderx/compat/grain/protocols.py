@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy.typing as npt
 
+from loaderx.errors import ArgumentError
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -72,3 +74,7 @@ class DatasetSelectionMap(abc.ABC):
     @abc.abstractmethod
     def __getitem__(self, index: int) -> tuple[int, int]:
         """The number of the dataset, and the index in it."""
+
+
+class AssertedError(ArgumentError, AssertionError):
+    """What Grain asserts."""

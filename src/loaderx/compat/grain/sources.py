@@ -11,8 +11,8 @@ from typing import Protocol, SupportsIndex, TypeVar, runtime_checkable
 
 import numpy as np
 
-from loaderx.compat.grain.protocols import RandomAccessDataSource
-from loaderx.errors import ArgumentError, ArgumentTypeError, PositionError
+from loaderx.compat.grain.protocols import AssertedError, RandomAccessDataSource
+from loaderx.errors import ArgumentError, FileError, PositionError
 from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles
 from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.file_set import FileSet
@@ -32,11 +32,11 @@ class RangeDataSource:
 
     def __init__(self, start: int, stop: int, step: int) -> None:
         if step == 0:
-            raise ArgumentError("`step` must not be 0.")
+            raise AssertedError("`step` must not be 0.")
         self._start, self._stop, self._step = start, stop, step
         self._len = math.ceil((stop - start) / step)
         if self._len < 0:
-            raise ArgumentError(f"range({start}, {stop}, {step}) has no records.")
+            raise AssertedError(f"range({start}, {stop}, {step}) has no records.")
 
     def __len__(self) -> int:
         return self._len
@@ -91,11 +91,15 @@ class FileInstruction(Protocol):
 PathOrInstruction = str | os.PathLike[str] | FileInstruction
 
 
+class UnreadableError(FileError, RuntimeError):
+    """A file cannot be opened; Grain's is a RuntimeError."""
+
+
 class ArrayRecordDataSource:
     """The records of ArrayRecord files, as bytes.
 
-    Files are read by loaderx itself; the ``array_record`` package is needed for kinds of
-    compression that are rare.
+    Files are read by loaderx itself.  Those that the writer's defaults have compressed with zstd
+    need the package ``zstandard`` or ``array_record``, rarer kinds of compression the latter.
 
     Args:
         paths: one path or file instruction, or several.
@@ -109,7 +113,10 @@ class ArrayRecordDataSource:
     ) -> None:
         given = _as_sequence(paths)
         self._paths = [_path(one) for one in given]
-        self._files = ArrayRecordFiles(FileSet(self._paths), CacheFolder(None))
+        try:
+            self._files = ArrayRecordFiles(FileSet(self._paths), CacheFolder(None))
+        except FileError as error:
+            raise UnreadableError(*error.args) from error
         spans = [_span(one, count) for one, count in zip(given, self._files.counts, strict=True)]
         # Record number -> number among all records of the files.
         begins = itertools.accumulate(self._files.counts, initial=0)
@@ -156,7 +163,7 @@ def _as_sequence(
     if isinstance(paths, (str, os.PathLike, FileInstruction)):
         return [paths]
     if not isinstance(paths, Sequence):
-        raise ArgumentTypeError(
+        raise ArgumentError(
             f"`paths` must be a path, a file instruction, or several, got {type(paths).__name__}."
         )
     if not paths:

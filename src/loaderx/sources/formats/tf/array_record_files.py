@@ -79,6 +79,10 @@ class ArrayRecordFiles:
             if self._has_single:
                 return self._single_records(indices)
             return self._records_of_chunks(indices)
+        except MissingPackageError as error:  # of zstandard, which wrote the index
+            self._library.take_over(error)
+            self._has_single = False
+            return self._records_of_chunks(indices)
         except LoaderxError:
             raise
         except (OtherChunkError, IndexError, ValueError) as error:
@@ -159,8 +163,8 @@ def _index_file(data: Array, path: str) -> IndexedFile:
         with contextlib.suppress(BadRecordError):  # that record fails when it is read
             if len(offsets):
                 records_of(read_chunk(data.data, int(offsets[0])))
-    except OtherChunkError as error:  # others of its chunks may be of another kind, too
-        reader = _library_reader(path, str(error))
+    except (OtherChunkError, MissingPackageError) as error:  # its other chunks may be alike
+        reader = _library_reader(path, error)
         count = reader.num_records()
         reader.close()
         nothing = np.zeros(0, np.int64)
@@ -227,10 +231,12 @@ class _LibraryReader(Protocol):
     def close(self) -> None: ...
 
 
-def _library_reader(path: str, reason: str) -> _LibraryReader:
+def _library_reader(path: str, reason: str | Exception) -> _LibraryReader:
     try:
         from array_record.python.array_record_module import ArrayRecordReader
     except ImportError as error:
+        if isinstance(reason, MissingPackageError):  # the other package that would do
+            raise reason from None
         raise MissingPackageError(
             f"{path}: {reason}, which needs the package array_record: pip install array_record."
         ) from error
@@ -241,7 +247,10 @@ def _library_reader(path: str, reason: str) -> _LibraryReader:
 
 
 class LibraryReaders:
-    """Reads files whose chunks are compressed with brotli or snappy, or transposed."""
+    """Reads files whose chunks are compressed with brotli or snappy, or transposed.
+
+    Without zstandard, it reads those compressed with zstd as well.
+    """
 
     def __init__(self, files: FileSet, reasons: Sequence[str]) -> None:
         self._files, self._reasons = files, list(reasons)
@@ -253,6 +262,11 @@ class LibraryReaders:
 
     def is_needed(self, part: int) -> bool:
         return bool(self._reasons[part])
+
+    def take_over(self, error: MissingPackageError) -> None:
+        """Reads all files from now on; raises the error if it cannot."""
+        _library_reader(self._files.paths[0], error).close()
+        self._reasons = [reason or str(error) for reason in self._reasons]
 
     def read(self, part: int, local: Indices) -> list[bytes]:
         """These records of a file."""
