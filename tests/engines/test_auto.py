@@ -242,6 +242,15 @@ def test_gathers_get_no_workers(first_s):
     assert session.reason == "making a batch takes 60 us, less than handing it over would"
 
 
+def test_gathers_on_a_busy_machine_get_no_workers():
+    """Two of three batches are held up, for as long as a time slice of somebody else."""
+    session = TimedSession(60e-6, only_gathers=True)
+    for number in session.read(20_000):
+        session.made_s = 60e-6 if number % 3 else 4e-3
+        session.made_s = 4e-3 if number % 3 == 1 else session.made_s
+    assert session.tried == []
+
+
 def test_a_step_that_compiles_in_the_middle_of_a_trial_says_nothing():
     """What is ready after that was made meanwhile: threads that win nothing are not taken."""
     session = TimedSession(0.05, slower={"threads": 2.0, "processes": 2.0})

@@ -335,6 +335,8 @@ class Search:
 
     @property
     def _made_s(self) -> float:
+        if self._work.only_gathers:
+            return usual(self._waits)  # they all take the same, but for what others do meanwhile
         waits = sorted(self._waits)
         return waits[len(waits) // 2] if waits else 0.0
 
