@@ -54,7 +54,7 @@ class Work:
 def dataset_of(shape: str, kind: str, batch_s: float) -> Dataset[Any]:
     records = Dataset.range(1_000_000).map(Work(kind, batch_s / BATCH))
     if shape == "stream":
-        records = records.shuffle(seed=0, window=WINDOW).filter(lambda record: True)
+        records = records.filter(lambda record: True).shuffle(seed=0, window=WINDOW)
     return records.batch(BATCH)
 
 

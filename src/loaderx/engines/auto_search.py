@@ -386,15 +386,17 @@ class Search:
         facts = self._facts()
         if stretch.waited_s < LARGE_SHARE * stretch.seconds:
             self._look_later(LOOK_S)
-        elif facts.made_s + facts.own_s < facts.best_s or self._are_too_few(facts):
+        elif self._is_outdated(facts):
             self._start_over()
         else:
             self._try_others()
 
-    def _are_too_few(self, facts: Facts) -> bool:
-        """Were worker processes chosen when the consumer was slower?"""
+    def _is_outdated(self, facts: Facts) -> bool:
+        """Is inline clearly better by now, or are there few processes, for a slower consumer?"""
         kind, workers = self.found or ("threads", 0)
-        return kind == "processes" and facts.needed() >= 2 * workers
+        inline_s = facts.made_s + facts.own_s
+        is_slower = facts.best_s > (1 + LARGE_SHARE) * inline_s
+        return is_slower or (kind == "processes" and facts.needed() >= 2 * workers)
 
     def _try_others(self, meanwhile: Found | None = None) -> None:
         """Begins a trial that is worth it, or goes on with the best that was found."""
