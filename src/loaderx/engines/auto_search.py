@@ -62,7 +62,7 @@ POLL_NAPS = 20  # from one look at workers that start to the next
 LOOK_S = 1.0  # until the next look, while the consumer waits
 REST_S = 2.0  # the same if it does not; twice as long each time
 MOST_REST_S = 60.0
-RESTING = 128  # elements that are made without measuring, at most
+RESTING = 64  # elements that are made without measuring; twice as many each time
 CHUNK_S = 0.25  # that these may take
 CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 FAR = 1 << 48  # tasks to go: no stream that ends is so long
@@ -178,6 +178,7 @@ class Search:
 
     def _measure_again(self) -> None:
         self.resting = 0  # elements that may be made in the caller's thread without being reported
+        self._chunk = RESTING
         self._waits: deque[float] = deque(maxlen=KEPT)  # for what is made inline
         self._stretch = Stretch()
 
@@ -310,8 +311,9 @@ class Search:
             self._measure_again()
 
     def _rest(self, period_s: float) -> None:
-        count = int(CHUNK_S / max(1e-9, period_s))
-        self.resting = min(RESTING, count) if count > 3 else 0
+        count = int(CHUNK_S / max(1e-6, period_s))
+        self.resting = min(self._chunk, count) if count > 3 else 0
+        self._chunk *= 2
 
     def is_failed_trial(self, engine: Found | None, error: Exception) -> bool:
         """Did a task fail in a worker process that is being tried, which may be why it failed?"""
