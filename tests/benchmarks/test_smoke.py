@@ -27,6 +27,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(
+            "auto",
+            {"chain_gil_300ms_after_15s", "stream_sleep_40ms_after_5s", "gathers"},
+            marks=pytest.mark.benchmarks,
+        ),
+        pytest.param(
             "torch_compat",
             {"tutorial", "arrays", "dicts", "tensors", "workers", "large"},
             marks=pytest.mark.benchmarks,

@@ -10,6 +10,7 @@ import pytest
 from chunk_sources import Chunks, Documents, reads
 from inside import node_of
 from loaderx import DataLoader, Dataset, RecordError
+from loaderx.engines import Processes, Shared, Threads
 from loaderx.engines.base import Measured, Session
 from loaderx.engines.window_run import WindowRun
 from loaderx.loader.work import work_of
@@ -205,6 +206,43 @@ def test_worker_processes_decode_each_chunk_once(workers, tmp_path):
                 iterator.seek(step)
                 assert_same([next(iterator)], [expected[step]])
             iterator.close()
+
+
+@pytest.mark.parametrize("engine", [Threads(2), Processes(2)], ids=["threads", "processes"])
+def test_workers_of_several_loaders_decode_each_chunk_once(engine, tmp_path):
+    shared = Shared(engine)
+    logs = [tmp_path / "a", tmp_path / "b"]
+    loaders = [
+        DataLoader(records(log=log).random_map(jitter).batch(size), engine=shared)
+        for log, size in zip(logs, (8, 6), strict=True)
+    ]
+    streams = [iter(loader) for loader in loaders]  # each known before the workers start
+    found = [[next(stream)] for stream in streams]
+    for stream, batches in zip(streams, found, strict=True):
+        batches += stream
+    for size, batches, log in zip((8, 6), found, logs, strict=True):
+        assert_same(batches, list(records().random_map(jitter).batch(size)))
+        assert reads(log) == dict.fromkeys(range(len(SIZES)), 1)
+    for loader in loaders:
+        loader.close()
+
+
+def test_an_error_in_shared_workers_is_raised_at_its_own_step():
+    chain = records().map(fail_at_50).batch(8)
+    with DataLoader(chain, engine=Shared(Processes(2))) as loader:
+        iterator = iter(loader)
+        with pytest.raises(RecordError, match="map\\(fail_at_50\\) failed") as raised:
+            list(iterator)
+        expected = raised.value.step
+    with pytest.raises(RecordError) as raised:
+        list(DataLoader(chain, engine="inline"))
+    assert raised.value.step == expected
+
+
+def fail_at_50(record):
+    if record["x"] == 50:
+        raise ValueError("fifty")
+    return record
 
 
 def test_the_units_of_a_stream_are_windows(tmp_path):

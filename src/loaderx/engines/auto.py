@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STUCK_S = 60.0
 FREE_SHARE = 0.25  # of the free memory, which data may take to be shared unasked
+_NO_WORKERS = Session()
 
 
 class Auto(Frozen):
@@ -100,32 +101,29 @@ class AutoSession(Session):
         return ""
 
     @property
-    def window(self) -> int:  # type: ignore[override]
+    def _in_use(self) -> Session:
+        """The session of the engine in use; one that has no workers if that is inline."""
         engine = self.search.engine
         if engine is None:
-            return 0
+            return _NO_WORKERS
         with self._lock:
-            window = self.session_of(engine).window
-        return min(1, window) if self.search.is_careful else window
+            return self.session_of(engine)
 
-    def begin(self, tasks: int | None) -> None:
-        self.search.begin(tasks)
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        window = self._in_use.window
+        return min(1, window) if self.search.is_careful else window
 
     @property
     def sharers(self) -> int:  # type: ignore[override]
-        engine = self.search.engine
-        if engine is None:
-            return 0
-        with self._lock:
-            return self.session_of(engine).sharers
+        return self._in_use.sharers
 
     @property
     def shares_first(self) -> bool:  # type: ignore[override]
-        engine = self.search.engine
-        if engine is None:
-            return False
-        with self._lock:
-            return self.session_of(engine).shares_first
+        return self._in_use.shares_first
+
+    def begin(self, tasks: int | None) -> None:
+        self.search.begin(tasks)
 
     def submit(self, task: Task) -> AutoPending:
         return self._submit(task, is_shared=False)

@@ -62,7 +62,7 @@ POLL_NAPS = 20  # from one look at workers that start to the next
 LOOK_S = 1.0  # until the next look, while the consumer waits
 REST_S = 2.0  # the same if it does not; twice as long each time
 MOST_REST_S = 60.0
-RESTING = 128  # elements that are made without measuring, at most
+RESTING = 64  # elements that are made without measuring; twice as many each time
 CHUNK_S = 0.25  # that these may take
 CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
 FAR = 1 << 48  # tasks to go: no stream that ends is so long
@@ -178,6 +178,7 @@ class Search:
 
     def _measure_again(self) -> None:
         self.resting = 0  # elements that may be made in the caller's thread without being reported
+        self._chunk = RESTING
         self._waits: deque[float] = deque(maxlen=KEPT)  # for what is made inline
         self._stretch = Stretch()
 
@@ -310,8 +311,9 @@ class Search:
             self._measure_again()
 
     def _rest(self, period_s: float) -> None:
-        count = int(CHUNK_S / max(1e-9, period_s))
-        self.resting = min(RESTING, count) if count > 3 else 0
+        count = int(CHUNK_S / max(1e-6, period_s))
+        self.resting = min(self._chunk, count) if count > 3 else 0
+        self._chunk *= 2
 
     def is_failed_trial(self, engine: Found | None, error: Exception) -> bool:
         """Did a task fail in a worker process that is being tried, which may be why it failed?"""
@@ -335,6 +337,8 @@ class Search:
 
     @property
     def _made_s(self) -> float:
+        if self._work.only_gathers:
+            return usual(self._waits)  # they all take the same, but for what others do meanwhile
         waits = sorted(self._waits)
         return waits[len(waits) // 2] if waits else 0.0
 
@@ -384,15 +388,17 @@ class Search:
         facts = self._facts()
         if stretch.waited_s < LARGE_SHARE * stretch.seconds:
             self._look_later(LOOK_S)
-        elif facts.made_s + facts.own_s < facts.best_s or self._are_too_few(facts):
+        elif self._is_outdated(facts):
             self._start_over()
         else:
             self._try_others()
 
-    def _are_too_few(self, facts: Facts) -> bool:
-        """Were worker processes chosen when the consumer was slower?"""
+    def _is_outdated(self, facts: Facts) -> bool:
+        """Is inline clearly better by now, or are there few processes, for a slower consumer?"""
         kind, workers = self.found or ("threads", 0)
-        return kind == "processes" and facts.needed() >= 2 * workers
+        inline_s = facts.made_s + facts.own_s
+        is_slower = facts.best_s > (1 + LARGE_SHARE) * inline_s
+        return is_slower or (kind == "processes" and facts.needed() >= 2 * workers)
 
     def _try_others(self, meanwhile: Found | None = None) -> None:
         """Begins a trial that is worth it, or goes on with the best that was found."""

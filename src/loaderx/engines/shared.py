@@ -64,6 +64,11 @@ class Shared:
         self._lock = threading.RLock()
         self._members: list[weakref.ref[SharedSession]] = []
 
+    @property
+    def has_processes(self) -> bool:
+        """Do workers not share what a source keeps in memory?"""
+        return isinstance(self._engine, Processes)
+
     def session(self, work: Work) -> SharedSession:
         warn_if_in_order(work, f"{self!r}")
         made = SharedSession(self, work)
@@ -120,9 +125,14 @@ class SharedSession(Session):
         return made
 
     def run(self, steps: range) -> Run:
+        together, _ = self._engine.join(self)
+        if self._engine.has_processes and getattr(self.work, "makes_windows", False):
+            from loaderx.engines.window_run import WindowRun, WindowsWork  # few chains need it
+
+            assert isinstance(self.work, WindowsWork)
+            return WindowRun(self, self.work, steps, self.window)
         if not getattr(self.work, "makes_blocks", False):
             return OrderedRun(self, steps)
-        together, _ = self._engine.join(self)
         return BlockRun(self, steps, shares_memory=together.shares_memory)
 
     def close(self) -> None:

@@ -222,14 +222,15 @@ class SlotWriter:
                 places.append(None)
                 others.append(leaf)
                 continue
-            where = self._offset_of(leaf)
+            in_order = leaf.flags.c_contiguous
+            where = self._offset_of(leaf) if in_order or not _overlaps(leaf) else None
             if where is None:
                 first = self._reserve(leaf.nbytes)
                 root: Any = self._mapping.root
                 np.ndarray(leaf.shape, leaf.dtype, root, first)[...] = leaf
                 places.append((first, leaf.shape, leaf.dtype, None))
             else:
-                strides = None if leaf.flags.c_contiguous else leaf.strides
+                strides = None if in_order else leaf.strides
                 places.append((where, leaf.shape, leaf.dtype, strides))
                 stayed.add(where)
         self._note_unused_layouts(stayed)
@@ -249,8 +250,8 @@ class SlotWriter:
                 self._private.add(layout)
 
     def _offset_of(self, leaf: Array) -> int | None:
-        """The offset of a leaf in the slot; None if it lies elsewhere, or its rows overlap."""
-        if not leaf.size or _extent(leaf) < leaf.nbytes:
+        """The offset of a leaf in the slot; None if it lies elsewhere."""
+        if not leaf.size:
             return None
         address = leaf.__array_interface__["data"][0]
         mapping: _Mapping | None = self._mapping
@@ -329,18 +330,19 @@ def _map_size(needed: int, have: int) -> int:
     return min(-(-size // _MAP_STEP) * _MAP_STEP, SLOT_BYTES)
 
 
-def _extent(array: Array) -> int:
-    """The bytes from an array's lowest to its highest."""
+def _overlaps(array: Array) -> bool:
+    """Are there fewer bytes from an array's lowest to its highest than it has?"""
     steps = zip(array.shape, array.strides, strict=True)
-    extent: int = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
-    return extent
+    extent = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
+    return bool(extent < array.nbytes)
 
 
 def _is_plain(tree: Any) -> bool:
     """Can the tree be built again from its leaves, exactly as it is?  Else it is pickled whole."""
     kind = type(tree)
     if kind is dict:
-        return all(map(_is_plain, tree.values()))
+        kinds = set(map(type, tree.values()))
+        return kinds == {np.ndarray} or all(map(_is_plain, tree.values()))
     if kind is tuple or kind is list or hasattr(kind, "_fields"):
         return all(map(_is_plain, tree))
     if hasattr(kind, "__dataclass_fields__"):
