@@ -93,7 +93,8 @@ def test_other_lanes_are_refused_without_advice_that_cannot_help(before, now, st
     other = iter(DataLoader(lanes(now), engine="inline"))
     said = (
         f"the state belongs to another chain: it has lanes={before}, and "
-        f"this chain has lanes={now}: other lanes read other records, so neither strict=False nor merge_states can help. "
+        f"this chain has lanes={now}: other lanes read other records, so "
+        "neither strict=False nor merge_states can help. "
         f"Write lanes={before} again, or begin a new run."
     )
     with pytest.raises(StateError) as caught:

@@ -358,7 +358,8 @@ def _refuse_other_units(saved: list[str], here: list[str], problem: str) -> None
     if lanes[0] != lanes[1]:
         raise StateError(
             f"the state belongs to another chain: it has lanes={_cut(lanes[0])}, and "
-            f"this chain has lanes={lanes[1]}: other lanes read other records, so neither strict=False nor merge_states can help. "
+            f"this chain has lanes={lanes[1]}: other lanes read other records, so "
+            "neither strict=False nor merge_states can help. "
             f"Write lanes={_cut(lanes[0])} again, or begin a new run."
         )
     if saved[-1] != here[-1]:
