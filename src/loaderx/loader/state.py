@@ -259,12 +259,12 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
 
 
 def _mixes(chain: list[str]) -> list[str]:
-    return [text for text in chain if text.startswith("mix(")]
+    return [identity(text) for text in chain if text.startswith("mix(")]
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
-        if old != new:
+        if old != new and "function=" in old:
             warn_user(
                 f"the state was saved with {_cut(old)}, and the chain now has {new}. If the "
                 "function does something else, the stream changes from here on."

@@ -27,7 +27,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold
-from loaderx.stages.encoding import Encoded, digest, encode
+from loaderx.stages.encoding import Encoded, digest, encode, parse_stage
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.fingerprint import fingerprints, identity
 from loaderx.stages.node import Node
@@ -89,6 +89,19 @@ class Joined(ChangesPlaces):
             fingerprints(node, node.default_seed(seed), whole=True) for node in self.components
         ]
         return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
+
+    def parts(self, seed: int) -> dict[str, object]:
+        """What a state says of the datasets: a digest of each, and the names of their functions.
+
+        The names stand apart, since `identity` leaves them out: another name is only warned of.
+        """
+        names = []
+        for node in self.components:
+            texts = fingerprints(node, node.default_seed(seed), whole=True)
+            stages = [stage for stage in map(parse_stage, texts) if stage is not None]
+            names += [stage.values["function"] for stage in stages if "function" in stage.values]
+        named = {"function": Encoded(f"[{', '.join(names)}]")} if names else {}
+        return {"datasets": self.digests(seed), **named}
 
     def of_component(self, number: int, request: Request) -> Request:
         """The request for a component, which may have its own default seed."""

@@ -149,7 +149,7 @@ class Mixed(Merged):
         return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("mix", {"datasets": self.digests(seed)}, self)
+        return stage_text("mix", self.parts(seed), self)
 
     @property
     def begins_epochs(self) -> bool:
