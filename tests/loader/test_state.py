@@ -406,13 +406,20 @@ def test_an_epoch_state_keeps_what_repeats():
         other.set_state(one.get_state())
 
 
-def test_a_renamed_function_in_a_component_does_not_matter():
+def test_a_renamed_function_in_a_component_only_warns():
     def renamed(element):
         return grow(element)
 
     one = Dataset.mix([arrays(8).map(grow), arrays(8)]).batch(4)
     other = Dataset.mix([arrays(8).map(renamed), arrays(8)]).batch(4)
-    iter(DataLoader(other)).set_state(state_at(one, 1))
+    with pytest.warns(
+        LoaderxWarning, match=r"function=\['grow'\].*now has.*function=\['renamed'\]"
+    ):
+        iter(DataLoader(other)).set_state(state_at(one, 1))
+    outer = Dataset.zip([Dataset.concatenate([one, one]), Dataset.concatenate([one, one])])
+    again = Dataset.zip([Dataset.concatenate([one, other]), Dataset.concatenate([one, one])])
+    with pytest.warns(LoaderxWarning, match="If the function does something else"):
+        iter(DataLoader(again)).set_state(state_at(outer, 1))
 
 
 def test_an_epoch_does_not_go_back_before_its_start():

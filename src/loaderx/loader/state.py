@@ -18,7 +18,7 @@ from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
-from loaderx.reading.state_numbers import LanePosition, shown
+from loaderx.reading.state_numbers import UNCHANGED, Changed, LanePosition, shown
 from loaderx.stages.encoding import parse_stage
 from loaderx.stages.fingerprint import identity
 from loaderx.stages.node import Node
@@ -259,12 +259,12 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
 
 
 def _mixes(chain: list[str]) -> list[str]:
-    return [text for text in chain if text.startswith("mix(")]
+    return [identity(text) for text in chain if text.startswith("mix(")]
 
 
 def _warn_about_names(saved: list[str], here: list[str]) -> None:
     for old, new in zip(saved, here, strict=True):
-        if old != new:
+        if old != new and "function=" in old:
             warn_user(
                 f"the state was saved with {_cut(old)}, and the chain now has {new}. If the "
                 "function does something else, the stream changes from here on."
@@ -281,7 +281,7 @@ class StreamPosition(Frozen):
     first: int  # the epoch that its pass began with, where passes have no end
     counters: list[int]
     positions: list[LanePosition]
-    is_other_mix: bool  # was it saved with other weights, or other datasets, in a mix?
+    changed: Changed
 
 
 def make_stream_state(
@@ -321,29 +321,19 @@ def read_stream_state(
         )
     here = [_ORDER, *chain]
     problem = _difference(saved, here)
+    changed = UNCHANGED
     if problem is None:
         _warn_about_names(saved, here)
-    elif strict:
-        raise StateError(
-            f"the state belongs to another chain: {problem} Pass strict=False to continue at "
-            "the same rows anyway."
-        )
-    elif not saved[-1].startswith("units "):
-        raise StateError(
-            f"the state has lanes, but its chain ends with {shown(saved[-1])} instead of the size "
-            "of the units that they count: it is damaged."
-        )
-    elif saved[-1] != here[-1]:
-        before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
-        raise StateError(
-            f"the state counts in units of {before} records, and this chain in units of {now}: the "
-            "same numbers would mean other rows, so strict=False does not help. A unit is as long "
-            "as the largest window; without windows, the lanes and the length of a small dataset "
-            "decide."
-        )
     else:
+        _refuse_other_units(saved, here, problem)
+        if strict:
+            raise StateError(
+                f"the state belongs to another chain: {problem} Pass strict=False to continue "
+                "anyway, as near to the same rows as can be."
+            )
+        changed = _changed(saved, here)
         warn_user(
-            f"the state belongs to another chain: {problem} Continuing at the same rows."
+            f"the state belongs to another chain: {problem} {_about_rows(changed)}"
             f"{_about_windows(saved, here)}"
         )
     missing = [lane for lane in own if str(lane) not in lanes]
@@ -353,9 +343,92 @@ def read_stream_state(
             f"{own.stop - 1}. Join the states of all hosts with loaderx.merge_states([...])."
         )
     counters = [_number(state, "epoch"), *above]
-    other_mix = _mixes(saved) != _mixes(here)
     first = _number(state, "first_epoch")
-    return StreamPosition(step, first, counters, [lanes[str(lane)] for lane in own], other_mix)
+    return StreamPosition(step, first, counters, [lanes[str(lane)] for lane in own], changed)
+
+
+def _refuse_other_units(saved: list[str], here: list[str], problem: str) -> None:
+    """Positions of other lanes, or in other units, mean other rows: nothing can be kept."""
+    if not saved[-1].startswith("units "):
+        raise StateError(
+            f"the state has lanes, but its chain ends with {shown(saved[-1])} instead of the size "
+            "of the units that they count: it is damaged."
+        )
+    lanes = [_lanes_of(chain) for chain in (saved, here)]
+    if lanes[0] != lanes[1]:
+        raise StateError(
+            f"the state belongs to another chain: it has lanes={_cut(lanes[0])}, and "
+            f"this chain has lanes={lanes[1]}: other lanes read other records, so "
+            "neither strict=False nor merge_states can help. "
+            f"Write lanes={_cut(lanes[0])} again, or begin a new run."
+        )
+    if saved[-1] != here[-1]:
+        before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
+        raise StateError(
+            f"the state belongs to another chain: {problem} It counts in units of {_cut(before)} "
+            f"records, and this chain in units of {now}: the same numbers would mean other rows, "
+            "so strict=False does not help. A unit is as long as the largest window; without "
+            "windows, the lanes and the length of a small dataset decide."
+        )
+
+
+def _lanes_of(chain: list[str]) -> str:
+    parsed = (parse_stage(text) for text in chain)
+    return next(
+        (stage.values["lanes"] for stage in parsed if stage and "lanes" in stage.values), "1"
+    )
+
+
+def _changed(saved: list[str], here: list[str]) -> Changed:
+    """What can be kept of a position."""
+    rows = _row_stages(saved) != _row_stages(here)
+    mixes = [[parse_stage(text) for text in _mixes(chain)] for chain in (saved, here)]
+    if rows or len(mixes[0]) != len(mixes[1]):
+        return Changed(schedule=_mixes(saved) != _mixes(here), rows=True)
+    schedule, datasets = False, []
+    for old, new in zip(*mixes, strict=True):
+        if old is None or new is None:
+            return Changed(schedule=True, rows=True)
+        before, now = (
+            stage.values.pop("datasets", "").strip("[]").split(", ") for stage in (old, new)
+        )
+        schedule = schedule or old.values != new.values or len(before) != len(now)
+        if before != now and (len(before) == 1 or len(before) != len(now)):
+            return Changed(schedule=schedule, rows=True)  # one digest stands for many datasets
+        datasets += [n for n, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
+    return Changed(schedule, datasets=tuple(datasets))
+
+
+def _row_stages(chain: list[str]) -> list[str]:
+    """The stages that decide which rows a unit gives, but for the number of records."""
+    found = []
+    for text in chain[:-1]:
+        stage = parse_stage(identity(text))
+        if stage is not None and stage.kind == "batch":
+            break
+        if stage is not None and stage.kind == "source":
+            stage.values.pop("length", None)
+        if stage is None or stage.kind != "mix":
+            found.append(text if stage is None else stage.text())
+    return found
+
+
+def _about_rows(changed: Changed) -> str:
+    if changed.rows:
+        return (
+            "Rows are now made of other records, so the number of used rows cannot be kept: every "
+            "unit that was begun is read again from its start, and some of its records come again."
+        )
+    if changed.datasets:
+        one = len(changed.datasets) == 1
+        which = f"dataset{'' if one else 's'} {' and '.join(map(str, changed.datasets))}"
+        kept = "starts its schedule again" if changed.schedule else "keeps its schedule"
+        return (
+            f"The mix {kept}, and its other datasets continue at the same rows; {which} "
+            f"{'begins' if one else 'begin'} with the start of the unit that was begun, of which "
+            "some records come again."
+        )
+    return "Continuing at the same rows."
 
 
 def merge_states(states: Iterable[State]) -> State:

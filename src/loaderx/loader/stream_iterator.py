@@ -28,7 +28,7 @@ from loaderx.loader.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead
-from loaderx.reading.state_numbers import LanePosition, first_entry
+from loaderx.reading.state_numbers import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.node import Node
 from loaderx.stages.repeat import MANY_EPOCHS
@@ -237,7 +237,7 @@ class StreamIterator(LoaderIterator[T]):
         self._positions: Positions | None = None  # of the last run; None: it starts at `_saved`
         self._saved: Position | None = None  # at step `_saved_at`; None: the beginning
         self._saved_at = 0
-        self._fresh = False  # was `_saved` taken with other weights of a mix?
+        self._changed = UNCHANGED  # since `_saved` was taken
         self._reported = 0  # rows of this run that are counted in the statistics
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
@@ -258,13 +258,13 @@ class StreamIterator(LoaderIterator[T]):
     def _begin(self) -> StreamRun:
         step, positions = self._position, self._positions
         if positions is None or step == self._saved_at:
-            saved, fresh = self._saved, self._fresh
+            saved, changed = self._saved, self._changed
         else:
-            saved, fresh = positions.at(step), False
+            saved, changed = positions.at(step), UNCHANGED
         units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.units))
         reading = self._setup.plan.read(units, *self._epochs)
         if saved is not None:
-            reading.restore(*saved, fresh=fresh)
+            reading.restore(*saved, changed=changed)
         self._reported = 0
         return StreamRun(reading, units, step, self._steps.stop)
 
@@ -347,7 +347,7 @@ class StreamIterator(LoaderIterator[T]):
             )
         with self._moving():
             self._position, self._saved, self._saved_at, self._positions = 0, None, 0, None
-            self._fresh = False
+            self._changed = UNCHANGED
 
     def get_state(self) -> State:
         """The position as a small dict for JSON; on several hosts, that of this host's lanes."""
@@ -366,7 +366,8 @@ class StreamIterator(LoaderIterator[T]):
 
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and every lane continues at the same row.  So the weights
-        of a mix may change, and the batch size.
+        of a mix may change, and the batch size.  Where rows mean other records than before, a unit
+        that was begun is read again from its start, and the warning says so.
         """
         found = read_stream_state(state, self._chain, self._setup.plan.own, strict=strict)
         epochs = self._epochs_of(found)
@@ -378,7 +379,7 @@ class StreamIterator(LoaderIterator[T]):
             before = {name: getattr(self, name) for name in _MOVED}
             self._epochs, self._position, self._positions = epochs, found.step, None
             self._saved, self._saved_at = (found.counters, found.positions), found.step
-            self._fresh = found.is_other_mix
+            self._changed = found.changed
             try:
                 run = self._begin()  # a state that does not fit is refused here, not later
                 # Not `found`: a mix with other weights starts its schedule again.
@@ -412,4 +413,4 @@ class StreamIterator(LoaderIterator[T]):
 
 
 # What is put back if a state does not fit.
-_MOVED = ("_epochs", "_position", "_saved", "_saved_at", "_fresh", "_positions")
+_MOVED = ("_epochs", "_position", "_saved", "_saved_at", "_changed", "_positions")

@@ -12,7 +12,7 @@ from loaderx.reading.lookahead import Lookahead, MakeHere, PendingUnit, UnitMake
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.rows import Rows
 from loaderx.reading.stacking import NO_PADDING
-from loaderx.reading.state_numbers import LanePosition
+from loaderx.reading.state_numbers import Changed, LanePosition
 from loaderx.reading.units import Finish
 from loaderx.stages.node import Node
 from loaderx.stages.repeat import RepeatAfterBatch
@@ -144,10 +144,10 @@ class Reading:
         return self._top.counters(), self._cut.positions()
 
     def restore(
-        self, counters: Sequence[int], positions: Sequence[LanePosition], *, fresh: bool
+        self, counters: Sequence[int], positions: Sequence[LanePosition], *, changed: Changed
     ) -> None:
         left = iter(counters)
-        self._top.restore((), left, positions, fresh=fresh)
+        self._top.restore((), left, positions, changed=changed)
         if more := len(list(left)):
             needed = len(counters) - more - 1
             raise StateError(

@@ -16,7 +16,7 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Rows, joined_keys
 from loaderx.reading.single_records import copy_of
-from loaderx.reading.state_numbers import LanePosition
+from loaderx.reading.state_numbers import Changed, LanePosition
 from loaderx.reading.state_numbers import whole as whole_number
 
 Positions = Sequence[LanePosition]
@@ -58,7 +58,7 @@ class BatchReader:
         raise NotImplementedError
 
     def restore(
-        self, path: Path, counters: Iterator[int], lanes: Positions, *, fresh: bool
+        self, path: Path, counters: Iterator[int], lanes: Positions, *, changed: Changed
     ) -> None:
         raise NotImplementedError
 
@@ -82,11 +82,11 @@ class Lanes(BatchReader):
         return [lane.state() for lane in self.lanes]
 
     def restore(
-        self, path: Path, counters: Iterator[int], lanes: Positions, *, fresh: bool
+        self, path: Path, counters: Iterator[int], lanes: Positions, *, changed: Changed
     ) -> None:
         for number, (lane, position) in enumerate(zip(self.lanes, lanes, strict=True)):
             try:
-                lane.restore(path, position, fresh=fresh)
+                lane.restore(path, position, changed=changed)
             except StateError as error:
                 raise StateError(f"lane {self.first_lane + number}: {error}") from None
 
@@ -128,9 +128,9 @@ class AfterBatch(BatchReader):
         return self.below.counters()
 
     def restore(
-        self, path: Path, counters: Iterator[int], lanes: Positions, *, fresh: bool
+        self, path: Path, counters: Iterator[int], lanes: Positions, *, changed: Changed
     ) -> None:
-        self.below.restore(path, counters, lanes, fresh=fresh)
+        self.below.restore(path, counters, lanes, changed=changed)
 
 
 class Counted(AfterBatch):
@@ -147,10 +147,10 @@ class Counted(AfterBatch):
         return [self.count, *self.below.counters()]
 
     def restore(
-        self, path: Path, counters: Iterator[int], lanes: Positions, *, fresh: bool
+        self, path: Path, counters: Iterator[int], lanes: Positions, *, changed: Changed
     ) -> None:
         self.count = counter_of(counters, self.most_counted)
-        self.below.restore(path, counters, lanes, fresh=fresh)
+        self.below.restore(path, counters, lanes, changed=changed)
 
 
 def counter_of(counters: Iterator[int], most: int) -> int:

@@ -14,7 +14,7 @@ from loaderx.errors import LoaderxError, StateError
 from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.rows import Rows
-from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.reading.units import UnitOutput, UnitPlan, rows_from
 
@@ -39,8 +39,8 @@ class Reader:
     def state(self) -> LanePosition:
         raise NotImplementedError
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
-        """Goes back; with ``fresh`` mixes restart their schedule, since their weights changed."""
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
+        """Goes back to a position, in a chain that may have changed since."""
         raise NotImplementedError
 
     def epochs_read(self) -> int:
@@ -122,7 +122,7 @@ class UnitReader(Reader):
     def state(self) -> LanePosition:
         return [self.unit, self.used]
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         unit, used = entries(state, ("unit", "rows used"))
         unit, used = whole(unit, "the unit of a lane", self.units), whole(used, "rows used")
         if unit == self.units and used:
@@ -130,7 +130,7 @@ class UnitReader(Reader):
                 f"the state has used {used} rows of unit {unit} of its lane, and there are "
                 f"{self.units} units, counted from 0."
             )
-        self._go(path, unit, used)
+        self._go(path, unit, 0 if changed.rows else used)
 
     def epochs_read(self) -> int:
         return 0 if self.plan.length is not None else self._epochs_in(self.unit)

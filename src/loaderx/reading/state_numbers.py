@@ -6,10 +6,26 @@ import reprlib
 from typing import TypeAlias
 
 from loaderx.errors import StateError
+from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 
 LanePosition: TypeAlias = object
 """The position of a reader in a saved state: small nested lists, checked before they are used."""
+
+
+class Changed(Frozen):
+    """How a chain differs from the one that a state was saved with; by default it does not."""
+
+    schedule: bool = False  # a mix has other weights: its schedule starts again
+    rows: bool = False  # units give other rows: one that was begun is read again from its start
+    datasets: tuple[int, ...] = ()  # those of a mix whose units give other rows
+
+    def of(self, number: int) -> Changed:
+        """What has changed for one dataset of a mix."""
+        return Changed(self.schedule, self.rows or number in self.datasets)
+
+
+UNCHANGED = Changed()
 
 
 def entries(state: object, names: tuple[str, ...]) -> list[LanePosition]:

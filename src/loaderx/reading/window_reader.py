@@ -15,7 +15,7 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.readers import Reader, listed
 from loaderx.reading.rows import Rows, joined_keys
-from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_stage import UnitStage, run_stages
 from loaderx.reading.units import READ, Finish, epoch_key, rows_from
 
@@ -51,7 +51,7 @@ class WindowReader(Reader):
         self.number, self.used = -1, 0
         self.left = 0  # rows to skip, after a state was restored
         self.spare = 0  # rows of the input among which they must be
-        self.fresh = False  # was it restored into a mix of other weights?
+        self.fresh = False  # was it restored into a mix of other weights or datasets?
         self.rows: Rows | None = None
         self.below_state: LanePosition = None
         self.last_epoch: int | None = None  # the epoch below that gave the last row
@@ -94,7 +94,7 @@ class WindowReader(Reader):
                     f"{self.left}): the state is damaged, or the data or the functions have "
                     "changed."
                 )
-            self.left = 0  # with other weights the window holds other rows
+            self.left = 0  # with another mix the window holds other rows
         self.spare -= want
 
     def _refill(self, want: int) -> bool:
@@ -165,13 +165,16 @@ class WindowReader(Reader):
             return [self.number + 1, self.left, self.below.state()]
         return [self.number, self.used, self.below_state]
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         number, used, below = entries(state, ("window", "rows used", "position at its start"))
         self._begin(path)
-        self.below.restore(path, below, fresh=fresh)
+        self.below.restore(path, below, changed=changed)
         most = LIMIT // (self.window or 1)
         self.number = whole(number, "the window of a lane", most) - 1
-        self.left, self.fresh = whole(used, "rows used"), fresh
+        self.left = whole(used, "rows used")
+        if changed.rows:
+            self.left = 0
+        self.fresh = changed.schedule or bool(changed.datasets)
         self.spare = self.window or self.largest
         if self.window:
             self.below.check_window(self.number + 1, self.window, self.left)

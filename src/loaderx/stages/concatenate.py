@@ -66,7 +66,7 @@ class Concatenated(ByIndex, Merged):
         return np.concatenate(found)
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("concatenate", {"datasets": self.digests(seed)}, self)
+        return stage_text("concatenate", self.parts(seed), self)
 
     def router(self) -> Router:
         return ByOffset([part.length for part in self.components])

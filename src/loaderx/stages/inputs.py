@@ -36,7 +36,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.single_records import in_chunks, one_by_one
 from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
-from loaderx.reading.state_numbers import LanePosition, entries, shown, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, shown, whole
 from loaderx.reading.units import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source
@@ -369,7 +369,7 @@ class IterableReader(Reader):
         assert not self.records
         return self.position if self.opened is None else self.opened.position()
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         if state is not None:
             count, ended, own = entries(state, _POSITION)
             whole(count, "records read", MOST_READ)

@@ -37,7 +37,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.sources.array_parts import ArrayParts
-from loaderx.stages.encoding import Encoded, digest, encode
+from loaderx.stages.encoding import Encoded, digest, encode, parse_stage
 from loaderx.stages.families import ChangesPlaces
 from loaderx.stages.fingerprint import fingerprints, identity
 from loaderx.stages.node import Node
@@ -95,13 +95,28 @@ class Joined(ChangesPlaces):
         same = all(repr(spec) == repr(first) for spec in others)
         return first if same else None
 
-    def digests(self, seed: int) -> list[Encoded]:
-        """The fingerprints of each dataset, as one digest."""
-        chains = [
+    def chains(self, seed: int) -> list[list[str]]:
+        """The fingerprints of each dataset."""
+        return [
             fingerprints(node, self.component_seed(number, seed), whole=True)
             for number, node in enumerate(self.components)
         ]
-        return [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
+
+    def parts(self, seed: int) -> dict[str, object]:
+        """What a state says of the datasets: a digest of each, and the names of their functions.
+
+        The names stand apart, since `identity` leaves them out: another name is only warned of.
+        """
+        chains = self.chains(seed)
+        digests = [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
+        found = [parse_stage(text) for texts in chains for text in texts]
+        names = [
+            stage.values["function"]
+            for stage in found
+            if stage is not None and "function" in stage.values
+        ]
+        named = {"function": Encoded(f"[{', '.join(names)}]")} if names else {}
+        return {"datasets": digests, **named}
 
     def component_seed(self, number: int, seed: int) -> int:
         """The default seed of a component: its own, or another one for each of them.

@@ -26,7 +26,7 @@ from loaderx.reading.error_text import within
 from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, interleaved
-from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.encoding import stage_text
@@ -150,7 +150,7 @@ class Mixed(Merged):
         return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("mix", {"datasets": self.digests(seed)}, self)
+        return stage_text("mix", self.parts(seed), self)
 
     @property
     def begins_epochs(self) -> bool:
@@ -322,13 +322,13 @@ class MixReader(Reader):
     def state(self) -> LanePosition:
         return [self.given, *[part.state() for part in self.parts]]
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         names = (f"dataset {number}" for number in range(len(self.parts)))
         given, *parts = entries(state, ("rows given", *names))
         given = whole(given, "the rows that a mix has given")
-        self.given = 0 if fresh else given
-        for part, inner in zip(self.parts, parts, strict=True):
-            part.restore(path, inner, fresh=fresh)
+        self.given = 0 if changed.schedule else given
+        for number, (part, inner) in enumerate(zip(self.parts, parts, strict=True)):
+            part.restore(path, inner, changed=changed.of(number))
 
     def epochs_read(self) -> int:
         return min(part.epochs_read() for part in self.parts)
@@ -351,8 +351,8 @@ class AgainMixReader(MixReader):
         part.advance()
         return True
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
-        super().restore(path, state, fresh=fresh)
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
+        super().restore(path, state, changed=changed)
         if all(part.number > 0 for part in self.parts):
             raise StateError(
                 "the state has every dataset of a mix in its second epoch or later, but the mix "

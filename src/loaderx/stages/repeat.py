@@ -14,7 +14,7 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
-from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
 from loaderx.rng import Keys
 from loaderx.stages.limits import checked_length
 from loaderx.stages.moves import Moved
@@ -179,7 +179,7 @@ class RepeatReader(Reader):
     def state(self) -> LanePosition:
         return [self.number, self.below.state()]
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         number, below = entries(state, ("epoch", "position in it"))
         if self.count is not None and whole(number, "the epoch", MANY_EPOCHS) >= self.count:
             raise StateError(
@@ -188,7 +188,7 @@ class RepeatReader(Reader):
             )
         self.path, self.number, self.empty = path, whole(number, "the epoch", MANY_EPOCHS), 0
         self.has_rows = True  # whether it did is not known
-        self.below.restore((*path, self.number), below, fresh=fresh)
+        self.below.restore((*path, self.number), below, changed=changed)
 
     def epochs_read(self) -> int:
         return max(self.number if self.count is None else 0, self.below.epochs_read())
@@ -230,8 +230,13 @@ class RepeatAfterBatch(Counted):
             self.below.start((*self.path, self.count))
 
     def restore(
-        self, path: Path, counters: Iterator[int], lanes: Sequence[LanePosition], *, fresh: bool
+        self,
+        path: Path,
+        counters: Iterator[int],
+        lanes: Sequence[LanePosition],
+        *,
+        changed: Changed,
     ) -> None:
         self.path, self.count = path, counter_of(counters, self.most_counted)
         self.has_batches, self.empty = True, 0  # whether this epoch gave a batch is not known
-        self.below.restore((*path, self.count), counters, lanes, fresh=fresh)
+        self.below.restore((*path, self.count), counters, lanes, changed=changed)

@@ -17,7 +17,7 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
-from loaderx.reading.state_numbers import LanePosition, entries, whole
+from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.sources.base import Indices
 from loaderx.stages.encoding import Encoded, encode, stage_text
@@ -215,11 +215,11 @@ class SliceReader(Reader):
     def state(self) -> LanePosition:
         return [self.passed, self.below.state()]
 
-    def restore(self, path: Path, state: LanePosition, *, fresh: bool) -> None:
+    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         passed, below = entries(state, ("rows passed", "position below"))
         most = LIMIT if self.count is None else self.begin + self.count
         self.passed = whole(passed, "the rows that a take or skip has counted", most)
-        self.below.restore(path, below, fresh=fresh)
+        self.below.restore(path, below, changed=changed)
 
     def epochs_read(self) -> int:
         return 0 if self.count is not None else self.below.epochs_read()

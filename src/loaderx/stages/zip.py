@@ -77,7 +77,7 @@ class Zipped(ByIndex, Joined):
         return f"Dataset.zip({len(self.components)} datasets)"
 
     def fingerprint(self, seed: int) -> str:
-        named = {"datasets": self.digests(seed), "names": self.structure.paths()}
+        named = {**self.parts(seed), "names": self.structure.paths()}
         return stage_text("zip", named, self, without=("structure",))
 
     def make_record_operator(self, request: Request) -> RecordOperator:

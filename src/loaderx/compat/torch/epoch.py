@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loaderx.errors import RecordError, below_own_frames
+from loaderx.errors import LoaderxError, RecordError, below_own_frames
 from loaderx.loader import DataLoader as Runner
 from loaderx.loader import LoaderIterator
 from loaderx.loader.state import State
@@ -30,6 +30,11 @@ class Epoch(Iterator[Tree]):
             raise
         except RecordError as error:
             raise _original(error) from None
+        except LoaderxError as error:
+            said = str(error).replace("Or use engine='threads'.", "Or use num_workers=0.")
+            if said == str(error):
+                raise
+            raise type(error)(said) from error.__cause__  # this class has no `engine`
         # Gathered rows of tuples are a tuple of arrays; torch's rule makes it a list.
         return list(batch) if self._as_lists and type(batch) is tuple else batch
 
