@@ -73,6 +73,7 @@ def read(folder: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
         records = Dataset.from_arrays(
             image=lx.sources.open_idx(folder / "train-images-idx3-ubyte"),
             label=lx.sources.open_idx(folder / "train-labels-idx1-ubyte"),
+            # The files have bytes, and Flax's Accuracy takes labels of int32 alone.
         ).map(lambda batch: {**batch, "label": batch["label"].astype("int32")}, batched=True)
     train, valid = records.split(0.8, 0.2, seed=0)
     return train, valid

@@ -5,13 +5,22 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 import loaderx as lx
 from chains import arrays
-from loaderx import ArgumentTypeError, DataLoader, Dataset, hints
+from loaderx import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataLoader,
+    Dataset,
+    LoaderxWarning,
+    RecordError,
+    hints,
+)
 from plain import grow
 
 
@@ -180,3 +189,82 @@ def test_signatures_are_kept():
 def test_the_tables_name_nothing_that_exists():
     for words, owner in [(hints.DATASET, Dataset), (hints.LOADER, DataLoader), (hints.MODULE, lx)]:
         assert [word for word in words if word in dir(owner)] == []
+
+
+# A number alone, which tf.data takes for the size of a buffer
+
+
+@pytest.mark.parametrize("number", [1000, 10_000, 60_000])
+def test_a_buffer_size_warns(number):
+    dataset = Dataset.range(8)
+    message = rf"\.shuffle\({number}\) takes a seed and no buffer size: .*Write \.shuffle\(seed=0\)"
+    with pytest.warns(LoaderxWarning, match=message) as caught:
+        shuffled = dataset.shuffle(number)
+    assert caught[0].filename == __file__
+    assert f".shuffle(seed={number})" in str(caught[0].message)
+    assert list(shuffled) == list(dataset.shuffle(seed=number))  # it is a seed all the same
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        lambda d: d.shuffle(999),
+        lambda d: d.shuffle(seed=10_000),
+        lambda d: d.shuffle(10_000, window=4),
+        lambda d: d.shuffle(10_000, block=2),
+        lambda d: DataLoader(d, batch_size=2, seed=10_000),
+    ],
+)
+def test_what_is_meant_as_a_seed_does_not(shuffle):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shuffle(Dataset.range(8))
+
+
+# What the first release had, and others have
+
+
+def test_one_batch_of_all():
+    with pytest.raises(
+        ArgumentError, match=r"got -1\. For one batch of all records write \.batch\(len"
+    ):
+        Dataset.range(8).batch(-1)
+
+
+def test_a_tuple_of_functions_for_transform():
+    for given in ((np.negative, np.sqrt), [np.negative]):
+        with pytest.raises(
+            ArgumentTypeError, match=r"one function of a whole batch, got a (tuple|lis)"
+        ):
+            DataLoader(Dataset.range(8), batch_size=2, transform=given)
+
+
+def test_seed_none_is_the_default():
+    dataset = Dataset.range(50)
+    one, other = (list(DataLoader(dataset, batch_size=5, **seed)) for seed in ({}, {"seed": None}))
+    assert np.array_equal(one, other)
+    seeded = list(DataLoader(dataset.seed(3), batch_size=5, seed=None))
+    assert np.array_equal(seeded, list(DataLoader(dataset, batch_size=5, seed=3)))
+
+
+def tokenizer(text):
+    """As that of transformers does."""
+    if not isinstance(text, (str, list)):
+        raise ValueError(
+            "text input must be of type `str` (single example), `list[str]` (batch or single "
+            "pretokenized example) or `list[list[str]]` (batch of pretokenized examples)."
+        )
+    return {"ids": np.array([[len(each)] for each in text])}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_tokenizer_of_a_batch(batched):
+    dataset = Dataset.from_source([{"text": "a" * n} for n in range(8)])
+    dataset = dataset if batched else dataset.batch(4)
+    failing = dataset.map(lambda batch: tokenizer(batch["text"]), batched=batched)
+    with pytest.raises(
+        RecordError, match=r'are an array: hand over a list, batch\["text"\]\.tolist'
+    ):
+        failing[0]
+    right = dataset.map(lambda batch: tokenizer(batch["text"].tolist()), batched=batched)
+    assert right[0]["ids"].ravel().tolist() == ([0] if batched else [0, 1, 2, 3])

@@ -34,7 +34,7 @@ from loaderx.errors import (
     hide_own_frames,
 )
 from loaderx.frozen import Frozen
-from loaderx.hints import DatasetType, advised, joins
+from loaderx.hints import DatasetType, advised, joins, no_buffer
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext
@@ -448,6 +448,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     # Order ------------------------------------------------------------------------------------
 
+    @no_buffer
     @advised
     def shuffle(
         self,
@@ -611,6 +612,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()
         ([[1, 0, 0], [2, 3, 0]], [1, 2])
         """
+        if isinstance(batch_size, int) and batch_size == -1:
+            raise ArgumentError(
+                "`batch_size` must be at least 1, got -1. For one batch of all records write "
+                ".batch(len(ds))."
+            )
         size = check_int("batch_size", batch_size, least=1)
         drop_remainder = check_bool("drop_remainder", drop_remainder)
         pad_remainder = check_bool("pad_remainder", pad_remainder)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from loaderx.errors import ArgumentTypeError
+from loaderx.errors import ArgumentTypeError, warn_user
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -168,6 +168,8 @@ _WHOLE = (
     ".shuffle(seed=0), or .shuffle(seed=0, window=n) to stay within runs of n records."
 )
 
+LEAST_BUFFER = 1000  # a number that is more likely a buffer than a seed
+
 _BILINEAR = f'{_LEAVE}: images are resized with antialiasing, method="bilinear" or "area".'
 
 KEYWORDS = {
@@ -281,6 +283,21 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             raise ArgumentTypeError(_explain(function, str(error))) from None
+
+    return call
+
+
+def no_buffer(function: Callable[P, R]) -> Callable[P, R]:
+    """The method; it warns of a number alone, which tf.data takes for the size of its buffer."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if len(args) == 2 and not kwargs and type(args[1]) is int and args[1] >= LEAST_BUFFER:
+            warn_user(
+                f".shuffle({args[1]}) {_WHOLE} If {args[1]} is meant as a seed, write "
+                f".shuffle(seed={args[1]})."
+            )
+        return function(*args, **kwargs)
 
     return call
 

@@ -89,7 +89,7 @@ def test_records_without_batches():
         ({"drop_remainder": False}, ArgumentTypeError, "`drop_remainder` needs `batch_size`"),
         ({"batch_size": 0}, ArgumentError, "`batch_size` must be at least 1, got 0"),
         ({"batch_size": "8"}, ArgumentTypeError, "`batch_size` must be an integer, got '8'"),
-        ({"batch_size": 2, "seed": None}, ArgumentTypeError, "`seed` must be an integer, got None"),
+        ({"batch_size": 2, "seed": "a"}, ArgumentTypeError, "`seed` must be an integer, got 'a'"),
         ({"batch_size": 2, "num_epochs": 0}, ArgumentError, "`num_epochs` must be at least 1"),
         (
             {"batch_size": 2, "transform": 3},

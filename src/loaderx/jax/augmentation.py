@@ -24,7 +24,7 @@ import numpy as np
 from loaderx.errors import ArgumentTypeError, ChainError
 from loaderx.memory import COUNTS_REFERENCES, empty
 from loaderx.rng import BatchGenerator
-from loaderx.tree import Array, Leaf, Tree, map_leaves
+from loaderx.tree import Array, Leaf, Tree, flatten, map_leaves
 
 _KEPT = 6  # results that a thread keeps for use again
 
@@ -114,7 +114,8 @@ class Augment:
                 f".random_map({self!r}, batched=True)."
             )
         rows = len(rng)
-        keys, batch = rng.key_data(), map_leaves(_checked, batch)
+        keys = rng.key_data()
+        _check_leaves(batch)
         missing = rng.full_rows - rows
         if missing > 0:  # so that a short batch needs no compilation of its own
             keys = _lengthened(keys, missing)
@@ -239,14 +240,17 @@ def _signature(batch: Tree) -> Hashable:
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
-def _checked(leaf: Leaf) -> Array:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind in "OSUMm":
+def _check_leaves(batch: Tree) -> None:
+    leaves, structure = flatten(batch)
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm":
+            continue
         kind = leaf.dtype if isinstance(leaf, np.ndarray) else type(leaf).__name__
+        path = structure.paths()[number]
         raise ArgumentTypeError(
-            f"`augment` gives records to JAX, which takes arrays of numbers, and one leaf is of "
-            f"{kind}. Leave it out in a .map() before."
+            "`augment` gives records to JAX, which takes arrays of numbers, and "
+            f'leaf "{path}" is of {kind}. Leave it out in a .map() before.'
         )
-    return leaf
 
 
 def _lengthened(leaf: Array, rows: int) -> Array:

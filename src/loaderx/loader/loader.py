@@ -110,7 +110,8 @@ class DataLoader(Generic[T]):
         dataset: a `Dataset`, or anything that `Dataset.from_source` takes.
         batch_size: records in the global batch; passing it selects the short form.
         shuffle, num_epochs, seed, transform, drop_remainder: options of the short form.
-            ``num_epochs=None`` is endless; ``transform`` is a function of a batch.
+            ``num_epochs=None`` is endless; ``seed=None`` is the dataset's own, or 0; ``transform``
+            is a function of a batch.
         engine: ``"auto"`` (measures and chooses), ``"inline"``, ``"threads"``, ``"processes"``, or
             an engine object.
         num_workers: workers of the engine; 0 means inline, and for ``"auto"`` it is the most to
@@ -138,7 +139,7 @@ class DataLoader(Generic[T]):
         batch_size: int | None = ...,
         shuffle: bool = ...,
         num_epochs: int | None = ...,
-        seed: int = ...,
+        seed: int | None = ...,
         transform: Callable[[Tree], Tree] | None = ...,
         drop_remainder: bool = ...,
         **how: Unpack[_HowToRun],
@@ -151,7 +152,7 @@ class DataLoader(Generic[T]):
         batch_size: int | None = None,
         shuffle: bool = _SHUFFLE,
         num_epochs: int | None = _NUM_EPOCHS,
-        seed: int = _SEED,
+        seed: int | None = _SEED,
         transform: Callable[[Tree], Tree] | None = _TRANSFORM,
         drop_remainder: bool = _DROP_REMAINDER,
         engine: str | Engine = "auto",
@@ -392,12 +393,13 @@ def _short_form(
     *,
     shuffle: bool,
     num_epochs: int | None,
-    seed: int,
+    seed: int | None,
     transform: Callable[[Tree], Tree] | None,
     drop_remainder: bool,
 ) -> Dataset[Tree]:
     check_int("batch_size", batch_size, least=1)
-    check_seed(seed)
+    if seed is not None:
+        check_seed(seed)
     shuffle = check_bool("shuffle", shuffle)
     if num_epochs is not None:
         check_int("num_epochs", num_epochs, least=1)
@@ -417,7 +419,7 @@ def _short_form(
             "records. Use a smaller batch_size, or leave drop_remainder out."
         )
     if shuffle:
-        dataset = dataset.shuffle(seed)
+        dataset = dataset.shuffle(seed=seed)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if transform is not None:
         _check_transform(transform)
@@ -426,6 +428,12 @@ def _short_form(
 
 
 def _check_transform(transform: object) -> None:
+    if isinstance(transform, (tuple, list)):
+        raise ArgumentTypeError(
+            f"`transform` is one function of a whole batch, got a {type(transform).__name__}. For "
+            "several in turn, leave it out and write .batch(n).map(f).map(g); for one of each "
+            'leaf, lambda batch: {"data": f(batch["data"]), "label": g(batch["label"])}.'
+        )
     if not callable(transform) and not hasattr(transform, "map"):
         raise ArgumentTypeError(
             "`transform` must be a function of a batch, or an object with a .map method; got "

@@ -24,6 +24,8 @@ _CALLS = {
     "map_with_index": "f(index, element)",
     "random_map": "f(element, rng)",
 }
+# Of the tokenizers of transformers, and of others that take a list of texts.
+_WANTS_TEXT = r"(?i)must be of type `str`|TextInputSequence|TextEncodeInput|list of (str|text)"
 _MISCALLED = r"takes .*positional argument|missing \d+ required positional argument"
 
 
@@ -69,6 +71,8 @@ def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> s
         # Without a frame of the user's, the function never began.
         is_ours = below_own_frames(error.__traceback__) is None
         return f" ({kind} calls {call})" if is_ours else ""
+    if is_batch and isinstance(error, (TypeError, ValueError)) and re.search(_WANTS_TEXT, text):
+        return ' (the texts of a batch are an array: hand over a list, batch["text"].tolist())'
     if is_batch and isinstance(error, ValueError) and "truth value of an array" in text:
         rng = ", and rng gives one draw for each" if kind == "random_map" else ""
         return f" (f gets the rows of many records at once{rng}: use np.where(...) for `if`)"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
 import subprocess
 import sys
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from loaderx import Dataset as Chain
 from loaderx import LoaderxWarning, StateError
 from loaderx.compat import torch as data
+from oracle import assert_same
 
 
 class Squares:
@@ -580,3 +583,34 @@ def test_no_warning_where_all_is_well():
         loader = data.DataLoader(Squares(20), batch_size=4, shuffle=True)
         for _ in range(3):
             list(loader)
+
+
+class TestTwoLoadersOfOneDataset:
+    """No hidden counter: an order depends on the arguments, not on what was made before."""
+
+    def test_draw_alike_with_a_warning(self):
+        dataset = Noisy(50)
+        one = data.DataLoader(dataset, batch_size=8, shuffle=True)
+        with pytest.warns(LoaderxWarning, match=r"another DataLoader shuffles this Noisy .*=1, or"):
+            other = data.DataLoader(dataset, batch_size=8, shuffle=True)
+        assert_same(one, other)
+
+    def test_differ_with_seeds(self):
+        dataset = Noisy(50)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            one, other = (
+                data.DataLoader(dataset, batch_size=8, shuffle=True, **seed)
+                for seed in ({}, {"generator": 1})
+            )
+            data.DataLoader(dataset, batch_size=8)  # it does not shuffle
+        batches = zip(one, other, strict=True)
+        assert all(not (a == b).all() for left, right in batches for a, b in zip(left, right))
+
+    def test_datasets_are_not_kept_alive(self):
+        dataset = Noisy(50)
+        data.DataLoader(dataset, shuffle=True)
+        kept = weakref.ref(dataset)
+        del dataset
+        gc.collect()
+        assert kept() is None

@@ -92,7 +92,7 @@ class IndexSampler:
         if not isinstance(shard_options, NoSharding):
             self._keys = self._keys.slice(slice(*even_split(num_records, shard_options)))
         if shuffle:
-            self._keys = self._keys.shuffle(seed)
+            self._keys = self._keys.shuffle(seed=seed)
         self._max_index = self._last(num_epochs)
 
     def _last(self, num_epochs: int | None) -> int | None:

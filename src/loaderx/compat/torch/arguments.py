@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Iterable
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool, check_int, check_seed
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_bool,
+    check_int,
+    check_seed,
+    warn_user,
+)
 
 
 def is_iterated(dataset: object) -> bool:
@@ -102,3 +111,22 @@ def seed_of(generator: object) -> int:
             "`generator` must be a seed, or a generator of torch or NumPy; got "
             f"{type(generator).__name__}."
         ) from None
+
+
+_shuffled: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+
+
+def warn_of_equal_orders(dataset: object) -> None:
+    """Warns if a loader of this dataset was shuffled with the default seed before.
+
+    In torch each would have its own order; here an order depends on the seed alone.
+    """
+    if _shuffled.get(id(dataset)) is dataset:
+        warn_user(
+            f"another DataLoader shuffles this {type(dataset).__name__} without a `generator`: "
+            "both give the same order, and the same random numbers, from their first epoch on. "
+            "Pass generator=1, or another number, to one of them. To read further epochs, "
+            "iterate over the same loader again."
+        )
+    with contextlib.suppress(TypeError):  # of a list there are no weak references
+        _shuffled[id(dataset)] = dataset

@@ -33,7 +33,7 @@ class Order(Frozen):
     def of_length(self, length: int, records: Dataset[Tree] | None = None) -> Dataset[Tree]:
         """All records, or their indices; the order is drawn by loaderx."""
         chain = Dataset.range(length) if records is None else records
-        return self._cut(chain.shuffle(self.seed) if self.shuffle else chain)
+        return self._cut(chain.shuffle(seed=self.seed) if self.shuffle else chain)
 
     def of_sampler(self, sampler: Iterable[Any], records: Dataset[Tree]) -> Dataset[Tree]:
         """The records that a sampler names."""

@@ -110,6 +110,8 @@ class DataLoader:
         self.generator, self.multiprocessing_context = generator, multiprocessing_context
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.persistent_workers, self.in_order = persistent_workers, in_order
+        if shuffle and generator is None:
+            arguments.warn_of_equal_orders(dataset)
         order = Order(self.batch_size, self.drop_last, shuffle, arguments.seed_of(generator))
         self._settings = Settings(
             dataset, order, sampler, batch_sampler, self.collate_fn, num_workers, prefetch_factor,
