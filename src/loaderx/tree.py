@@ -228,7 +228,7 @@ def as_array(value: Leaf) -> Array:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (bool, int, float, complex)):
-        return _narrow(np.asarray(value), value)
+        return narrowed(np.asarray(value), value)
     if isinstance(value, list):
         if any(isinstance(item, (str, bytes)) for item in value):
             out = np.empty(len(value), object)
@@ -236,7 +236,7 @@ def as_array(value: Leaf) -> Array:
             return out
         array = np.asarray(value)
         plain = all(type(item) in (bool, int, float, complex) for item in value)
-        return _narrow(array, value) if plain else array
+        return narrowed(array, value) if plain else array
     if is_array_like(value):
         return np.asarray(value)
     return _object_scalar(value)
@@ -251,8 +251,8 @@ def _object_scalar(value: Leaf) -> Array:
 _NARROW = {"i": np.int32, "u": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}
 
 
-def _narrow(array: Array, value: Leaf) -> Array:
-    """Python numbers as JAX would hold them."""
+def narrowed(array: Array, value: Leaf) -> Array:
+    """Python numbers as JAX would hold them; ``value`` is what they were."""
     kind = array.dtype.kind
     if kind == "O" or (kind in "iu" and array.size and not _fits_int32(array)):
         raise StackError(
@@ -279,7 +279,7 @@ def _widest(value: Leaf) -> Leaf:
 
 def narrow_scalars(values: list[complex]) -> Array:
     """A column of Python numbers, one per record."""
-    return _narrow(np.asarray(values), values)
+    return narrowed(np.asarray(values), values)
 
 
 def spec_of(tree: Tree) -> Tree:
