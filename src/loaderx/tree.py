@@ -13,6 +13,7 @@ never cut.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -107,6 +108,7 @@ class Structure(Frozen):
 
 # Children stand in a key by their ids: they are interned, and the value keeps them alive.
 _interned: weakref.WeakValueDictionary[Hashable, Structure] = weakref.WeakValueDictionary()
+_recent: deque[Structure] = deque(maxlen=64)  # kept: else each batch would make its own again
 
 
 def _intern(
@@ -118,6 +120,7 @@ def _intern(
         flat = kind == "dict" and all(child is LEAF for child in children)
         made = Structure(kind, type_, tuple(keys), tuple(children), flat)
         found = _interned.setdefault(identity, made)
+        _recent.append(found)
     return found
 
 
