@@ -55,6 +55,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/corners.py
 	$(BIN)/python benchmarks/run.py
 
 # Does it all still run, with all peers, on small sizes?
