@@ -56,6 +56,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/auto.py
+	$(BIN)/python benchmarks/corners.py
 	$(BIN)/python benchmarks/run.py
 
 # Does it all still run, with all peers, on small sizes?

@@ -8,10 +8,12 @@ The rows are in `corner_rows/`, a file for each kind; how they are measured is t
 
 from __future__ import annotations
 
-from corner_rows import layouts
+from corner_rows import joins, layouts, orders, records
 from figures import Figures, main
 
-FIGURES: Figures = {corner.name: corner.rows for module in (layouts,) for corner in module.CORNERS}
+MODULES = (layouts, joins, records, orders)
+
+FIGURES: Figures = {corner.name: corner.rows for module in MODULES for corner in module.CORNERS}
 
 if __name__ == "__main__":
     main(FIGURES, "the slow corners")

@@ -13,6 +13,7 @@ never cut.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -107,6 +108,7 @@ class Structure(Frozen):
 
 # Children stand in a key by their ids: they are interned, and the value keeps them alive.
 _interned: weakref.WeakValueDictionary[Hashable, Structure] = weakref.WeakValueDictionary()
+_recent: deque[Structure] = deque(maxlen=64)  # kept: else each batch would make its own again
 
 
 def _intern(
@@ -118,6 +120,7 @@ def _intern(
         flat = kind == "dict" and all(child is LEAF for child in children)
         made = Structure(kind, type_, tuple(keys), tuple(children), flat)
         found = _interned.setdefault(identity, made)
+        _recent.append(found)
     return found
 
 
@@ -228,7 +231,7 @@ def as_array(value: Leaf) -> Array:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (bool, int, float, complex)):
-        return _narrow(np.asarray(value), value)
+        return narrowed(np.asarray(value), value)
     if isinstance(value, list):
         if any(isinstance(item, (str, bytes)) for item in value):
             out = np.empty(len(value), object)
@@ -236,7 +239,7 @@ def as_array(value: Leaf) -> Array:
             return out
         array = np.asarray(value)
         plain = all(type(item) in (bool, int, float, complex) for item in value)
-        return _narrow(array, value) if plain else array
+        return narrowed(array, value) if plain else array
     if is_array_like(value):
         return np.asarray(value)
     return _object_scalar(value)
@@ -251,8 +254,8 @@ def _object_scalar(value: Leaf) -> Array:
 _NARROW = {"i": np.int32, "u": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}
 
 
-def _narrow(array: Array, value: Leaf) -> Array:
-    """Python numbers as JAX would hold them."""
+def narrowed(array: Array, value: Leaf) -> Array:
+    """Python numbers as JAX would hold them; ``value`` is what they were."""
     kind = array.dtype.kind
     if kind == "O" or (kind in "iu" and array.size and not _fits_int32(array)):
         raise StackError(
@@ -279,7 +282,7 @@ def _widest(value: Leaf) -> Leaf:
 
 def narrow_scalars(values: list[complex]) -> Array:
     """A column of Python numbers, one per record."""
-    return _narrow(np.asarray(values), values)
+    return narrowed(np.asarray(values), values)
 
 
 def spec_of(tree: Tree) -> Tree:

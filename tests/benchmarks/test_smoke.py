@@ -32,6 +32,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(
+            "corners",
+            {"layout_cifar", "concatenate", "records_tuple", "small_epochs"},
+            marks=pytest.mark.benchmarks,
+        ),
+        pytest.param(
             "torch_compat",
             {"tutorial", "arrays", "dicts", "tensors", "workers", "large"},
             marks=pytest.mark.benchmarks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import re
@@ -11,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loaderx import ChainError, DataLoader, Dataset, LoaderxError, LoaderxWarning
+from loaderx import ChainError, DataLoader, Dataset, LoaderxError, LoaderxWarning, StackError
+from loaderx.memory import Pool
 from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
+from loaderx.testing.costing import cost_of
 from workers import own_pss, pids
 
 COUNT = 60
@@ -260,3 +263,42 @@ def test_four_workers_hold_one_copy():
         own = [own_pss(worker) * 1024 for worker in workers]
     assert 0.9 < total / (count * width) < 1.1
     assert max(own) < count * width / 2
+
+
+# Python numbers -----------------------------------------------------------------------------------
+
+NUMBERS = {
+    "ints": lambda i: {"x": np.full(3, i), "y": i - 5},
+    "floats": lambda i: (np.full(3, i), [math.inf, math.nan, -math.inf][i] if i < 3 else i / 3),
+    "bools": lambda i: {"x": np.full(3, i), "y": i % 2 == 0},
+    "numbers alone": lambda i: i,
+    "one that is large": lambda i: {"x": np.full(3, i), "y": 2**40 if i == 11 else i},
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_python_numbers_come_back_as_they_were(kind):
+    records = [NUMBERS[kind](i) for i in range(20)]
+    cached = Dataset.from_source(records).cache()
+    for _ in range(3):
+        assert repr(list(cached)) == repr(records)  # which shows values and types
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NUMBERS if "large" not in kind])
+def test_batches_with_python_numbers_are_gathered(kind):
+    """They were pickled, record by record."""
+    records = [NUMBERS[kind](i) for i in range(200)]
+    cached = Dataset.from_source(records).cache().shuffle(seed=0).batch(100)
+    expected = list(Dataset.from_source(records).shuffle(seed=0).batch(100))
+    for _ in range(3):
+        check_all_equal(list(cached), expected, "element")
+    plan = cached._compiled()
+    check_all_equal([plan.read_fast(0, Pool().lend)], expected[:1], "element")
+    assert cost_of(lambda: plan.read_fast(1, Pool().lend)).calls < 100
+
+
+def test_a_number_that_is_too_large_is_still_refused_by_name():
+    cached = Dataset.from_source([{"y": 2**40 if i == 11 else i} for i in range(20)]).cache()
+    list(cached)
+    with pytest.raises(StackError, match="does not fit into int32"):
+        list(cached.batch(20))

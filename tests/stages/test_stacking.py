@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pickle
 from typing import NamedTuple
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StackError
 from loaderx.memory import Pool
+from loaderx.reading import stacking
 from loaderx.reading.stacking import stack as fast_stack
+from loaderx.testing.costing import cost_of
 from loaderx.tree import LEAF, as_array, describe, flatten, map_leaves, same_structure
 from oracle import assert_same, stack
 from streams import everything
@@ -328,3 +331,90 @@ def test_mixed_python_numbers_are_refused():
     records = [{"x": 1}, {"x": 2.5}]
     with pytest.raises(LoaderxError, match="record 0 has the int 1, record 1 the float 2.5"):
         list(Dataset.from_source(records).batch(2))
+
+
+# Leaves of all records at once --------------------------------------------------------------------
+
+Pair = collections.namedtuple("Pair", ["image", "label"])
+
+
+@dataclasses.dataclass
+class Sample:
+    image: object
+    label: object
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.value, dtype)
+
+
+BUILT = {
+    "tuple": lambda i: (np.full((2, 3), i), i),
+    "named tuple": lambda i: Pair(np.full(3, i), float(i)),
+    "dataclass": lambda i: Sample(np.full(3, i), np.int64(i)),
+    "list of arrays": lambda i: [np.full(3, i), np.full(2, i)],
+    "tuple in a dict": lambda i: {"a": (np.full(3, i), {"b": i}), "c": None},
+    "tensors": lambda i: (Foreign([i, i]), i),
+    "array alone": lambda i: np.full(3, i),
+    "lists of numbers": lambda i: ([i, i + 1], [float(i)] * 3, [True, i > 3]),
+    "lists of both numbers": lambda i: ([i, 0.5], i),
+    "list alone": lambda i: [i, i],
+    "texts": lambda i: (str(i), [str(i), "x"], b"y"),
+    "empty containers": lambda i: ((), {}, [], i),
+}
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_leaves_of_all_records_at_once_are_those_of_each(kind, monkeypatch):
+    records = [BUILT[kind](i) for i in range(20)]
+    found = fast_stack(records, Pool().lend, str)
+    monkeypatch.setattr(stacking, "_columns_at_once", lambda values, structure: None)
+    monkeypatch.setattr(stacking, "_rows_of_numbers", lambda column: None)
+    assert_same([found], [fast_stack(records, Pool().lend, str)])
+
+
+EACH = ("tensors", "texts", "empty containers", "lists of both numbers")  # are made arrays singly
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BUILT if kind not in EACH])
+def test_stacking_makes_no_calls_for_each_record(kind):
+    def calls(count):
+        records = [BUILT[kind](i) for i in range(count)]
+        lend = Pool().lend
+        fast_stack(records, lend, str)
+        return cost_of(lambda: fast_stack(records, lend, str)).calls
+
+    assert calls(400) <= calls(100) + 10
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, 2), (1, 2, 3)),
+        ((1, 2), [1, 2]),
+        ((1, [1, (2,)]), (1, [1, 2])),
+        ((1, {"a": 1}), (1, {"b": 1})),
+        (Pair(1, 2), (1, 2)),
+        ((1, 2), (1, None)),
+        (([1, 2],), ([1, 2**40],)),
+        (([1, 2],), ([1, 2.5],)),
+        (([1, 2],), ([1],)),
+    ],
+)
+def test_records_that_are_built_otherwise_are_refused_as_before(one, other, monkeypatch):
+    def message():
+        with pytest.raises(StackError) as caught:
+            fast_stack([one, one, other], Pool().lend, "record {}".format)
+        return str(caught.value)
+
+    found = message()
+    monkeypatch.setattr(stacking, "_columns_at_once", lambda values, structure: None)
+    monkeypatch.setattr(stacking, "_rows_of_numbers", lambda column: None)
+    assert found == message()
+    assert "record 2" in found

@@ -20,6 +20,7 @@ from loaderx.frozen import Frozen
 from loaderx.rng import Keys
 
 Positions = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _BITS = 61  # of the sum of all weights as whole numbers
@@ -29,8 +30,8 @@ class AliasTable(Frozen):
     """Which entry is drawn: ``own`` below the border of a column, ``other`` above it."""
 
     border: Floats
-    own: Positions
-    other: Positions
+    own: Numbers
+    other: Numbers
 
     def draw(self, words: Keys) -> Positions:
         """The entry that each random word draws."""
@@ -39,39 +40,54 @@ class AliasTable(Frozen):
         places *= len(self.border) * 2.0**-53
         columns = places.astype(np.int64)
         places -= columns
-        return np.where(places < self.border[columns], self.own[columns], self.other[columns])
+        drawn = np.where(places < self.border[columns], self.own[columns], self.other[columns])
+        return drawn.astype(np.int64)
 
 
 def alias_table(weights: Floats) -> AliasTable:
     """The table for finite weights of at least 0, one of which is above 0."""
-    own = np.flatnonzero(weights).astype(np.int64)
-    height, amounts = _whole_numbers(weights[own])
-    light, heavy = np.flatnonzero(amounts < height), np.flatnonzero(amounts >= height)
-    missing = np.cumsum(height - amounts[light])
-    spare = np.cumsum(amounts[heavy] - height)
-    border = np.full(len(own), height)
-    other = np.arange(len(own))
-    border[light] = amounts[light]
+    own = _numbers(np.flatnonzero(weights))
+    height, amounts = _whole_numbers(weights[own] if len(own) < len(weights) else weights)
+    is_light = amounts < height
+    light, heavy = _numbers(np.flatnonzero(is_light)), _numbers(np.flatnonzero(~is_light))
+    missing = amounts[light]
+    np.subtract(height, missing, out=missing).cumsum(out=missing)
+    spare = amounts[heavy]
+    np.subtract(spare, height, out=spare).cumsum(out=spare)
+    border = np.minimum(amounts, height, out=amounts)
+    other = _numbers(np.arange(len(own)))
     # Before a light entry is served, all light ones before it are: the first heavy one that was not
     # used up by then serves it.
-    served_before = missing - (height - amounts[light])
-    other[light] = heavy[np.searchsorted(spare, served_before)]
+    if len(light):
+        other[light[:1]] = heavy[np.searchsorted(spare, 0)]
+        other[light[1:]] = heavy[np.searchsorted(spare, missing[:-1])]
     # A heavy entry is used up by the first light one after which more was missing than it and those
     # before it had to spare.  The next heavy one makes up for that.
     used_up_by = np.searchsorted(missing, spare, side="right")
     used_up = np.flatnonzero(used_up_by < len(light))
     border[heavy[used_up]] = height + spare[used_up] - missing[used_up_by[used_up]]
     other[heavy[used_up]] = heavy[used_up + 1]
+    del is_light, light, heavy, missing, spare, used_up_by, used_up  # of a hundred million weights
     return AliasTable(border / height, own, own[other])
+
+
+def _numbers(entries: Positions) -> Numbers:
+    """Numbers of entries, in four bytes where these suffice."""
+    return entries.astype(np.int32) if len(entries) < 1 << 31 else entries
 
 
 def _whole_numbers(weights: Floats) -> tuple[int, Positions]:
     """Positive weights as whole numbers, and their average, a whole number, too."""
     count = len(weights)
     largest = 1 << (_BITS - count.bit_length())
-    rough = np.maximum((weights / weights.max() * largest).astype(np.int64), 1)
+    scaled = weights / weights.max()
+    scaled *= largest
+    rough = scaled.astype(np.int64)
+    np.maximum(rough, 1, out=rough)
     height = (1 << _BITS) // count
-    scale = height * count / int(rough.sum())
-    amounts = np.maximum((rough * scale).astype(np.int64), 1)
+    np.multiply(rough, height * count / int(rough.sum()), out=scaled)
+    amounts = rough
+    amounts[...] = scaled
+    np.maximum(amounts, 1, out=amounts)
     amounts[np.argmax(amounts)] += height * count - int(amounts.sum())
     return height, amounts

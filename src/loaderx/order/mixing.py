@@ -106,12 +106,18 @@ def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
     start, given = 0, [0] * len(counts)
     while left := [c for c in range(len(counts)) if given[c] < lengths[c]]:
         shared = math.gcd(*(counts[c] for c in left))
-        table = schedule(tuple(counts[c] // shared for c in left))
+        chances = tuple(counts[c] // shared for c in left)
+        remaining = tuple(lengths[c] - given[c] for c in left)
+        # Most phases end within their first period: of these, no more is worked out.
+        ends_early = any(n < chance for n, chance in zip(remaining, chances, strict=True))
+        table = _schedule(chances, remaining) if ends_early else schedule(chances)
         found.append(Phase(start, tuple(left), tuple(given[c] for c in left), table))
         # It ends where the first component is due that has no record left.
-        end = min(table.position(i, lengths[c] - given[c]) for i, c in enumerate(left))
+        end = len(table.component)
+        if not ends_early:
+            end = min(table.position(i, count) for i, count in enumerate(remaining))
         for i, c in enumerate(left):
-            given[c] += table.count(i, end)
+            given[c] += len(table.slots[i]) if ends_early else table.count(i, end)
         start += end
     return tuple(found)
 
@@ -119,6 +125,11 @@ def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
 @lru_cache(maxsize=64)
 def schedule(counts: tuple[int, ...]) -> Schedule:
     """The period for these tickets."""
+    return _schedule(counts, counts)
+
+
+def _schedule(counts: tuple[int, ...], most: tuple[int, ...]) -> Schedule:
+    """The period for these tickets, or its beginning: until one is due that has had its most."""
     period = sum(counts)
     component = np.empty(period, np.intp)
     rank = np.empty(period, np.int64)
@@ -129,9 +140,13 @@ def schedule(counts: tuple[int, ...]) -> Schedule:
             _, c, job = heapq.heappop(waiting)
             heapq.heappush(ready, (-(-(job + 1) * period // counts[c]), c, job))
         _, c, job = heapq.heappop(ready)
+        if job == most[c]:
+            component, rank = component[:slot].copy(), rank[:slot].copy()
+            break
         component[slot], rank[slot] = c, job
         if job + 1 < counts[c]:
             heapq.heappush(waiting, ((job + 1) * period // counts[c], c, job + 1))
     by_component = np.argsort(component, kind="stable").astype(np.int64)
-    slots = tuple(np.split(by_component, np.cumsum(counts)[:-1]))
+    given = np.bincount(component, minlength=len(counts))
+    slots = tuple(np.split(by_component, np.cumsum(given)[:-1]))
     return Schedule(counts, component, rank, slots)

@@ -29,7 +29,7 @@ from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.sources.arrays import gatherer_of
 from loaderx.sources.base import Gather
-from loaderx.tree import Array, DType, Structure, Tree, flatten
+from loaderx.tree import Array, DType, Leaf, Structure, Tree, flatten
 
 MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2
 """Where a row is."""
@@ -47,17 +47,34 @@ _PAGE = 4096
 _COPY_BYTES = 1 << 20
 
 
+class LeafLook(NamedTuple):
+    """A leaf of a record, as it is kept in a column."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    python: type | None = None  # bool, int or float, if it is a Python number
+
+    @property
+    def stacked(self) -> DType:
+        """Its dtype in a batch: Python's floats, which are kept as they are, become float32."""
+        return np.dtype(np.float32) if self.python is float else self.dtype
+
+
 class RowLayout(NamedTuple):
     """What a store has room for; ``leaves`` are those of a record in columns."""
 
     rows: int
     structure: Structure | None  # None: all rows are in the heap
-    leaves: tuple[tuple[DType, tuple[int, ...]], ...]
+    leaves: tuple[LeafLook, ...]
     heap_bytes: int
 
     @property
+    def has_python_numbers(self) -> bool:
+        return any(leaf.python is not None for leaf in self.leaves)
+
+    @property
     def row_bytes(self) -> int:
-        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.leaves)
+        return sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in self.leaves)
 
 
 def layout_of(count: int, sample: Sequence[Record]) -> RowLayout:
@@ -77,16 +94,30 @@ def layout_of(count: int, sample: Sequence[Record]) -> RowLayout:
     return made._replace(heap_bytes=(room - needed) // _PAGE * _PAGE)
 
 
-def _look(record: Record) -> tuple[Structure | None, tuple[tuple[DType, tuple[int, ...]], ...]]:
+_PYTHON: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int32, float: np.float64}
+_LARGEST = {bool: 1, int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
+
+
+def _look(record: Record) -> tuple[Structure | None, tuple[LeafLook, ...]]:
     """The structure and the leaves of a record that can be in columns; else None."""
     leaves, structure = flatten(record)
-    is_plain = leaves and all(
-        isinstance(leaf, (np.ndarray, np.generic)) and not leaf.dtype.hasobject for leaf in leaves
-    )
+    looks = [_leaf_look(leaf) for leaf in leaves]
+    found = tuple(look for look in looks if look is not None)
+    return (structure, found) if found and len(found) == len(leaves) else (None, ())
+
+
+def _leaf_look(leaf: Leaf) -> LeafLook | None:
+    kind = type(leaf)
+    if kind in _PYTHON:
+        # One that is too large for a batch is refused where it is stacked, which names the record.
+        is_large = abs(leaf) > _LARGEST[kind] and not math.isinf(leaf)
+        return None if is_large else LeafLook(np.dtype(_PYTHON[kind]), (), kind)
+    if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype.hasobject:
+        return None
     # Rows of columns without an axis are scalars: an array without one would come back as such.
-    if not is_plain or any(type(leaf) is np.ndarray and not leaf.ndim for leaf in leaves):
-        return None, ()
-    return structure, tuple((leaf.dtype, leaf.shape) for leaf in leaves)
+    if kind is np.ndarray and not leaf.ndim:
+        return None
+    return LeafLook(leaf.dtype, leaf.shape)
 
 
 class RowMemory:
@@ -99,15 +130,15 @@ class RowMemory:
         self.layout, self._descriptor, self.path = layout, descriptor, path
         rows = layout.rows
         sizes = [HEADER * 8, rows, rows * 16]
-        sizes += [rows * dtype.itemsize * math.prod(shape) for dtype, shape in layout.leaves]
+        sizes += [rows * leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in layout.leaves]
         starts = np.cumsum([0, *[-(-size // _PAGE) * _PAGE for size in sizes]]).tolist()
         memory = self._map(starts[-1] + layout.heap_bytes + _PAGE)
         self.header = np.ndarray(HEADER, np.int64, memory, 0)
         self.flags = np.ndarray(rows, np.uint8, memory, starts[1])
         self.places = np.ndarray((rows, 2), np.int64, memory, starts[2])
         self.columns = [
-            np.ndarray((rows, *shape), dtype, memory, start)
-            for (dtype, shape), start in zip(layout.leaves, starts[3:], strict=False)
+            np.ndarray((rows, *leaf.shape), leaf.dtype, memory, start)
+            for leaf, start in zip(layout.leaves, starts[3:], strict=False)
         ]
         self.heap = np.ndarray(layout.heap_bytes, np.uint8, memory, starts[-1])
         self._layouts: dict[int, Layout] = {}  # of batches, by their number of rows
@@ -182,7 +213,7 @@ class RowMemory:
         if not rows.is_stacked or rows.padding.lengths or layout.structure is None:
             return False
         leaves, structure = flatten(rows.tree)
-        looks = tuple((leaf.dtype, leaf.shape[1:]) for leaf in leaves)
+        looks = tuple(LeafLook(leaf.dtype, leaf.shape[1:]) for leaf in leaves)
         if structure is not layout.structure or looks != layout.leaves:
             return False
         for column, leaf in zip(self.columns, leaves, strict=True):
@@ -203,24 +234,31 @@ class RowMemory:
         assert layout.structure is not None
         known = self._layouts.get(count)
         if known is None:
-            shapes = [((count, *shape), dtype) for dtype, shape in layout.leaves]
+            shapes = [((count, *leaf.shape), leaf.stacked) for leaf in layout.leaves]
             known = self._layouts[count] = Layout.of(*shapes)
         out = lend(known)
         for column, target in zip(self.columns, out, strict=True):
-            take_rows(column, positions, target)
+            if column.dtype == target.dtype:
+                take_rows(column, positions, target)
+            else:
+                target[...] = column[positions]
         return layout.structure.build(out)
 
     def gatherer(self, count: int) -> Gather:
         """`gather` of so many rows, with everything looked up beforehand."""
         structure = self.layout.structure
         assert structure is not None
-        if structure.is_flat_dict:
+        is_plain = all(leaf.stacked == leaf.dtype for leaf in self.layout.leaves)
+        if structure.is_flat_dict and is_plain:
             return gatherer_of(structure.keys, self.columns, count)
         return self.gather
 
     def row(self, position: int) -> Record:
         assert self.layout.structure is not None
-        return self.layout.structure.build([_copied(column, position) for column in self.columns])
+        leaves = zip(self.columns, self.layout.leaves, strict=True)
+        return self.layout.structure.build(
+            [_copied(column, position, leaf.python) for column, leaf in leaves]
+        )
 
     # The heap ---------------------------------------------------------------------------------
 
@@ -241,7 +279,8 @@ class RowMemory:
             raise LookupError(one_line(error)) from error
 
 
-def _copied(column: Array, position: int) -> Array:
+def _copied(column: Array, position: int, python: type | None) -> Leaf:
     row = column[position]
-    copied: Array = row.copy() if isinstance(row, np.ndarray) else row
-    return copied
+    if python is not None:
+        return python(row)
+    return row.copy() if isinstance(row, np.ndarray) else row

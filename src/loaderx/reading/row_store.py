@@ -156,6 +156,11 @@ class RowStore(ForWorkers):
                 "folder instead, .cache(path)."
             )
 
+    @property
+    def gives_columns(self) -> bool:
+        """Are the rows of its columns the records that were kept?  Python numbers are not."""
+        return not self._opened.layout.has_python_numbers
+
     def gather(self, positions: Positions, lend: Lend) -> Tree:
         """Rows that are all in columns, as columns."""
         return self._opened.gather(positions, lend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from operator import attrgetter, itemgetter
+from operator import attrgetter, countOf, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from loaderx.tree import (
     describe,
     flatten,
     narrow_scalars,
+    narrowed,
     same_structure,
 )
 
@@ -36,7 +37,9 @@ RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PYTHON_NUMBERS = {bool, int, float, complex}
 _TEXT = {str, bytes}
-_LEAVES = {np.ndarray, *_PYTHON_NUMBERS, *_TEXT}
+_SCALARS = {*_PYTHON_NUMBERS, *_TEXT}
+_LEAVES = {np.ndarray, *_SCALARS}
+_DTYPES = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 _NO_LENGTHS: Mapping[str, int] = {}
@@ -98,7 +101,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
                 return [list(map(itemgetter(key), records)) for key in keys]
             except KeyError:
                 pass  # reported below
-    elif structure.kind == "dict":
+    else:
         at_once = _columns_at_once(records, structure)
         if at_once is not None:
             return at_once
@@ -117,26 +120,42 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
 
 
 def _columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
-    """The leaves of dicts in dicts, key by key; None if there is anything else among them."""
+    """The leaves of all values, key by key; None if they are not all built alike."""
     kinds = set(map(type, values))
     if structure is LEAF:
-        is_leaf = all(kind in _LEAVES or issubclass(kind, np.generic) for kind in kinds)
-        return [values] if is_leaf else None
-    if structure.kind == "none":
-        return [] if kinds == {type(None)} else None
-    keys = structure.keys
-    if structure.kind != "dict" or kinds != {dict} or set(map(len, values)) != {len(keys)}:
+        return [values] if _are_leaves(values, kinds) else None
+    if kinds != {_TYPES.get(structure.kind, structure.type)}:
+        return None
+    width = len(structure.keys)
+    if structure.kind in ("dict", "tuple", "list") and set(map(len, values)) != {width}:
         return None
     found: list[list[Any]] = []
-    for key, child in zip(keys, structure.children, strict=True):
+    for key, child in zip(structure.keys, structure.children, strict=True):
+        get = itemgetter(key) if structure.type is None else attrgetter(str(key))
         try:
-            inner = _columns_at_once(list(map(itemgetter(key), values)), child)
-        except KeyError:
+            inner = _columns_at_once(list(map(get, values)), child)
+        except (KeyError, IndexError, AttributeError):
             return None
         if inner is None:
             return None
         found += inner
     return found
+
+
+_TYPES = {"dict": dict, "tuple": tuple, "list": list, "none": type(None)}
+"""Of the kinds of structure that have one type; named tuples and dataclasses have their own."""
+
+
+def _are_leaves(values: list[Any], kinds: set[type]) -> bool:
+    if kinds == {list}:  # a row of numbers
+        numbers = list(itertools.chain.from_iterable(values))
+        return _kind_of_all(numbers) in _SCALARS or set(map(type, numbers)) <= _SCALARS
+    return kinds <= _LEAVES or not any(map(_is_structure, kinds))
+
+
+def _is_structure(kind: type) -> bool:
+    built = issubclass(kind, (Mapping, tuple, list, type(None)))
+    return built or hasattr(kind, "__dataclass_fields__")
 
 
 def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
@@ -275,15 +294,21 @@ def _rows_of_numbers(column: list[Any]) -> list[Array] | None:
     if set(map(type, column)) != {list}:
         return None
     numbers = list(itertools.chain.from_iterable(column))
-    kinds = set(map(type, numbers))
-    if len(kinds) != 1 or not kinds <= _PYTHON_NUMBERS:
+    dtype = _DTYPES.get(_kind_of_all(numbers))
+    if dtype is None:
         return None
     try:
-        values = narrow_scalars(numbers)
-    except StackError:  # reported by the slow way, which knows the record
+        values = narrowed(np.fromiter(numbers, dtype, len(numbers)), numbers)
+    except (StackError, OverflowError):  # reported by the slow way, which knows the record
         return None
     ends = list(itertools.accumulate(map(len, column)))
     return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _kind_of_all(values: list[Any]) -> type:
+    """The type that all values have; object if there is no such type."""
+    kind = type(values[0]) if values else object
+    return kind if countOf(map(type, values), kind) == len(values) else object
 
 
 def _is_numpy_number(kinds: set[type]) -> bool:

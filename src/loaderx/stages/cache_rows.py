@@ -116,7 +116,7 @@ class KeepRows(OverKept):
                 return self.make(addresses, context)
             self._prepare(context.lend)
         flags = store.find(positions)
-        if (flags == IN_COLUMNS).all():
+        if store.gives_columns and (flags == IN_COLUMNS).all():
             return Rows.of_columns(store.gather(positions, context.lend), len(positions))
         if not flags.any():
             rows = self.make(addresses, context)
