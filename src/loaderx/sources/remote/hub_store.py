@@ -31,6 +31,7 @@ _URL = re.compile(
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 _MOST_BYTES = 1 << 28  # of one answer of the hub
+_PIECE = 1 << 20
 
 
 class _Place(NamedTuple):
@@ -57,6 +58,7 @@ class HubStore:
         self._elsewhere = HttpStore(tells_version=False)  # without the token
         self._commits: dict[tuple[str, str], str] = {}
         self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
+        self._folders: dict[tuple[str, str], dict[str, dict[str, Listed]]] = {}
 
     def find(
         self, url: str, address: str, head_bytes: int = HEAD_BYTES
@@ -71,13 +73,11 @@ class HubStore:
 
     def names(self, address: str) -> list[Listed]:
         place = _place(address)
-        inside = f"{place.path}/" if place.path else ""
-        found: dict[str, Listed] = {}
-        for path, entry in self._tree(place, address).items():
-            if path.startswith(inside):
-                name, slash, _ = path[len(inside) :].partition("/")
-                found[name] = Listed(name + slash, *(() if slash else entry))
-        return list(found.values())
+        tree = self._tree(place, address)
+        key = place.repository, self._commit(place, address)
+        if key not in self._folders:
+            self._folders[key] = _by_folder(tree)
+        return list(self._folders[key].get(place.path, {}).values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
         """The hub sends us elsewhere, for an hour or so: it is not asked for every range."""
@@ -134,10 +134,30 @@ class HubStore:
         return told, f"{following.path}?{following.query}"
 
 
+def _by_folder(tree: dict[str, _Entry]) -> dict[str, dict[str, Listed]]:
+    """What lies in each folder of a tree, by name."""
+    found: dict[str, dict[str, Listed]] = {}
+    for path, entry in tree.items():
+        folder, _, name = path.rpartition("/")
+        is_new = folder not in found
+        found.setdefault(folder, {})[name] = Listed(name, *entry)
+        while folder and is_new:  # its own name stands in the folder around it
+            around, _, name = folder.rpartition("/")
+            is_new = around not in found
+            found.setdefault(around, {})[name] = Listed(f"{name}/")
+            folder = around
+    return found
+
+
 def _json(answer: Answer) -> object:
-    text = b""
-    while piece := read_piece(answer, _MOST_BYTES):
+    text = bytearray()
+    while piece := read_piece(answer, _PIECE):
         text += piece
+        if len(text) > _MOST_BYTES:
+            raise FileError(
+                f"an answer of the hub has more than {_MOST_BYTES >> 20} MB: it is no list of "
+                "files."
+            )
     try:
         return json.loads(text)
     except ValueError:
