@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from loaderx.errors import FileError
 from loaderx.sources.format import Folder
 from loaderx.sources.hub_readme import readme_splits
 
@@ -40,8 +43,15 @@ configs:
 """
 
 
+@pytest.fixture(params=["PyYAML", "alone"])
+def parser(request, monkeypatch):
+    if request.param == "alone":
+        monkeypatch.setitem(sys.modules, "yaml", None)
+    return request.param
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, parser):
     for file in FILES:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
@@ -77,7 +87,6 @@ def test_the_usual_header(folder):
     [
         ('data_files: "en/*.parquet"', {"train": ["en/a-2.parquet", "en/a-10.parquet"]}),
         ("data_files: en/*", {"train": ["en/a-2.parquet", "en/a-10.parquet"]}),
-        ("data_files: '**/b.parquet' # all", {}),  # what follows a quote is not read
         ("data_files:\n  - en/a-2.parquet\n  - de/b.parquet", {"train": ["de/b.parquet", "en/a-2.parquet"]}),
         ("data_files: [en/a-2.parquet, 'de/b.parquet']", {"train": ["de/b.parquet", "en/a-2.parquet"]}),
         ("data_files:\n    train: en/*\n    dev: de/*", {"train": ["en/a-2.parquet", "en/a-10.parquet"], "dev": ["de/b.parquet"]}),
@@ -88,7 +97,6 @@ def test_the_usual_header(folder):
         ("data_files: /etc/*", {}),
         ("data_files: https://example.org/a.parquet", {}),
         ("data_files: extra.jsonl", {}),
-        ("data_files: {a: b}", {}),
         ("data_dir: en", {}),
         ("data_files:\n  - split: bad/name\n    path: de/*", {}),
     ],
@@ -112,18 +120,57 @@ def test_several_configurations(folder):
         "# configs:",
         "---\nconfigs:\n",
         "---\nconfigs:\n---\n",
-        "---\nconfigs: 3\n---\n",
         "---\nconfigs:\n  a: b\n---\n",
         "---\nconfigs:\n- config_name\n---\n",
         "---\nconfigs:\n- - - -\n---\n",
-        "---\nconfigs:\n- a: 'b\n---\n",
-        "---\nconfigs:\n    - a: b\n  - c: d\n---\n",
-        "---\nconfigs:\n" + "".join(" " * n + "- a:\n" for n in range(2000)) + "---\n",
         "---\n\x00\xff---\n",
     ],
 )
 def test_what_says_nothing(folder, text):
     assert found(folder, text) == {}
+
+
+CONFIG = "---\nconfigs:\n- config_name: default\n  data_files:\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CONFIG + '  - split: train\n    path: "data/train-*" # all\n  - split: test\n    path: data/test-*\n---\n',
+        CONFIG.replace("configs:", "configs: # two splits") + "  - split: train\n    path: data/train-*\n  - split: test\n    path: data/test-*\n---\n",
+        CONFIG + "    {train: data/train-*, test: data/test-*}\n---\n",
+        CONFIG + "  - {split: train, path: data/train-*}\n  - {split: test, path: data/test-*}\n---\n",
+        CONFIG + "  - split: train\n    path: [\n      data/train-*,\n      ]\n  - split: test\n    path: data/test-*\n---\n",
+        CONFIG + "  - split: train\n    path: >-\n      data/train-*\n  - split: test\n    path: data/test-*\n---\n",
+        CONFIG + "  - split: train\n    path: &all data/train-*\n  - split: test\n    path: data/test-*\n---\n",
+        "---\n{configs: [{config_name: default, data_files: {train: data/train-*, test: data/test-*}}]}\n---\n",
+    ],
+)  # fmt: skip
+def test_all_of_yaml_is_understood_or_refused(folder, parser, text):
+    if parser == "PyYAML":
+        assert found(folder, text) == {"train": list(FILES[:2]), "test": [FILES[2]]}
+    else:
+        with pytest.raises(FileError, match=r"README.md: its header says .* pip install pyyaml"):
+            found(folder, text)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "- a: 'b",
+        "    - a: b\n  - c: d",
+        "".join(" " * n + "- a:\n" for n in range(2000)),
+    ],
+)
+def test_what_is_no_yaml_is_refused(folder, told):
+    with pytest.raises(FileError, match=r"is not understood.* name the files of a split yourself"):
+        found(folder, f"---\nconfigs:\n{told}\n---\n")
+
+
+def test_the_line_that_is_not_understood_is_shown(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(FileError, match="is not understood at .*# all"):
+        found(folder, CONFIG + "  - split: train\n    path: 'data/train-*' # all\n---\n")
 
 
 def test_without_a_readme(folder):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import io
 import struct
+import tarfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loaderx import ArgumentError, FileError, MissingPackageError
+from loaderx import ArgumentError, Dataset, FileError, MissingPackageError
 from loaderx.sources import images
 from loaderx.sources.images import Window, decode_image, decode_window, has_fast_dct, pixels_of
 
@@ -331,7 +333,8 @@ def test_a_cut_off_png_is_an_error():
         decode_image(data[: len(data) // 2])
 
 
-def test_without_pillow(monkeypatch):
+@pytest.fixture
+def no_decoder(monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest, **options):
@@ -342,9 +345,35 @@ def test_without_pillow(monkeypatch):
     images.pillow_module.cache_clear()
     images.simplejpeg_module.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
-    try:
-        with pytest.raises(MissingPackageError, match=r"pip install 'loaderx-jax\[images\]'"):
-            decode_image(b"\xff\xd8\xff\xe0")
-    finally:
-        images.pillow_module.cache_clear()
-        images.simplejpeg_module.cache_clear()
+    yield
+    images.pillow_module.cache_clear()
+    images.simplejpeg_module.cache_clear()
+
+
+DATA = Path(__file__).parents[1] / "files"
+MISSING = pytest.raises(MissingPackageError, match=r"pip install 'loaderx-jax\[images\]'")
+
+
+def test_without_pillow(no_decoder):
+    with MISSING:
+        decode_image(b"\xff\xd8\xff\xe0")
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "mds", "tfds"])
+def test_without_pillow_images_are_refused_when_they_are_opened(tmp_path, kind, no_decoder):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    split = None
+    if kind == "folder":
+        path = tmp_path
+    elif kind == "tar":
+        path = tmp_path / "a.tar"
+        with tarfile.open(path, "w") as archive:
+            archive.add(tmp_path / "a" / "1.jpg", "1.jpg")
+    elif kind == "mds":
+        path = DATA / "mds" / "mixed"
+    else:
+        path, split = DATA / "tfds" / "tfrecord" / "kinds", "train"
+    with MISSING:
+        Dataset.open(path, split=split)
+    assert len(Dataset.open(path, split=split, decode=False))

@@ -8,7 +8,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 
-from loaderx.sources.column_data import ColumnType
+from loaderx.sources.column_data import ColumnData, ColumnType, joined
 from loaderx.sources.column_widening import MisfitError, merged, settled, widened
 from loaderx.sources.record_columns import UNKNOWN, CannotStoreError, encode, encode_columns
 
@@ -120,3 +120,16 @@ def test_types_that_do_not_fit(one, two):
     with pytest.raises(MisfitError) as caught:
         merged(*kinds)
     assert caught.value.path[0] == "x"
+
+
+def test_joined_data_knows_which_values_there_are():
+    kind = ColumnType("fixed", np.dtype(np.int32), ())
+    pieces = [
+        ColumnData(2, np.arange(2, dtype=np.int32), valid=np.array([True, False])),
+        ColumnData(1, np.array([5], np.int32)),
+    ]
+    found = joined(kind, pieces)
+    assert found.values.tolist() == [0, 1, 5]
+    assert found.valid.tolist() == [True, False, True]
+    assert found.nbytes == 12 + 3
+    assert joined(kind, pieces[1:] * 2).valid is None

@@ -167,7 +167,8 @@ def _find(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The number of rows of each batch, and its slots."""
     addresses = Addresses(data.ctypes.data if len(data) else 0, len(data))
-    places = {reader.schema.names.index(name): node for name, node in nodes.items()}
+    numbers = {name: number for number, name in enumerate(reader.schema.names)}
+    places = {numbers[name]: node for name, node in nodes.items()}
     rows: list[int] = []
     slots: list[npt.NDArray[np.int64]] = []
     for batch in reader.batches():

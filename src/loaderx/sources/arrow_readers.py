@@ -39,6 +39,7 @@ from loaderx.sources.cold_reads import Span
 from loaderx.sources.column_build import pixels_of
 from loaderx.sources.column_data import ITEMS, ColumnType
 from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.images import check_decoder
 from loaderx.sources.mapping import open_regular
 from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.tree import Array, Structure, flatten
@@ -384,6 +385,7 @@ class PixelsReader:
     """Images, decoded."""
 
     def __init__(self, encoded: Reader) -> None:
+        check_decoder()
         self._encoded = encoded
 
     def touched(self, place: Place) -> Iterator[Span]:

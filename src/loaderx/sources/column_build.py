@@ -26,7 +26,7 @@ from loaderx.sources.columns import (
     together,
 )
 from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.images import Pixels, decode_image
+from loaderx.sources.images import Pixels, check_decoder, decode_image
 from loaderx.sources.parts import Parts, lie_outside
 from loaderx.sources.table import ColumnTree, records_of
 from loaderx.tree import Array, ArraySpec, Structure, flatten
@@ -110,6 +110,7 @@ def _build(
     if kind.kind == "ragged":
         return ListColumn(parts, values, offsets)
     if kind.kind == "image" and decode:
+        check_decoder()
         made = DecodedColumn(BytesColumn(parts, values, offsets), pixels_of)
         made.is_large = True
         return made

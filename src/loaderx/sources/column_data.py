@@ -80,7 +80,7 @@ class ColumnData(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        own = sum(one.nbytes for one in (self.values, self.offsets) if one is not None)
+        own = sum(one.nbytes for one in (self.values, self.offsets, self.valid) if one is not None)
         return own + sum(field.nbytes for field in self.fields.values())
 
 
@@ -111,6 +111,15 @@ def joined(kind: ColumnType, pieces: Sequence[ColumnData]) -> ColumnData:
         np.concatenate(values) if values else None,
         np.concatenate(offsets) if len(offsets) > 1 else None,
         fields,
+        _joined_valid(pieces),
+    )
+
+
+def _joined_valid(pieces: Sequence[ColumnData]) -> Array | None:
+    if all(piece.valid is None for piece in pieces):
+        return None
+    return np.concatenate(
+        [np.ones(one.length, np.bool_) if one.valid is None else one.valid for one in pieces]
     )
 
 

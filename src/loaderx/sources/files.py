@@ -10,8 +10,7 @@ import os
 import struct
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -21,7 +20,6 @@ from loaderx.errors import FileError, warn_user
 from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.mapping import (
     LARGE_UNPACKED,
-    ByteReader,
     Identity,
     changed,
     map_array,
@@ -99,9 +97,9 @@ def open_shard(files: FileSet, number: int, keys: Sequence[str] | None) -> dict[
 def _chosen(place: str, have: list[str], keys: Sequence[str] | None) -> list[str]:
     if keys is None:
         return have
-    wanted = [key.removesuffix(".npy") for key in keys]
+    wanted, known = [key.removesuffix(".npy") for key in keys], set(have)
     for key in wanted:
-        if key not in have:
+        if key not in known:
             raise FileError(f"{place} has no array {key!r}; it has {', '.join(map(repr, have))}.")
     return wanted
 
@@ -160,7 +158,7 @@ def _open_npz(
                 continue
             identity = None if systems.is_remote(place) else Identity.of(file)
             size = os.fstat(file.fileno()).st_size
-            opened[key] = CompressedArray(place, f"{key}.npy", found, size, identity, systems)
+            opened[key] = CompressedArray(place, members[key], found, size, identity, systems)
     _warn_if_large(place, opened)
     return opened
 
@@ -193,21 +191,10 @@ def _open_member(
     with reading(where):
         start = _data_offset(file, info.header_offset, where)
         _check_room(info, ends[info.header_offset] - start, where)
-        with _unpacking(file, archive, info, start) as member:
-            header = read_header(member, info.file_size, where)
-        if info.compress_type == zipfile.ZIP_STORED:
-            return mapper(file, header, start)
-    return header
-
-
-@contextmanager
-def _unpacking(
-    file: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, start: int
-) -> Iterator[ByteReader]:
-    with archive.open(info) as member:  # which checks names, flags and passwords
-        # `zipfile` limits what it unpacks at once only for these two: see `unpacking`.
-        is_bounded = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        yield member if is_bounded else Unpacked(file, start, info)
+        with archive.open(info) as member:  # which checks names, flags and passwords
+            if info.compress_type == zipfile.ZIP_STORED:
+                return mapper(file, read_header(member, info.file_size, where), start)
+        return read_header(Unpacked(file, start, info), info.file_size, where)
 
 
 def _data_offset(file: BinaryIO, header: int, where: str) -> int:
@@ -241,7 +228,7 @@ class CompressedArray(ForWorkers):
     def __init__(
         self,
         place: str,
-        member: str,
+        member: zipfile.ZipInfo,
         header: Header,
         size: int,
         identity: Identity | None,
@@ -279,20 +266,21 @@ class CompressedArray(ForWorkers):
         return self.whole()[index]
 
     def _read(self) -> Array:
-        where = f"{self._place}, array {self._member.removesuffix('.npy')!r}"
+        info = self._member
+        where = f"{self._place}, array {info.filename.removesuffix('.npy')!r}"
         with self._systems.open(self._place) as file, reading(where):
             now = Identity.of(file)
             known = self._identity or now._replace(size=self._size)
             if change := known.change(now):
                 raise changed(self._place, change)
-            with zipfile.ZipFile(file) as archive:
-                info = archive.getinfo(self._member)
-                start = _data_offset(file, info.header_offset, where)
-                with _unpacking(file, archive, info, start) as member:
-                    header = read_header(member, info.file_size, where)
-                    if header != self._header:
-                        raise changed(self._place, "has been written to")
-                    return header.array(read_exactly(member, header.nbytes, where))
+            if self._identity is None:  # it may be another file of that size
+                info = _member_now(file, info.filename)
+            # The directory is not read again: that of many arrays is long.
+            member = Unpacked(file, _data_offset(file, info.header_offset, where), info)
+            header = read_header(member, info.file_size, where)
+            if header != self._header:
+                raise changed(self._place, "has been written to")
+            return header.array(read_exactly(member, header.nbytes, where))
 
     def for_workers(self) -> tuple[object, ...]:
         """Unpacked, so that the array goes to all workers as one copy in shared memory."""
@@ -305,6 +293,11 @@ class CompressedArray(ForWorkers):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _member_now(file: BinaryIO, name: str) -> zipfile.ZipInfo:
+    with zipfile.ZipFile(file) as archive:
+        return archive.getinfo(name)
 
 
 def _with_array(state: dict[str, object], array: Array) -> CompressedArray:

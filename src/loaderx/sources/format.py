@@ -69,27 +69,40 @@ def _check_names(columns: Sequence[str]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"`columns` must be a list of names, and has {name!r} in it.")
-        if names.count(name) > 1:
-            raise ArgumentError(f"`columns` has {name!r} twice.")
+    twice = first_twice(names)
+    if twice is not None:
+        raise ArgumentError(f"`columns` has {twice!r} twice.")
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """The first name that was there before; None if each is there once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
     """The columns that were asked for, all of which must be there."""
     if isinstance(columns, str):
         raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
+    known = set(have)
     for name in columns:
-        if name not in have:
-            known = ", ".join(map(repr, have))
-            raise ArgumentError(f"{where} has no column {name!r}; it has {known}.")
+        if name not in known:
+            listed = ", ".join(map(repr, have))
+            raise ArgumentError(f"{where} has no column {name!r}; it has {listed}.")
     return list(columns)
 
 
 def check_fill(fill: Iterable[str], have: Sequence[str], where: str) -> None:
     """Refuses values for columns that are not there; fields are named ``box.x`` or ``box/x``."""
+    known = set(have)
     for name in fill:
-        if name not in have and re.split("[./]", str(name))[0] not in have:
-            known = ", ".join(map(repr, have))
-            raise ArgumentError(f"`fill` names {name!r}, and {where} has {known}.")
+        if name not in known and re.split("[./]", str(name))[0] not in known:
+            listed = ", ".join(map(repr, have))
+            raise ArgumentError(f"`fill` names {name!r}, and {where} has {listed}.")
 
 
 class Folder:

@@ -10,17 +10,20 @@
         path: data/train-*
     ---
 
-Only ``configs`` is read of that header, by a parser of the few forms that it takes.  What it cannot
-read, or what no file matches, is left out; names of files then tell the splits.
+Only ``configs`` is read of that header: by PyYAML, where it is installed, or else by a parser of
+the few forms that it usually takes.  What that cannot read is an error: were it left out, train and
+test could become one dataset.  Splits that no file matches are left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from loaderx.errors import FileError
 from loaderx.sources.format import Folder
 from loaderx.sources.mapping import read_whole
 from loaderx.sources.ondisk.paths import is_data, natural_order, plain_name
@@ -60,13 +63,34 @@ def _configs(folder: Folder) -> Iterator[dict[str, Yaml]]:
     with folder.open(_NAME) as file:
         text = read_whole(file, _MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
     header = _HEADER.match(text)
-    try:
-        told = _parse(_block(header[1].splitlines(), "configs")) if header else []
-    except (ValueError, IndexError, RecursionError):
-        return
+    told = _told(header[1], folder.join(_NAME)) if header and "configs" in header[1] else []
     for one in told if isinstance(told, list) else ():
         if isinstance(one, dict):
             yield one
+
+
+def _told(header: str, path: str) -> Yaml:
+    """What ``configs`` says in a header."""
+    try:
+        import yaml
+    except ImportError:
+        how = "pip install pyyaml, which may understand it"
+    else:
+        how = "correct it"
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # which makes texts, and no objects
+        with contextlib.suppress(yaml.YAMLError, RecursionError):
+            whole = yaml.load(header, loader)
+            return whole.get("configs", []) if isinstance(whole, dict) else []
+    try:  # also patterns without quotes, which are no YAML
+        return _parse(_block(header.splitlines(), "configs"))
+    except (ValueError, IndexError, RecursionError) as error:
+        line = f"{error}".strip()
+        shown = f" at {line!r}" if isinstance(error, ValueError) and line else ""
+        raise FileError(
+            f"{path}: its header says how files belong to splits (`configs`), and is not "
+            f"understood{shown}. Either {how}, or name the files of a split yourself: "
+            'Dataset.open("folder/train*").'
+        ) from error
 
 
 def _data_files(told: Yaml | None) -> Iterator[tuple[str, list[str]]]:
@@ -105,9 +129,12 @@ def _matching(folder: Folder, patterns: Sequence[str], suffixes: tuple[str, ...]
 
 def _block(lines: list[str], key: str) -> list[str]:
     """The lines below a key of the outermost level."""
-    start = next((at for at, line in enumerate(lines) if line.rstrip() == f"{key}:"), None)
+    named = re.compile(rf"(\{{.*)?[\"']?{key}[\"']?\s*:")
+    start = next((at for at, line in enumerate(lines) if named.match(line)), None)
     if start is None:
         return []
+    if lines[start].rstrip() != f"{key}:":  # in another form
+        raise ValueError(lines[start])
     found = []
     for line in lines[start + 1 :]:
         if line.strip() and not line.startswith((" ", "-", "#")):
@@ -174,7 +201,7 @@ def _scalar(text: str) -> Yaml:
             raise ValueError(text)
         return text[1:-1]
     if text[:1] in ("{", "&", "*", "|", ">", "!", "%", "@", "`"):
-        if text.startswith("*"):
-            return text  # no alias here, but a pattern that was not quoted
+        if text.startswith("*") and not re.fullmatch(r"\*[\w-]+", text):
+            return text  # no alias, but a pattern that was not quoted
         raise ValueError(text)
     return text.partition(" #")[0].strip()

@@ -288,6 +288,12 @@ def _upper_bits(image: Image) -> Image:
     return cast("Image", pillow_module().fromarray((numbers >> 8).astype(np.uint8)))
 
 
+def check_decoder() -> None:
+    """Refuses images where nothing could decode any: when they are opened, and not at a record."""
+    if simplejpeg_module() is None:
+        pillow_module()
+
+
 @cache
 def pillow_module() -> ModuleType:
     try:

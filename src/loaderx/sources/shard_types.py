@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loaderx.errors import FileError
 from loaderx.sources.arrow_types import Features, column_types
 from loaderx.sources.column_data import ColumnType
-from loaderx.sources.format import check_columns
+from loaderx.sources.format import check_columns, first_twice
 from loaderx.sources.merged_types import merged_types
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ class ShardTypes:
         own = Features.of(schema.metadata)
         self.features = own if own.by_name or features is None else features
         have = [*schema.names, *beside]
-        for name in have:
-            if have.count(name) > 1:
-                raise FileError(f"{path} has two columns of the name {name!r}.")
+        twice = first_twice(have)
+        if twice is not None:
+            raise FileError(f"{path} has two columns of the name {twice!r}.")
         chosen = have if columns is None else check_columns(columns, have, path)
         self._is_strict = columns is None
-        self.names = [name for name in chosen if name in schema.names]
+        in_files = set(schema.names)
+        self.names = [name for name in chosen if name in in_files]
         self.kinds: dict[str, ColumnType] = self._types(schema, path)
         self.classes = {
             path: one
@@ -54,14 +55,16 @@ class ShardTypes:
         """Minds the schema of another shard; are its columns of the very same types?"""
         if schema.equals(self.first):
             return True
+        have, wanted = schema.names, set(self.names)
+        known = set(have)
         for name in self.names:
-            if name not in schema.names:
+            if name not in known:
                 raise FileError(
                     f"{path} has no column {name!r}, which {self._path} has: the shards of a "
                     "dataset have the same columns. Choose some with columns=[...]."
                 )
-        for name in schema.names if self._is_strict else ():
-            if name not in self.names:
+        for name in have if self._is_strict else ():
+            if name not in wanted:
                 raise FileError(
                     f"{path} has a column {name!r}, which {self._path} has not: the shards of a "
                     "dataset have the same columns. Choose some with columns=[...]."

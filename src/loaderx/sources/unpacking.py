@@ -1,7 +1,8 @@
-"""Members of a zip archive that are packed with bzip2 or LZMA, unpacked as far as they are read.
+"""Members of a zip archive that are packed, unpacked as far as they are read.
 
-`zipfile` does that for deflate.  For these two it unpacks all of the next 4 kB of input, which can
-be gigabytes, and it allocates the window that an LZMA stream asks for.
+`zipfile` does that for deflate, but reads the whole directory before it opens a member.  Of bzip2
+and LZMA it unpacks all of the next 4 kB of input, which can be gigabytes, and it allocates the
+window that an LZMA stream asks for.
 """
 
 from __future__ import annotations
@@ -25,9 +26,16 @@ class Unpacked:
         self._file = file
         self._at, self._end = start, start + info.compress_size
         self._left, self._crc, self._expected_crc = info.file_size, 0, info.CRC
-        self._unpacker: lzma.LZMADecompressor | bz2.BZ2Decompressor = (
-            self._lzma() if info.compress_type == zipfile.ZIP_LZMA else bz2.BZ2Decompressor()
-        )
+        self._unpacker = self._find_unpacker(info.compress_type)
+
+    def _find_unpacker(self, kind: int) -> lzma.LZMADecompressor | bz2.BZ2Decompressor | _Deflate:
+        if kind == zipfile.ZIP_DEFLATED:
+            return _Deflate()
+        if kind == zipfile.ZIP_LZMA:
+            return self._lzma()
+        if kind == zipfile.ZIP_BZIP2:
+            return bz2.BZ2Decompressor()
+        raise zipfile.BadZipFile(f"it is packed in a way that is not known ({kind})")
 
     def read(self, nbytes: int) -> bytes:
         """As many bytes, or fewer where the member ends."""
@@ -58,3 +66,21 @@ class Unpacked:
         window = max(_LEAST_WINDOW, min(window, self._left))  # more than the data is never used
         chain = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": window}
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[chain])
+
+
+class _Deflate:
+    """Inflates as the two others unpack."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, most)

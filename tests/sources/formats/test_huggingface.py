@@ -161,6 +161,18 @@ def test_indices_of_old_versions(made, tmp_path):
     assert [int(label) for label in next(iter(found.batch(6)))["label"]] == [1, 1, 1, 0, 1, 1]
 
 
+def test_row_numbers_of_another_type(made, tmp_path):
+    made.select_columns(["label"]).save_to_disk(tmp_path / "data")
+    indices = pa.table({"indices": pa.array([3, 1, 0], pa.uint32())})
+    with pa.ipc.new_stream(str(tmp_path / "data" / "indices.arrow"), indices.schema) as writer:
+        writer.write_table(indices)
+    state = json.loads((tmp_path / "data" / "state.json").read_text())
+    state["_indices_data_files"] = [{"filename": "indices.arrow"}]
+    (tmp_path / "data" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(FileError, match=r"indices.arrow has no row numbers .*: indices .uint32."):
+        Dataset.open(tmp_path / "data")[0]
+
+
 def test_features_of_dataset_info(made, tmp_path):
     """Files without features in their schema take them from the description."""
     made.select_columns(["label", "matrix"]).save_to_disk(tmp_path / "data")

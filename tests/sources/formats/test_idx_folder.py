@@ -36,6 +36,18 @@ def test_splits(mnist):
     assert len(Dataset.open(mnist, split="test[1:]", columns=["label"])) == 2
 
 
+def test_packed_files_beside_the_unpacked_ones(mnist):
+    """As torchvision leaves them in MNIST/raw."""
+    for split in ("train", "t10k"):
+        for packed in mnist.glob(f"{split}-labels*.gz"):
+            packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        for plain in mnist.glob(f"{split}-images*"):
+            plain.with_name(plain.name + ".gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (batch,) = Dataset.open(mnist, split="train").batch(6)
+    assert batch["image"].shape == (6, 2, 2)
+    assert batch["label"].tolist() == list(range(6))
+
+
 def test_single_files(mnist):
     found = Dataset.open(mnist / "train-images-idx3-ubyte")
     assert found[1]["image"].tolist() == [[4, 5], [6, 7]]

@@ -303,6 +303,16 @@ def test_metadata_are_not_dropped_silently(tmp_path):
     assert len(ImageFolder(tmp_path / "train")) == 1
 
 
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+@pytest.mark.parametrize("folder", ["", "train"])
+def test_metadata_are_not_opened_without_the_images(tmp_path, name, folder):
+    write(tmp_path, "train/1.png")
+    (tmp_path / folder / name).write_text('{"file_name": "1.png", "text": "a cat"}\n')
+    for opened in {tmp_path, tmp_path / folder}:
+        with pytest.raises(FileError, match=rf"{name} has columns for the images, which"):
+            Dataset.open(opened)
+
+
 class TestImageFiles(_Animals):
     def make_source(self):
         return Dataset.open([self.root / name for name in FILES])

@@ -48,7 +48,7 @@ class TestMixed(SourceContract):
     """Columns of all kinds."""
 
     def make_source(self):
-        return source("mixed", columns=["text", "raw", "number", "any", "floats", "png", "pil"])
+        return source("mixed", columns=["any", "floats", "number", "pil", "png", "raw", "text"])
 
     def expected_records(self):
         kinds = [np.uint8, np.int32, np.float16]
@@ -64,6 +64,15 @@ class TestMixed(SourceContract):
             }
             for n in range(7)
         ]
+
+
+def test_columns_come_in_the_order_that_was_asked_for():
+    names = ["text", "raw", "number"]
+    for order in (names, names[::-1]):
+        dataset = Dataset.open(FILES / "mixed", columns=order)
+        assert list(dataset[0]) == order
+        (batch,) = dataset.batch(7)
+        assert list(batch) == order
 
 
 def test_texts_and_numbers_are_gathered():

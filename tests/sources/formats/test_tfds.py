@@ -98,6 +98,19 @@ def test_classes():
     }
 
 
+@pytest.mark.parametrize(("told", "expected"), [("3", ("0", "1", "2")), ("x", None)])
+def test_classes_without_names(folder, told, expected):
+    """As MNIST's: their number is known, and nothing else."""
+    version = folder / "1.0.0"
+    (version / "label.labels.txt").unlink()
+
+    def count(features):
+        features["featuresDict"]["features"]["label"]["classLabel"] = {"numClasses": told}
+
+    change(version / "features.json", count)
+    assert Dataset.open(folder, split="train").classes.get("label") == expected
+
+
 # Folders and splits -----------------------------------------------------------------------------
 
 

@@ -90,12 +90,12 @@ def open_indices(files: list[str], cache: CacheFolder) -> tuple[ArrowColumn, int
     slots = []
     for path, file in zip(files, index.files(), strict=True):
         name = file.schema.names[0] if len(file.schema.names) == 1 else ""
-        if not file.is_mapped or str(file.schema.field(0).type) not in ("uint64", "uint32"):
-            raise FileError(f"{path} has no row numbers: its columns are {file.schema.names}.")
+        if not file.is_mapped or str(file.schema.field(0).type) != "uint64":
+            kinds = ", ".join(f"{one.name} ({one.type})" for one in file.schema)
+            raise FileError(f"{path} has no row numbers (uint64), as datasets writes: {kinds}.")
         slots.append(_column_slots(file, name))
     batches = RecordBatches(file_set, index.batches, index.rows)
-    node = Node("numbers", 8 if str(file.schema.field(0).type) == "uint64" else 4)
-    return index_column(batches, node, np.concatenate(slots, axis=1)), len(batches)
+    return index_column(batches, Node("numbers", 8), np.concatenate(slots, axis=1)), len(batches)
 
 
 def _column_slots(file: ArrowFile, name: str) -> npt.NDArray[np.int64]:

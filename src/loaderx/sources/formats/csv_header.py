@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from loaderx.errors import ArgumentError, FileError
+from loaderx.sources.format import first_twice
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_row
 from loaderx.sources.formats.numbers import shown
 from loaderx.sources.formats.text import not_utf8
@@ -59,9 +60,9 @@ def _cells(row: bytes, path: str, dialect: Dialect) -> list[str]:
 
 def _check_names(names: list[str], path: str) -> None:
     advice = "If it has no row with names, open it with loaderx.sources.Csv(path, header=False)."
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise FileError(f"{path}: two columns have the name {name!r}. {advice}")
+    twice = first_twice(names)
+    if twice is not None:
+        raise FileError(f"{path}: two columns have the name {twice!r}. {advice}")
     if all(_is_number(name) for name in names):
         listed = ", ".join(names[:3])
         raise FileError(f"{path}: the names of the columns would be numbers ({listed}). {advice}")
@@ -89,13 +90,14 @@ def check_delimiter(names: list[str], path: str, delimiter: str) -> None:
 
 def layout(names: list[str], chosen: Sequence[str], path: str, first: str) -> Layout:
     """Where the chosen columns lie in a file."""
+    places = {name: place for place, name in enumerate(names)}
     for name in chosen:
-        if name not in names:
+        if name not in places:
             raise FileError(
                 f"{path} has no column {name!r}, which {first} has. Choose columns that all files "
                 "have with columns=."
             )
-    return Layout(len(names), tuple(names.index(name) for name in chosen))
+    return Layout(len(names), tuple(places[name] for name in chosen))
 
 
 def reason(error: ValueError, encoding: str) -> str:

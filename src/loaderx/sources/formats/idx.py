@@ -37,6 +37,8 @@ def _matches(folder: Folder) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in folder.files:
         if match := _NAME.fullmatch(file):
+            if match[3] and folder.has(file.removesuffix(match[3])):
+                continue  # torchvision leaves what it has downloaded beside what it has unpacked
             split = match[1] or ""
             found.setdefault(_SPLITS.get(split, split), []).append(folder.join(file))
     return found

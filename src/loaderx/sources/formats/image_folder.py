@@ -19,7 +19,7 @@ from loaderx.sources.format import (
     Splits,
     check_columns,
 )
-from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
+from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
 from loaderx.sources.ondisk.loose_files import (
     FolderFiles,
     LooseFiles,
@@ -163,6 +163,8 @@ class _ImageColumn(Column):
     def __init__(self, files: LooseFiles | UrlFiles, decode: bool, channels: int | None) -> None:
         self._files, self._decode, self._channels = files, decode, channels
         self.is_large = decode
+        if decode:
+            check_decoder()
 
     @property
     def spec(self) -> ArraySpec | None:
@@ -250,7 +252,8 @@ class _ImageFiles(_ImageTable):
 
 def is_folder(folder: Folder) -> bool:
     """Are there images in it, and nothing that another format would read?"""
-    if any(name.lower().endswith(_OTHER_FORMATS) for name in folder.files):
+    others = [name for name in folder.files if name not in _METADATA]  # these are refused
+    if any(name.lower().endswith(_OTHER_FORMATS) for name in others):
         return False
     if _folders(folder):
         return _holds_images(folder)

@@ -42,8 +42,9 @@ class JsonSchema:
         usual = [one for one in known if one in fill or 2 * counts[one] > len(sample)]
         self.names = usual if columns is None else list(dict.fromkeys(columns))
         self.is_chosen = columns is not None
-        self.others = [name for name in usual if name not in self.names]
-        self.fill = {name: value for name, value in fill.items() if name in self.names}
+        self._known = set(self.names)
+        self.others = [name for name in usual if name not in self._known]
+        self.fill = {name: value for name, value in fill.items() if name in self._known}
         self.columns = []
         for name in self.names:
             values = [one[name] for one in sample if one.get(name) is not None]
@@ -99,7 +100,7 @@ class JsonSchema:
     def _check_keys(self, records: list[Record]) -> None:
         for record in records:
             for name in record:
-                if name not in self.names:
+                if name not in self._known:
                     raise ValueError(
                         f"it has {name!r}, which most of the first records do not have. Name the "
                         f"columns to read, columns=[...], or give a value, fill={{{name!r}: ...}}"

@@ -42,7 +42,8 @@ class Mds(FileSource):
     ) -> None:
         self._files, self._parts = files, Parts(counts)
         self._columns = list(columns)
-        self._chosen = [number for number, one in enumerate(columns) if one.name in chosen]
+        numbers = {one.name: number for number, one in enumerate(columns)}
+        self._chosen = [numbers[name] for name in chosen]
         self._specs = {columns[n].name: columns[n].spec for n in self._chosen}
         self._gathers = all(spec is not None for spec in self._specs.values())
         self._variable = [n for n, one in enumerate(columns) if one.size is None]

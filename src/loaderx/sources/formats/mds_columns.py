@@ -12,7 +12,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.columns import OBJECT
-from loaderx.sources.images import decode_image
+from loaderx.sources.images import check_decoder, decode_image
 from loaderx.tree import Array, ArraySpec
 
 Decode: TypeAlias = Callable[[bytes], object]
@@ -112,6 +112,7 @@ def _array(dtype: np.dtype[np.generic] | None, shape: tuple[int, ...] | None, da
 def _image_decoder(kind: str) -> Decode:
     if kind == "pil":
         return _raw_image
+    check_decoder()
     if kind in _IMAGES:
         return decode_image
     skip = 4 if kind in _IMAGE_LISTS else 0  # a list begins with a number that means nothing yet

@@ -90,7 +90,8 @@ def shown(value: object, most: int = 60) -> str:
 
 def check_known(what: str, names: Collection[str], have: Collection[str], where: str) -> None:
     """Refuses names of columns that there are not."""
+    known = set(have)
     for name in names:
-        if name not in have:
-            known = ", ".join(map(repr, have))
-            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {known}.")
+        if name not in known:
+            listed = ", ".join(map(repr, have))
+            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {listed}.")

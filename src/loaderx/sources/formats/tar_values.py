@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loaderx.errors import LoaderxError
-from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
+from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
 from loaderx.sources.npy import read_header
 from loaderx.tree import Array
 
@@ -48,6 +48,7 @@ def is_pickle(ending: str) -> bool:
 
 class _ImageDecoder:
     def __init__(self, channels: int | None) -> None:
+        check_decoder()
         self._channels = channels
 
     def __call__(self, data: bytes) -> object:

@@ -20,6 +20,7 @@ from loaderx.sources.formats.tf.decoders import NO_FILL
 from loaderx.sources.formats.tf.example import BYTES, KIND_NAMES
 from loaderx.sources.formats.tf.example_files import ExampleFiles
 from loaderx.sources.formats.tf.example_source import ExampleReader, ExampleSource
+from loaderx.sources.formats.tf.tfds_decoders import DecodeImage
 from loaderx.sources.formats.tf.tfds_features import (
     LeafTree,
     LeafType,
@@ -28,6 +29,7 @@ from loaderx.sources.formats.tf.tfds_features import (
     read_features,
     top_level,
 )
+from loaderx.sources.images import check_decoder
 from loaderx.sources.mapping import read_whole, reading
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.file_set import FileSet
@@ -160,6 +162,8 @@ def open_split(folder: Folder, file_format: str, split: TfdsSplit, options: Open
     if isinstance(reader, ExampleFiles):
         for leaf in flatten(leaves)[0]:
             _check_stored(reader, leaf, leaf.path in options.fill)
+    if options.decode and any(isinstance(one.decode, DecodeImage) for one in flatten(leaves)[0]):
+        check_decoder()
     decoders = make_decoders(leaves, options.decode, options.fill)
     classes = dict(_classes(folder, leaves, ""))
     return ExampleSource(reader, decoders, label="tfds", classes=classes)
@@ -205,6 +209,8 @@ def _classes(folder: Folder, leaves: LeafTree, path: str) -> Iterator[tuple[str,
             file = f"{leaf.path.replace('/', '-')}.labels.txt"
             if folder.has(file):
                 yield below, _lines(folder, file)
+            elif leaf.class_count:  # TFDS names them so, too
+                yield below, tuple(map(str, range(leaf.class_count)))
 
 
 def _lines(folder: Folder, name: str) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class HubStore:
         self._elsewhere = HttpStore(tells_version=False)  # without the token
         self._commits: dict[tuple[str, str], str] = {}
         self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
+        self._folders: dict[tuple[str, str], dict[str, dict[str, Listed]]] = {}
 
     def find(
         self, url: str, address: str, head_bytes: int = HEAD_BYTES
@@ -76,13 +77,11 @@ class HubStore:
 
     def names(self, address: str) -> list[Listed]:
         place = _place(address)
-        inside = f"{place.path}/" if place.path else ""
-        found: dict[str, Listed] = {}
-        for path, entry in self._tree(place, address).items():
-            if path.startswith(inside):
-                name, slash, _ = path[len(inside) :].partition("/")
-                found[name] = Listed(name + slash, *(() if slash else entry[:2]))
-        return list(found.values())
+        tree = self._tree(place, address)
+        key = place.repository, self._commit(place, address)
+        if key not in self._folders:
+            self._folders[key] = _by_folder(tree)
+        return list(self._folders[key].get(place.path, {}).values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
         """The hub sends us elsewhere, for an hour or so: it is not asked for every range."""
@@ -145,6 +144,21 @@ class HubStore:
             return told, None
         following = urlsplit(urljoin(self._endpoint + path, more))  # the token stays with the hub
         return told, f"{following.path}?{following.query}"
+
+
+def _by_folder(tree: dict[str, _Entry]) -> dict[str, dict[str, Listed]]:
+    """What lies in each folder of a tree, by name."""
+    found: dict[str, dict[str, Listed]] = {}
+    for path, entry in tree.items():
+        folder, _, name = path.rpartition("/")
+        is_new = folder not in found
+        found.setdefault(folder, {})[name] = Listed(name, *entry[:2])
+        while folder and is_new:  # its own name stands in the folder around it
+            around, _, name = folder.rpartition("/")
+            is_new = around not in found
+            found.setdefault(around, {})[name] = Listed(f"{name}/")
+            folder = around
+    return found
 
 
 def _json(answer: Answer) -> object:

@@ -39,6 +39,7 @@ JsonDict: TypeAlias = "dict[str, Json]"
 
 _TEXT_TYPES = ("string", "object", "str", "str_", "bytes", "object_")
 _OBJECT: np.dtype[np.generic] = np.dtype(object)
+_MOST_DIGITS = 6  # of a number of classes
 
 
 class LeafType(Frozen):
@@ -52,6 +53,7 @@ class LeafType(Frozen):
     default: object = NO_FILL  # of an optional value
     is_shown_as_bytes: bool = False  # with decode=False
     has_classes: bool = False
+    class_count: int = 0  # as the description says; 0: it says nothing
 
 
 class FeatureError(Exception):
@@ -139,7 +141,9 @@ def _text(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafTyp
 
 
 def _class_label(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafType:
-    return LeafType(path, (), np.dtype(np.int64), lengths, has_classes=True)
+    count = str(told.get("numClasses", 0))
+    count = count if count.isdecimal() and len(count) <= _MOST_DIGITS else "0"
+    return LeafType(path, (), np.dtype(np.int64), lengths, has_classes=True, class_count=int(count))
 
 
 def _box(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafType:
