@@ -83,7 +83,15 @@ def test_what_is_not_there(hub, cache, url, error, message):
         Dataset.open(url, cache=cache)
 
 
-@pytest.mark.parametrize("answer", [b"{}", b"[1]", b'[{"type": "file"}]', b'{"a', b""])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}", b"[1]", b'[{"type": "file"}]', b'{"a', b"", b"[" * 100_000,
+        b'[{"type": "file", "path": "\\ud800", "size": 1, "oid": "0"}]',
+        b'[{"type": "file", "path": "a", "size": -1, "oid": "0"}]',
+        b'[{"type": "file", "path": "a", "size": ' + b"9" * 5000 + b', "oid": "0"}]',
+    ],
+)  # fmt: skip
 def test_answers_that_are_not_understood(hub, cache, answer):
     hub.files[f"/api/datasets/me/data/tree/{COMMIT}"] = answer
     with pytest.raises(FileError, match=r"list of files is not understood|is no JSON \(6 attempts"):

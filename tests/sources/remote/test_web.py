@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import pickle
 import socket
+import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -127,3 +129,45 @@ def test_lists_keep_their_order(server, cache, tmp_path):
     server.add(tmp_path)
     urls = [f"{server.url}/{n}.npz" for n in (3, 1, 2)]
     assert [int(one["x"]) for one in Dataset.open(urls, cache=cache)] == [3, 1, 2]
+
+
+def answers(status, headers, body=b""):
+    """A server that gives one answer to all, byte by byte as it is told; its address."""
+    text = f"HTTP/1.1 {status} X\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n" + body
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        with suppress(OSError):
+            while True:
+                taken, _ = listening.accept()
+                with taken:
+                    taken.recv(65536)
+                    taken.sendall(text)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return listening, thread, f"http://127.0.0.1:{listening.getsockname()[1]}/x.npy"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (503, b"Retry-After: \xb2\r\nContent-Length: 0", r"the server answered 503"),
+        (503, b"Retry-After: " + b"9" * 5000, r"the server answered 503"),
+        (200, b"Content-Length: " + b"9" * 5000, r"does not say how large|an answer"),
+        (200, b"Content-Length: \xb2", r"does not say how large"),
+        (206, b"Content-Range: bytes 0-1/" + b"9" * 5000, r"does not say how large"),
+        (206, b"Content-Range: bytes \xb2-\xb2/\xb2", r"does not say how large"),
+    ],
+)
+def test_odd_numbers_in_headers(cache, monkeypatch, status, headers, message):
+    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("loaderx.sources.remote.store._GROWTH", 1.0)
+    listening, thread, url = answers(status, headers)
+    try:
+        with pytest.raises(FileError, match=message):
+            Dataset.open(url, cache=cache)
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()

@@ -142,7 +142,7 @@ def _json(answer: Answer) -> object:
         text += piece
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise TransientError("an answer of the hub is no JSON") from None
 
 
@@ -156,7 +156,10 @@ def _entries(told: object, url: str) -> dict[str, _Entry]:
             if str(one["type"]) == "file":
                 oid = str((one.get("lfs") or one)["oid"])
                 sha256 = oid if one.get("lfs") and _SHA256.fullmatch(oid) else ""
-                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid), sha256)
+                path, size = str(one["path"]), int(str(one["size"]))
+                if size < 0 or not path.encode():  # of half a surrogate it raises
+                    raise ValueError(path)
+                found[path] = _Entry(size, digest(oid), sha256)
     except (TypeError, LookupError, ValueError, AttributeError) as error:
         raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
     return found
