@@ -116,6 +116,13 @@ def test_the_hub_sends_us_elsewhere(hub, cache, monkeypatch, small_ranges):
     assert len(asked) == 2  # at first, and when the address had expired
 
 
+def test_a_mirror_without_ranges(hub, cache):
+    hub.has_ranges = False
+    assert xs(Dataset.open("hf://datasets/me/data/data/*.jsonl", cache=cache)) == [0, 1, 2, 3]
+    hub.files["/me/data/data/part-0.jsonl"] = b'{"x": 1}\n' * 100
+    assert len(Dataset.open("hf://datasets/me/data/data/part-0.jsonl", cache=cache)) == 100
+
+
 @pytest.mark.parametrize("by", ["variable", "file"])
 def test_the_token_goes_to_the_hub(hub, cache, monkeypatch, tmp_path, by):
     hub.password = "hf_word"
