@@ -13,6 +13,7 @@ import pytest
 
 from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
+from loaderx.sources.remote.store import TransientError, retrying
 
 
 @pytest.fixture
@@ -171,3 +172,16 @@ def test_odd_numbers_in_headers(cache, monkeypatch, status, headers, message):
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join()
+
+
+@pytest.mark.parametrize("reached", ["110000", "111000", "010101", "000000", "111111"])
+def test_failures_of_both_kinds_end_in_an_error(monkeypatch, reached):
+    """Whether the server is reached may change from one attempt to the next."""
+    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.0)
+    kinds = iter(reached)
+
+    def fails():
+        raise TransientError("it failed", is_reached=next(kinds) == "1")
+
+    with pytest.raises(FileError, match=r"x.npy cannot be read: it failed \([3-6] attempts\)"):
+        retrying(fails, "http://host/x.npy", 3)
