@@ -9,7 +9,7 @@ export JAX_PLATFORMS ?= cpu
 # Else every worker process of the tests would compile all of loaderx anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-large test-owners test-grain lint types bench bench-quick bench-devices clean
+.PHONY: demo test test-large test-owners test-grain fuzz lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -23,6 +23,12 @@ lint: $(VENV)/dev.stamp
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
+
+# Damaged files, folders, caches, servers and states; `make fuzz FIRST=3000` goes on at a seed.
+FIRST ?= 0
+CASES ?= 60000
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python tests/support/fuzz.py all --first $(FIRST) --count $(CASES)
 
 # Readers against the libraries that own the formats (TFDS, webdataset, ...), in an environment of its own.
 test-owners: $(VENV)-owners/stamp

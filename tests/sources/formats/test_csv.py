@@ -308,3 +308,10 @@ def test_states_and_workers(tmp_path):
     iterator = iter(DataLoader(dataset, engine="threads"))
     iterator.set_state(state)
     assert begun + [batch["id"].tolist() for batch in iterator] == expected
+
+
+@pytest.mark.parametrize("rows", [["1", "9" * 5000], ["9" * 5000, "1"]])
+def test_numbers_of_thousands_of_digits_are_text(tmp_path, rows):
+    """Python itself refuses to parse them."""
+    (tmp_path / "x.csv").write_text("x\n" + "\n".join(rows) + "\n")
+    assert [record["x"] for record in Dataset.open(tmp_path / "x.csv")] == rows

@@ -142,3 +142,18 @@ def test_open_datasets_are_mapped_too(tmp_path):
         file["x"] = X
         (batch,) = Dataset.from_arrays(x=file["x"]).batch(10)
     assert np.array_equal(batch["x"], X)
+
+
+def test_an_error_of_a_chunk_names_the_dataset(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(4000), chunks=(2000,), compression="gzip")
+        place = file["x"].id.get_chunk_info(1)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+    path.write_bytes(content)
+    dataset = Dataset.open(path)
+    assert int(dataset[1999]["x"]) == 1999
+    with pytest.raises(RecordError, match=r"x.h5, dataset 'x' is damaged or cut off: ") as caught:
+        dataset[2000]
+    assert isinstance(caught.value.__cause__, FileError)

@@ -175,3 +175,17 @@ def test_a_folder_without_its_shards_is_still_mds(tmp_path, name):
     shutil.copy(FILES / name / "index.json", folder)
     with pytest.raises(FileError, match=r"index.json lists .*shard.* Copy or download the whole"):
         Dataset.open(folder)
+
+
+def test_a_value_that_cannot_be_decoded_names_the_shard(tmp_path):
+    place = tmp_path / "mds"
+    shutil.copytree(FILES / "mixed", place)
+    shard = place / "shard.00000.mds"
+    data = shard.read_bytes()
+    assert "ö".encode() in data
+    shard.write_bytes(data.replace("ö".encode(), b"\xff\xff"))
+    with pytest.raises(
+        RecordError, match=r"shard.00000.mds is damaged or cut off: 'utf-8'"
+    ) as caught:
+        list(Dataset.open(place, columns=["text"]))
+    assert isinstance(caught.value.__cause__, FileError)

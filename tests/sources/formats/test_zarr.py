@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
 
-from loaderx import Dataset
+from loaderx import Dataset, RecordError
 from loaderx.errors import FileError
 from loaderx.sources.opening import open_path
 from loaderx.testing import SourceContract
@@ -53,3 +54,40 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "bad.zarr" / "zarr.json").write_text("{")
     with pytest.raises(FileError, match=r"bad.zarr is damaged or cut off"):
         Dataset.open(tmp_path / "bad.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("kept", [0, 5, 16, -1])
+def test_a_cut_chunk_of_blosc_is_refused(tmp_path, version, kept):
+    """Blosc itself would read on behind the end of what it is given."""
+    codec = (
+        numcodecs.Blosc()
+        if version == 2
+        else zarr.codecs.BloscCodec(cname="lz4", shuffle="noshuffle")
+    )
+    made = zarr.create_array(
+        tmp_path / "x.zarr", shape=(4000,), dtype="int64", chunks=(2000,), zarr_format=version,
+        compressors=codec,
+    )  # fmt: skip
+    made[:] = np.arange(4000)
+    assert [int(record["x"]) for record in Dataset.open(tmp_path / "x.zarr")] == list(range(4000))
+    chunk = tmp_path / "x.zarr" / ("1" if version == 2 else "c/1")
+    chunk.write_bytes(chunk.read_bytes()[:kept])
+    dataset = Dataset.open(tmp_path / "x.zarr")
+    assert int(dataset[1999]["x"]) == 1999
+    with pytest.raises(
+        RecordError, match=r"the chunk (c/)?1 is damaged or cut off: it has \d+ bytes"
+    ):
+        dataset[2000]
+
+
+def test_an_error_of_a_chunk_names_the_array(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    made = group.create_array(
+        "x", shape=X.shape, dtype=X.dtype, chunks=X.shape, compressors=numcodecs.Zlib()
+    )
+    made[:] = X
+    (tmp_path / "a.zarr" / "x" / "0.0").write_bytes(b"no data")
+    with pytest.raises(RecordError, match=r"a.zarr, array 'x' is damaged or cut off: ") as caught:
+        Dataset.open(tmp_path / "a.zarr")[0]
+    assert isinstance(caught.value.__cause__, FileError)

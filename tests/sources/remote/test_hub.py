@@ -83,7 +83,15 @@ def test_what_is_not_there(hub, cache, url, error, message):
         Dataset.open(url, cache=cache)
 
 
-@pytest.mark.parametrize("answer", [b"{}", b"[1]", b'[{"type": "file"}]', b'{"a', b""])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}", b"[1]", b'[{"type": "file"}]', b'{"a', b"", b"[" * 100_000,
+        b'[{"type": "file", "path": "\\ud800", "size": 1, "oid": "0"}]',
+        b'[{"type": "file", "path": "a", "size": -1, "oid": "0"}]',
+        b'[{"type": "file", "path": "a", "size": ' + b"9" * 5000 + b', "oid": "0"}]',
+    ],
+)  # fmt: skip
 def test_answers_that_are_not_understood(hub, cache, answer):
     hub.files[f"/api/datasets/me/data/tree/{COMMIT}"] = answer
     with pytest.raises(FileError, match=r"list of files is not understood|is no JSON \(6 attempts"):
@@ -106,6 +114,13 @@ def test_the_hub_sends_us_elsewhere(hub, cache, monkeypatch, small_ranges):
         assert not [one for one in cdn.headers if "Authorization" in one]
     asked = [one for one in hub.requests if "/resolve/" in one]
     assert len(asked) == 2  # at first, and when the address had expired
+
+
+def test_a_mirror_without_ranges(hub, cache):
+    hub.has_ranges = False
+    assert xs(Dataset.open("hf://datasets/me/data/data/*.jsonl", cache=cache)) == [0, 1, 2, 3]
+    hub.files["/me/data/data/part-0.jsonl"] = b'{"x": 1}\n' * 100
+    assert len(Dataset.open("hf://datasets/me/data/data/part-0.jsonl", cache=cache)) == 100
 
 
 @pytest.mark.parametrize("by", ["variable", "file"])

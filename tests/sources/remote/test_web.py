@@ -6,6 +6,8 @@ import base64
 import io
 import pickle
 import socket
+import threading
+from contextlib import suppress
 from http.client import HTTPMessage
 from urllib.request import Request
 
@@ -17,6 +19,7 @@ from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
 from loaderx.sources.remote import http_store, store
 from loaderx.sources.remote.connections import _Redirects
+from loaderx.sources.remote.store import TransientError, retrying
 
 
 @pytest.fixture
@@ -232,3 +235,61 @@ def test_time_that_is_not_spent_reading_does_not_count(monkeypatch):
     times = iter([0, 1, 1000, 1001, 2000, 2001])
     pace = store.Pace(lambda: next(times))
     assert [pace.timed(bytes, 10) for _ in range(3)] == [bytes(10)] * 3
+
+
+# Odd answers ------------------------------------------------------------------------------------
+
+
+def answers(status, headers, body=b""):
+    """A server that gives one answer to all, byte by byte as it is told; its address."""
+    text = f"HTTP/1.1 {status} X\r\nConnection: close\r\n".encode() + headers + b"\r\n\r\n" + body
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        with suppress(OSError):
+            while True:
+                taken, _ = listening.accept()
+                with taken:
+                    taken.recv(65536)
+                    taken.sendall(text)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return listening, thread, f"http://127.0.0.1:{listening.getsockname()[1]}/x.npy"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (503, b"Retry-After: \xb2\r\nContent-Length: 0", r"the server answered 503"),
+        (503, b"Retry-After: " + b"9" * 5000, r"the server answered 503"),
+        (200, b"Content-Length: " + b"9" * 5000, r"does not say how large|an answer"),
+        (200, b"Content-Length: \xb2", r"does not say how large"),
+        (206, b"Content-Range: bytes 0-1/" + b"9" * 5000, r"does not say how large"),
+        (206, b"Content-Range: bytes \xb2-\xb2/\xb2", r"does not say how large"),
+    ],
+)
+def test_odd_numbers_in_headers(cache, monkeypatch, status, headers, message):
+    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("loaderx.sources.remote.store._GROWTH", 1.0)
+    listening, thread, url = answers(status, headers)
+    try:
+        with pytest.raises(FileError, match=message):
+            Dataset.open(url, cache=cache)
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("reached", ["110000", "111000", "010101", "000000", "111111"])
+def test_failures_of_both_kinds_end_in_an_error(monkeypatch, reached):
+    """Whether the server is reached may change from one attempt to the next."""
+    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.0)
+    kinds = iter(reached)
+
+    def fails():
+        raise TransientError("it failed", is_reached=next(kinds) == "1")
+
+    with pytest.raises(FileError, match=r"x.npy cannot be read: it failed \([3-6] attempts\)"):
+        retrying(fails, "http://host/x.npy", 3)

@@ -149,6 +149,9 @@ def fast_numbers(kind: str) -> Callable[[Cells], list[Number] | None] | None:
 # From the first rows ----------------------------------------------------------------------------
 
 
+_MOST_DIGITS = 1000
+
+
 def dtype_of(cells: Cells) -> DType:
     """The type of a column that has these cells: int64, float64, bool or text."""
     present = [
@@ -158,7 +161,10 @@ def dtype_of(cells: Cells) -> DType:
         return _TEXT
     if all(map(_INTEGER.fullmatch, present)):
         # Beyond 64 bits they are no numbers to calculate with, and a float would lose digits.
-        is_narrow = all(-(2**63) <= int(text) < 2**63 for text in present)
+        # Python refuses to parse thousands of digits, whatever they are.
+        is_narrow = all(
+            len(text) <= _MOST_DIGITS and -(2**63) <= int(text) < 2**63 for text in present
+        )
         return np.dtype(np.int64) if is_narrow else _TEXT
     if all(map(_FLOAT.fullmatch, present)):
         return np.dtype(np.float64)

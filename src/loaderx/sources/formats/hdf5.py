@@ -49,7 +49,8 @@ class LazyDataset:
         self._lock = threading.Lock()
 
     def __getitem__(self, index: object) -> object:
-        with self._lock:
+        where = f"{self._files.paths[self._number]}, dataset {self._name!r}"
+        with self._lock, reading(where):
             if self._opened is None:
                 opened = _h5py_file(self._files, self._number)[self._name]
                 self._opened = opened.asstr() if self._is_text else opened

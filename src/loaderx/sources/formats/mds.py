@@ -6,8 +6,9 @@ values lie is computed for all records of a batch at once.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from loaderx.errors import FileError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.arrays import describe_spec
 from loaderx.sources.base import Indices
-from loaderx.sources.file_source import FileSource
+from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
@@ -106,7 +107,7 @@ class Mds(FileSource):
         out = lend(Layout.of(*shapes))
         for part, places, local in self._parts.split(indices):
             data, starts, stops = self._locate(part, local)
-            with reading(self._files.paths[part]):  # decoders raise almost anything
+            with _decoding(self._files.paths[part]):
                 for target, number in zip(out, self._chosen, strict=True):
                     self._fill(target, places, number, data, starts[:, number], stops[:, number])
         return dict(zip(self._specs, out, strict=True))
@@ -144,13 +145,23 @@ class Mds(FileSource):
             view = data.data
             first, last = starts.tolist(), stops.tolist()
             each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            with reading(self._files.paths[part]):
+            with _decoding(self._files.paths[part]):
                 for row, place in enumerate(each):
                     begin, end = first[row], last[row]
                     found[place] = {
                         name: decode(bytes(view[begin[n] : end[n]])) for name, decode, n in chosen
                     }
         return found
+
+
+@contextlib.contextmanager
+def _decoding(path: str) -> Iterator[None]:
+    """Has what decoders raise, which is almost anything, name the shard."""
+    try:
+        with reading(path):
+            yield
+    except BadRecordError as error:
+        raise BadRecordError(f"{path}: {error}") from error
 
 
 # Opening ----------------------------------------------------------------------------------------

@@ -1,9 +1,14 @@
-"""A store for zarr 3 of files behind URLs: chunks are fetched when they are read."""
+"""Stores for zarr 3: files behind URLs, whose chunks are fetched when they are read; and a check.
+
+Blosc reads as many bytes of a chunk as its header says, also those that a chunk that is cut off
+does not have: it would give what lies behind it in memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from zarr.abc.store import (
     ByteRequest,
@@ -13,8 +18,58 @@ from zarr.abc.store import (
     SuffixByteRequest,
 )
 from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore, WrapperStore
 
+from loaderx.errors import FileError
 from loaderx.sources.ondisk.file_system import FileSystems
+from loaderx.sources.remote.urls import is_url
+
+_BLOSC_HEADER = 16  # bytes, of which the last four are the length of all
+
+
+def store_of(path: str, systems: FileSystems) -> CheckedStore:
+    """The store of a folder, which may lie behind a URL."""
+    if is_url(path):
+        return CheckedStore(UrlStore(path, systems))
+    return CheckedStore(LocalStore(path, read_only=True))
+
+
+class CheckedStore(WrapperStore):  # type: ignore[misc]  # zarr is not there for mypy
+    """A store that compares the chunks of Blosc with their length."""
+
+    _blosc: tuple[str, ...] = ()  # where arrays lie whose chunks are such
+
+    def know(self, arrays: Iterable[Any]) -> None:
+        """Says which arrays there are."""
+        self._blosc = tuple(_folder(array) for array in arrays if _is_blosc(array))
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        found = await self._store.get(key, prototype, byte_range)
+        is_chunk = byte_range is None and key.startswith(self._blosc) and not _is_note(key)
+        if found is not None and is_chunk:
+            data = found.to_bytes()
+            size = int.from_bytes(data[12:_BLOSC_HEADER], "little")
+            if len(data) < max(size, _BLOSC_HEADER):
+                raise FileError(
+                    f"the chunk {key} is damaged or cut off: it has {len(data)} bytes instead of "
+                    f"{size}."
+                )
+        return found
+
+
+def _folder(array: Any) -> str:
+    return f"{array.path}/" if array.path else ""
+
+
+def _is_blosc(array: Any) -> bool:
+    last = (array.compressors or (None,))[-1]
+    return getattr(last, "codec_id", "") == "blosc" or type(last).__name__ == "BloscCodec"
+
+
+def _is_note(key: str) -> bool:
+    return key.rpartition("/")[2] in (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
 
 
 class UrlStore(Store):  # type: ignore[misc]  # zarr is not there for mypy

@@ -35,7 +35,8 @@ from loaderx.sources.remote.store import (
 )
 from loaderx.sources.remote.urls import public_url, without_secrets
 
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
+_RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _LONGEST_WAIT_S = 60.0
 _BY_HEAD = "head-"  # begins a version of which the server tells nothing
@@ -179,7 +180,7 @@ def _size(answer: Answer, url: str) -> int:
     if match := _RANGE.fullmatch(answer.headers.get("Content-Range", "")):
         return int(match[3])
     told = answer.headers.get("Content-Length", "")
-    is_whole = answer.status == http.HTTPStatus.OK and told.isdigit()
+    is_whole = answer.status == http.HTTPStatus.OK and _NUMBER.fullmatch(told)
     if not is_whole or answer.headers.get("Content-Encoding", "identity") != "identity":
         raise FileError(
             f"{url}: the server does not say how large the file is. Download it first, and open "
@@ -219,7 +220,7 @@ def _refused(address: str, error: HTTPError) -> Exception:
     url, code = public_url(address), error.code
     if code in _PASSING:
         told = str(error.headers.get("Retry-After", ""))
-        after_s = min(float(told), _LONGEST_WAIT_S) if told.isdigit() else 0.0
+        after_s = min(float(told), _LONGEST_WAIT_S) if _NUMBER.fullmatch(told) else 0.0
         return TransientError(f"the server answered {code} {error.reason}", after_s)
     if code in (401, 403, 407):
         return FileError(

@@ -170,7 +170,7 @@ def _json(answer: Answer) -> object:
             raise FileError(f"an answer of the hub has more than {_MOST_BYTES} bytes.")
     try:
         return json.loads(b"".join(pieces))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise TransientError("an answer of the hub is no JSON") from None
 
 
@@ -184,7 +184,10 @@ def _entries(told: object, url: str) -> dict[str, _Entry]:
             if str(one["type"]) == "file":
                 oid = str((one.get("lfs") or one)["oid"])
                 sha256 = oid if one.get("lfs") and _SHA256.fullmatch(oid) else ""
-                found[str(one["path"])] = _Entry(int(str(one["size"])), digest(oid), sha256)
+                path, size = str(one["path"]), int(str(one["size"]))
+                if size < 0 or not path.encode():  # of half a surrogate it raises
+                    raise ValueError(path)
+                found[path] = _Entry(size, digest(oid), sha256)
     except (TypeError, LookupError, ValueError, AttributeError) as error:
         raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
     return found

@@ -28,6 +28,7 @@ from loaderx.sources.remote.store import (
     FIRST_ATTEMPTS,
     HEAD_BYTES,
     Listed,
+    NoRangesError,
     RemoteFile,
     Store,
     retrying,
@@ -113,9 +114,13 @@ class RemoteFiles:
         stop = min(nbytes, file.size)
         if len(self._heads.get(path, b"")) < stop:
             store = self._store(file.url)
-            self._heads[path] = retrying(
-                lambda: b"".join(store.read(file, 0, stop)), path, FIRST_ATTEMPTS
-            )
+            try:
+                self._heads[path] = retrying(
+                    lambda: b"".join(store.read(file, 0, stop)), path, FIRST_ATTEMPTS
+                )
+            except NoRangesError:  # all of it comes
+                with self.open(path, file) as whole:
+                    self._heads[path] = whole.read(stop)
         return self._heads[path][:stop] if stop else b""
 
     def matching(self, pattern: str) -> Iterator[str]:

@@ -147,7 +147,7 @@ def retrying(
         try:
             return work()
         except TransientError as error:
-            if attempt == (ATTEMPTS if error.is_reached else reaching):
+            if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
                     f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
                     "network and the server. Downloads go on where they have stopped."
