@@ -1,21 +1,69 @@
-"""Members of a zip archive that are packed with bzip2 or LZMA, unpacked as far as they are read.
+"""What is packed is unpacked as far as it is read, and into memory within a bound (`read_within`).
 
-`zipfile` does that for deflate.  For these two it unpacks all of the next 4 kB of input, which can
-be gigabytes, and it allocates the window that an LZMA stream asks for.
+`zipfile` does the first for deflate.  Of members that are packed with bzip2 or LZMA it unpacks all
+of the next 4 kB of input, which can be gigabytes, and it allocates the window that an LZMA stream
+asks for; so there is a reader for these here.
 """
 
 from __future__ import annotations
 
 import bz2
+import contextlib
 import lzma
 import struct
 import zipfile
 import zlib
 from typing import BinaryIO
 
+from loaderx.errors import FileError, bytes_setting
+from loaderx.sources.mapping import ByteReader
+
 _PIECE = 1 << 16
 _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, window
 _LEAST_WINDOW = 4096
+UNPACK_LIMIT = "LOADERX_UNPACK_LIMIT"
+_SMALL, _RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
+
+
+def most_unpacked(packed: int) -> int:
+    """How many bytes something of which no size is known may unpack to in memory."""
+    return bytes_setting(UNPACK_LIMIT, max(_SMALL, _RATIO * packed))
+
+
+def read_within(file: ByteReader, most: int, hint: str = "") -> bytearray:
+    """All that a stream unpacks to, which may be so many bytes."""
+    data = bytearray()
+    while piece := file.read(min(_PIECE, most + 1 - len(data))):
+        data += piece
+        if len(data) > most:
+            raise FileError(f"it unpacks to more than the {most} bytes that it may have.{hint}")
+    return data
+
+
+def read_unknown(file: ByteReader, packed: int) -> bytearray:
+    """As `read_within`, of a stream that does not say how much it holds."""
+    hint = f" If it is right, set {UNPACK_LIMIT} to the bytes that one value may have."
+    return read_within(file, most_unpacked(packed), hint)
+
+
+class ZlibStream(contextlib.AbstractContextManager["ZlibStream"]):
+    """What a zlib stream holds."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._unpacker = file, zlib.decompressobj()
+
+    def read(self, nbytes: int) -> bytes:
+        while not self._unpacker.eof:
+            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
+            piece = self._unpacker.decompress(given, nbytes)
+            if piece:
+                return piece
+            if not given:
+                raise EOFError("its zlib stream does not end")
+        return b""
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Unpacked:

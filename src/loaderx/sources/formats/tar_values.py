@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -19,7 +20,8 @@ import numpy as np
 
 from loaderx.errors import LoaderxError
 from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
-from loaderx.sources.npy import read_header
+from loaderx.sources.npy import MAGIC, read_header
+from loaderx.sources.unpacking import UNPACK_LIMIT, most_unpacked, read_unknown
 from loaderx.tree import Array
 
 Decoder: TypeAlias = Callable[[bytes], object]
@@ -61,7 +63,8 @@ class _Unpacked:
         self._decoder = decoder
 
     def __call__(self, data: bytes) -> object:
-        plain = gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            plain = bytes(read_unknown(file, len(data)))
         return plain if self._decoder is None else self._decoder(plain)
 
 
@@ -81,9 +84,20 @@ def _array(data: bytes) -> Array:
     return header.array(bytearray(data[header.start : stop]))
 
 
-def _arrays(data: bytes) -> dict[str, Array]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+def _arrays(data: bytes) -> dict[str, object]:
+    found, most = dict[str, object](), most_unpacked(len(data))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename!r} is not packed as NumPy does it")
+            with archive.open(info) as member:
+                plain = bytes(read_unknown(member, len(data)))
+            most -= len(plain)
+            if most < 0:
+                raise ValueError(f"its arrays have more bytes than they may ({UNPACK_LIMIT})")
+            is_array = plain.startswith(MAGIC)
+            found[info.filename.removesuffix(".npy")] = _array(plain) if is_array else plain
+    return found
 
 
 _DECODERS: dict[str, Decoder] = {

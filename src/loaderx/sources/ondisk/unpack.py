@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, cast
@@ -17,6 +15,7 @@ from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.paths import unpacked_name
 from loaderx.sources.ondisk.progress import progress
 from loaderx.sources.remote.urls import file_name, harmless_name
+from loaderx.sources.unpacking import ZlibStream
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZLIB = b"\x78"  # many files begin with it: who unpacks these must know more of them
@@ -106,27 +105,8 @@ def _zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
     return cast("AbstractContextManager[BinaryIO]", reader)
 
 
-class _Zlib(contextlib.AbstractContextManager["_Zlib"]):
-    """What a zlib stream holds."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._unpacker = file, zlib.decompressobj()
-
-    def read(self, nbytes: int) -> bytes:
-        while not self._unpacker.eof:
-            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
-            if not given:
-                raise EOFError("its zlib stream does not end.")
-            if piece := self._unpacker.decompress(given, nbytes):
-                return piece
-        return b""
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 _OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[ByteReader]]] = {
     GZIP: _gzip,
     ZSTD: _zstd,
-    ZLIB: _Zlib,
+    ZLIB: ZlibStream,
 }
