@@ -1,4 +1,4 @@
-"""What is packed is unpacked as far as it is read, and into memory within a bound (`read_within`).
+"""What is packed is unpacked as far as it is read, and into memory within a bound (`inflated`).
 
 `zipfile` does the first for deflate.  Of members that are packed with bzip2 or LZMA it unpacks all
 of the next 4 kB of input, which can be gigabytes, and it allocates the window that an LZMA stream
@@ -16,12 +16,12 @@ import zlib
 from typing import BinaryIO
 
 from loaderx.errors import FileError, bytes_setting
-from loaderx.sources.mapping import ByteReader
 
 _PIECE = 1 << 16
 _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, window
 _LEAST_WINDOW = 4096
 UNPACK_LIMIT = "LOADERX_UNPACK_LIMIT"
+_GZIP = 31  # as zlib calls it
 _SMALL, _RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
 
 
@@ -30,20 +30,27 @@ def most_unpacked(packed: int) -> int:
     return bytes_setting(UNPACK_LIMIT, max(_SMALL, _RATIO * packed))
 
 
-def read_within(file: ByteReader, most: int, hint: str = "") -> bytearray:
-    """All that a stream unpacks to, which may be so many bytes."""
-    data = bytearray()
-    while piece := file.read(min(_PIECE, most + 1 - len(data))):
-        data += piece
-        if len(data) > most:
-            raise FileError(f"it unpacks to more than the {most} bytes that it may have.{hint}")
-    return data
+def too_large(most: int) -> FileError:
+    """The error for what unpacks to more than it may."""
+    return FileError(
+        f"it unpacks to more than the {most} bytes that it may have. If it is right, set "
+        f"{UNPACK_LIMIT} to the bytes that one value may have."
+    )
 
 
-def read_unknown(file: ByteReader, packed: int) -> bytearray:
-    """As `read_within`, of a stream that does not say how much it holds."""
-    hint = f" If it is right, set {UNPACK_LIMIT} to the bytes that one value may have."
-    return read_within(file, most_unpacked(packed), hint)
+def inflated(data: bytes, most: int, *, is_gzip: bool = False) -> bytes:
+    """What zlib or gzip has packed, which may be so many bytes."""
+    found, left = list[bytes](), most
+    while data:
+        unpacker = zlib.decompressobj(_GZIP if is_gzip else zlib.MAX_WBITS)
+        found.append(unpacker.decompress(data, left + 1))
+        left -= len(found[-1])
+        if left < 0:
+            raise too_large(most)
+        if not unpacker.eof:
+            raise EOFError("what is compressed is cut off")
+        data = unpacker.unused_data.lstrip(b"\0") if is_gzip else b""
+    return found[0] if len(found) == 1 else b"".join(found)
 
 
 class ZlibStream(contextlib.AbstractContextManager["ZlibStream"]):

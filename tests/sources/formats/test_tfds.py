@@ -335,5 +335,5 @@ def test_a_tensor_that_unpacks_to_too_much(monkeypatch, shape):
     most = 24 if shape[0] else 1000
     with pytest.raises(BadRecordError, match=f"it unpacks to more than the {most} bytes"):
         decode(zlib.compress(bytes(1200)))
-    with pytest.raises(BadRecordError, match="its zlib stream does not end"):
+    with pytest.raises(BadRecordError, match="what is compressed is cut off"):
         decode(zlib.compress(bytes(24))[:-4])

@@ -265,7 +265,9 @@ def test_object_arrays_are_refused(tmp_path):
         value_of(tmp_path, "npy", data)
     out = io.BytesIO()
     np.savez(out, a=np.array([Boom()], object))
-    with pytest.raises(RecordError, match=r"a\.npz cannot be decoded: .*loaderx never unpickles a file"):
+    with pytest.raises(
+        RecordError, match=r"a\.npz cannot be decoded: .*loaderx never unpickles a file"
+    ):
         value_of(tmp_path, "npz", out.getvalue())
 
 
@@ -340,7 +342,7 @@ def test_a_damaged_member_fails_alone(tmp_path):
         ("cls", b"1" * 30, "OverflowError"),
         ("json", b"{", "JSONDecodeError"),
         ("json", b"[" * 100_000, "RecursionError"),
-        ("json.gz", b"{}", "BadGzipFile"),
+        ("json.gz", b"{}", "incorrect header check"),
         ("npy", b"\x93NUMPY", "the array is not a NumPy array file"),
         ("npy", npy(np.arange(9))[:-1], "the array is cut off"),
         ("npz", b"PK\3\4", "BadZipFile"),

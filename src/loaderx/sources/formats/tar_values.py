@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import zipfile
@@ -21,7 +20,7 @@ import numpy as np
 from loaderx.errors import LoaderxError
 from loaderx.sources.images import IMAGE_SUFFIXES, decode_image
 from loaderx.sources.npy import MAGIC, read_header
-from loaderx.sources.unpacking import UNPACK_LIMIT, most_unpacked, read_unknown
+from loaderx.sources.unpacking import inflated, most_unpacked, too_large
 from loaderx.tree import Array
 
 Decoder: TypeAlias = Callable[[bytes], object]
@@ -63,8 +62,7 @@ class _Unpacked:
         self._decoder = decoder
 
     def __call__(self, data: bytes) -> object:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            plain = bytes(read_unknown(file, len(data)))
+        plain = inflated(data, most_unpacked(len(data)), is_gzip=True)
         return plain if self._decoder is None else self._decoder(plain)
 
 
@@ -86,15 +84,15 @@ def _array(data: bytes) -> Array:
 
 def _arrays(data: bytes) -> dict[str, object]:
     found, most = dict[str, object](), most_unpacked(len(data))
+    left = most
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is not packed as NumPy does it")
-            with archive.open(info) as member:
-                plain = bytes(read_unknown(member, len(data)))
-            most -= len(plain)
-            if most < 0:
-                raise ValueError(f"its arrays have more bytes than they may ({UNPACK_LIMIT})")
+            if info.file_size > left:  # no more than this is unpacked, whatever there is
+                raise too_large(most)
+            left -= info.file_size
+            plain = archive.read(info)
             is_array = plain.startswith(MAGIC)
             found[info.filename.removesuffix(".npy")] = _array(plain) if is_array else plain
     return found

@@ -27,7 +27,7 @@ from loaderx.sources.formats.tf.decoders import (
 from loaderx.sources.formats.tf.example import BYTES, INT64
 from loaderx.sources.formats.tf.leaves import lists
 from loaderx.sources.images import decode_image, pillow_module
-from loaderx.sources.unpacking import ZlibStream, read_unknown, read_within
+from loaderx.sources.unpacking import inflated, most_unpacked
 from loaderx.tree import Array, ArraySpec
 
 Shape = tuple[int | None, ...]
@@ -79,10 +79,10 @@ class DecodeTensor:
         return shaped("a tensor", np.frombuffer(data, self.dtype), shape)
 
     def _unpacked(self, data: bytes, shape: Shape) -> bytes:
-        stream, axes = ZlibStream(io.BytesIO(data)), [axis for axis in shape if axis is not None]
+        axes = [axis for axis in shape if axis is not None]
         if len(axes) < len(shape):
-            return bytes(read_unknown(stream, len(data)))
-        return bytes(read_within(stream, math.prod(axes) * self.dtype.itemsize))
+            return inflated(data, most_unpacked(len(data)))
+        return inflated(data, math.prod(axes) * self.dtype.itemsize)
 
 
 class DecodeImage:
