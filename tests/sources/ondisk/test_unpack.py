@@ -64,7 +64,7 @@ def test_the_disk_is_looked_at(packed, tmp_path, monkeypatch, coming):
     monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
     with pytest.raises(FileError) as caught:
         Dataset.open(packed, cache=tmp_path / "cache")
-    assert f"{packed} does not fit into the cache folder: its disk has 0 MB free" in str(
+    assert f"{packed}, unpacked, does not fit into the cache folder: its disk has 0 MB free" in str(
         caught.value
     )
     assert not [*(tmp_path / "cache" / "files").iterdir()]

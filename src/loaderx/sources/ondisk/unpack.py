@@ -40,16 +40,15 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
             progress(f"unpacking {file_name(path)}", os.fstat(packed.fileno()).st_size) as shown,
             open(os.path.join(folder, name), "wb") as out,
         ):
-            disk = _Disk(path, folder)
-            disk.check(os.fstat(packed.fileno()).st_size)
+            _check_disk(path, folder, os.fstat(packed.fileno()).st_size)
             before = 0
             for piece in _pieces(path, packed, magic):
-                disk.check(len(piece))
+                _check_disk(path, folder, len(piece))
                 out.write(piece)
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
-    folder = cache.copy("unpacked", 1, [path], make)
+    folder = cache.copy("unpacked", 2, [path], make)
     cache.files.add_copy(path, os.path.join(folder, name))
 
 
@@ -60,23 +59,17 @@ def _pieces(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
             yield piece
 
 
-class _Disk:
-    """Looks at the disk while it is written to: nobody knows how much a file unpacks to."""
-
-    def __init__(self, path: str, folder: str) -> None:
-        self._path, self._folder = path, folder
-
-    def check(self, coming: int) -> None:
-        """Refuses what would not leave the disk with some room for others."""
-        disk = shutil.disk_usage(self._folder)
-        kept = min(_KEPT_FREE, disk.total // 100)
-        if disk.free - coming < kept:
-            raise FileError(
-                f"{self._path} does not fit into the cache folder: its disk has "
-                f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to "
-                f"others, and unpacking goes on. Give another folder with `cache=` or "
-                "LOADERX_CACHE; `loaderx cache` shows what this one holds."
-            )
+def _check_disk(path: str, folder: str, coming: int) -> None:
+    """Refuses what would leave others no room: nobody knows how much a file unpacks to."""
+    disk = shutil.disk_usage(folder)
+    kept = min(_KEPT_FREE, disk.total // 100)
+    if disk.free - coming < kept:
+        raise FileError(
+            f"{path}, unpacked, does not fit into the cache folder: its disk has "
+            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to others. "
+            "Give another folder with `cache=` or LOADERX_CACHE; `loaderx cache` shows what this "
+            "one holds."
+        )
 
 
 def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
