@@ -419,6 +419,7 @@ def packed_npz(**arrays):
         ("npz", packed_npz(a=np.zeros(5000, np.uint8))),
         ("npz", packed_npz(a=np.zeros(2000, np.uint8), b=np.zeros(2000, np.uint8))),
     ],
+    ids=["bytes", "two members", "an array", "two arrays"],
 )
 def test_values_that_unpack_to_too_much(tmp_path, monkeypatch, ending, data):
     monkeypatch.setattr("loaderx.sources.unpacking._SMALL", 3000)
