@@ -110,6 +110,7 @@ def _files(options: argparse.Namespace) -> int:
     from loaderx.commands.cache import cache
     from loaderx.commands.info import info
     from loaderx.commands.verify import verify
+    from loaderx.commands.words import in_options
     from loaderx.errors import LoaderxError
 
     try:
@@ -122,7 +123,8 @@ def _files(options: argparse.Namespace) -> int:
         else:
             is_good = verify(options.path, options.format, options.cache, options.most)
     except LoaderxError as error:
-        print(f"loaderx {options.command}: {error}", file=sys.stderr)
+        text = in_options(str(error), vars(options))
+        print(f"loaderx {options.command}: {text}", file=sys.stderr)
         return UNUSABLE
     return OK if is_good else FAILED
 

@@ -156,7 +156,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
             decode: False gives the bytes of images and of other encoded values.
             fill: values to put in place of missing ones, by column.
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
-                ``~/.cache/loaderx``. With False nothing is kept on disk, and URLs are refused.
+                ``~/.cache/loaderx``. With False nothing but downloads is kept on disk: files behind
+                URLs are fetched into the default folder nevertheless.
         """
         from loaderx.sources.opening import open_path  # a dozen formats: slow to import
 

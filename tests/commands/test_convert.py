@@ -113,3 +113,22 @@ def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
     assert done.stderr == "\nstopped: the same command goes on from here\n"
     assert run(capsys, lines, tmp_path / "out")[0] == 0
     assert len(Dataset.open(tmp_path / "out")) == 20
+
+
+def test_advice_is_that_of_the_command(capsys, tmp_path):
+    (tmp_path / "set").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "set" / f"{name}.jsonl").write_text('{"x": 1}\n{"x": null}\n')
+    code, _, err = run(capsys, tmp_path / "set", tmp_path / "out")
+    assert code == 2
+    assert "choose one, --split" in err
+    assert "split=" not in err
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"x": [1, None], "y": [1, 2]}), tmp_path / "x.parquet")
+    code, _, err = run(capsys, tmp_path / "x.parquet", tmp_path / "out")
+    assert code == 2
+    assert "leave the column out with --columns a,b,c." in err
+    assert err.endswith(
+        "(This command has no --fill: in Python write Dataset.open(..., fill=...).)\n"
+    )

@@ -46,3 +46,14 @@ def test_a_part_of_a_jpeg():
     found = lx.Dataset.from_source([encoded(PHOTO, quality=95)]).map(crop)[0]
     whole_pixels = (26, 76, 250, 250)  # of the reduced image: an even number in the file
     assert psnr(found, area_resize(PHOTO, whole_pixels, (100, 100))) > 30
+
+
+@pytest.mark.parametrize("times", [3, 6])
+def test_bilinear_is_that_of_pillow_with_a_gap(times):
+    """What is four times too large is reduced first, as `docs/images.md` says."""
+    pillow = pytest.importorskip("PIL.Image")
+    size = 300 // times, 400 // times
+    method, image = pillow.Resampling.BILINEAR, pillow.fromarray(PHOTO)
+    found = resized(PHOTO, size)
+    assert np.array_equal(found, np.asarray(image.resize(size[::-1], method, reducing_gap=2.0)))
+    assert np.array_equal(found, np.asarray(image.resize(size[::-1], method))) == (times < 4)

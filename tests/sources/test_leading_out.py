@@ -130,6 +130,16 @@ def test_virtual_datasets_of_files_below(tmp_path, rows):
     assert [int(one["v"]) for one in Dataset.open(tmp_path / "v.h5")] == [0, 1, 2, 3]
 
 
+def test_virtual_datasets_of_files_that_are_only_in_the_current_folder(tmp_path, rows, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    write_virtual(tmp_path / "below" / "v.h5", "rows.h5")
+    with pytest.raises(
+        FileError, match=r"is a virtual dataset of 'rows\.h5', which is not in .*below"
+    ):
+        Dataset.open(tmp_path / "below" / "v.h5")
+
+
 @pytest.mark.parametrize("is_absolute", [False, True])
 def test_virtual_datasets_of_files_elsewhere(tmp_path, rows, is_absolute):
     (tmp_path / "below").mkdir()

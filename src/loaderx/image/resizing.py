@@ -1,6 +1,7 @@
 """Two ways to resize a part of an image: by Pillow, and faster by OpenCV.
 
-- ``bilinear``: Pillow's, with antialiasing, as torchvision and TensorFlow have it on demand;
+- ``bilinear``: Pillow's, with antialiasing and ``reducing_gap=2``: what is at least four times
+  too large is first reduced by whole numbers: faster, and some levels off plain bilinear;
 - ``area``: the means of the areas that pixels cover, nearly.  OpenCV's own method for it is hardly
   faster than Pillow.  But where an image becomes less than twice as small, four samples for each
   pixel, whose mean is taken, are within 42 to 56 dB of it and take less than half of the time.
@@ -22,7 +23,7 @@ from loaderx.sources.images import Part, Pixels, image_of, pillow_module, pixels
 Resizer: TypeAlias = Callable[[Part, Size, int], Pixels]
 """``f(part, size, channels)``"""
 
-_GAP = 2.0  # images more than so many times too large are reduced by whole numbers first
+_GAP = 2.0  # so many times too large an image still is after it was reduced by whole numbers
 _ALMOST_EQUAL = 1.2  # below, one sample for each pixel is nearer to the mean than that of four
 
 

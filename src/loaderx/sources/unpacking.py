@@ -1,22 +1,76 @@
-"""Members of a zip archive that are packed, unpacked as far as they are read.
+"""What is packed is unpacked as far as it is read, and into memory within a bound (`inflated`).
 
-`zipfile` does that for deflate, but reads the whole directory before it opens a member.  Of bzip2
-and LZMA it unpacks all of the next 4 kB of input, which can be gigabytes, and it allocates the
-window that an LZMA stream asks for.
+`zipfile` does the first for deflate, but reads the whole directory before it opens a member.  Of
+bzip2 and LZMA it unpacks all of the next 4 kB of input, which can be gigabytes, and it allocates
+the window that an LZMA stream asks for; so there are readers of members here.
 """
 
 from __future__ import annotations
 
 import bz2
+import contextlib
 import lzma
 import struct
 import zipfile
 import zlib
 from typing import BinaryIO
 
+from loaderx.errors import FileError, bytes_setting
+
 _PIECE = 1 << 16
 _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, window
 _LEAST_WINDOW = 4096
+UNPACK_LIMIT = "LOADERX_UNPACK_LIMIT"
+_GZIP = 31  # as zlib calls it
+_SMALL, _RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
+
+
+def most_unpacked(packed: int) -> int:
+    """How many bytes something of which no size is known may unpack to in memory."""
+    return bytes_setting(UNPACK_LIMIT, max(_SMALL, _RATIO * packed))
+
+
+def too_large(most: int) -> FileError:
+    """The error for what unpacks to more than it may."""
+    return FileError(
+        f"it unpacks to more than the {most} bytes that it may have. If it is right, set "
+        f"{UNPACK_LIMIT} to the bytes that one value may have."
+    )
+
+
+def inflated(data: bytes, most: int, *, is_gzip: bool = False) -> bytes:
+    """What zlib or gzip has packed, which may be so many bytes."""
+    found, left = list[bytes](), most
+    while data:
+        unpacker = zlib.decompressobj(_GZIP if is_gzip else zlib.MAX_WBITS)
+        found.append(unpacker.decompress(data, left + 1))
+        left -= len(found[-1])
+        if left < 0:
+            raise too_large(most)
+        if not unpacker.eof:
+            raise EOFError("what is compressed is cut off")
+        data = unpacker.unused_data.lstrip(b"\0") if is_gzip else b""
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+class ZlibStream(contextlib.AbstractContextManager["ZlibStream"]):
+    """What a zlib stream holds."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._unpacker = file, zlib.decompressobj()
+
+    def read(self, nbytes: int) -> bytes:
+        while not self._unpacker.eof:
+            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
+            piece = self._unpacker.decompress(given, nbytes)
+            if piece:
+                return piece
+            if not given:
+                raise EOFError("its zlib stream does not end")
+        return b""
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Unpacked:

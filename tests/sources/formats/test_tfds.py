@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError, RecordError
+from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.formats.tf.tfds_decoders import DecodeTensor
 from loaderx.sources.opening import open_path
 from loaderx.testing import SourceContract
 from loaderx.testing.comparing import check_equal
@@ -334,3 +337,16 @@ def test_without_pillow(monkeypatch):
     with pytest.raises((MissingPackageError, RecordError), match=r"loaderx-jax\[images\]"):
         dataset[0]
     pillow_module.cache_clear()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (None, 3)])
+def test_a_tensor_that_unpacks_to_too_much(monkeypatch, shape):
+    monkeypatch.setattr("loaderx.sources.unpacking._SMALL", 1000)
+    monkeypatch.setattr("loaderx.sources.unpacking._RATIO", 1)
+    decode = DecodeTensor(shape, np.dtype(np.float32), True)
+    assert decode(zlib.compress(np.ones((2, 3), np.float32).tobytes())).tolist() == [[1] * 3] * 2
+    most = 24 if shape[0] else 1000
+    with pytest.raises(BadRecordError, match=f"it unpacks to more than the {most} bytes"):
+        decode(zlib.compress(bytes(1200)))
+    with pytest.raises(BadRecordError, match="what is compressed is cut off"):
+        decode(zlib.compress(bytes(24))[:-4])

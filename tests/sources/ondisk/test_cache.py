@@ -378,9 +378,10 @@ def test_what_a_killed_process_leaves_is_removed(tmp_path, paths, fresh):
     assert not left.exists()
 
 
-@pytest.mark.parametrize("mark", ["77", f"{os.getpid()}-0123abcd", own_mark()])
-def test_what_may_still_be_made_is_left_for_a_day(tmp_path, paths, fresh, monkeypatch, mark):
-    """Of an older loaderx, of another machine, of a process that lives."""
+@pytest.mark.parametrize("of", ["an older loaderx", "another machine", "a process that lives"])
+def test_what_may_still_be_made_is_left_for_a_day(tmp_path, paths, fresh, monkeypatch, of):
+    others = {"an older loaderx": "77", "another machine": f"{os.getpid()}-0123abcd"}
+    mark = others.get(of) or own_mark()
     left = tmp_path / "cache" / "index" / f"0123.{mark}-abcd.tmp"
     left.mkdir(parents=True)
     (left / "half").touch()

@@ -14,6 +14,7 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import FileError, RecordError
+from loaderx.sources.mapping import reading
 from loaderx.sources.ondisk import unpack
 
 LINES = b"".join(b'{"x": %d}\n' % n for n in range(20))
@@ -63,7 +64,7 @@ def test_the_disk_is_looked_at(packed, tmp_path, monkeypatch, coming):
     monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
     with pytest.raises(FileError) as caught:
         Dataset.open(packed, cache=tmp_path / "cache")
-    assert f"{packed} does not fit into the cache folder: its disk has 0 MB free" in str(
+    assert f"{packed}, unpacked, does not fit into the cache folder: its disk has 0 MB free" in str(
         caught.value
     )
     assert not [*(tmp_path / "cache" / "files").iterdir()]
@@ -128,3 +129,20 @@ def test_zlib_streams_that_are_cut_off(tmp_path):
 def test_a_name_behind_a_url_stays_in_the_cache():
     name = unpack.harmless_name(unpack.unpacked_name("https://host/..%2F..%2Fx.jsonl.gz"))
     assert name == "_.._x.jsonl"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_that_cannot_be_written_to_is_for_those_who_write(number):
+    with pytest.raises(OSError, match="why") as caught, reading("x.bin"):
+        raise OSError(number, "why")
+    assert caught.value.errno == number
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_what_the_system_lacks_is_said_as_it_is(number):
+    message = r"x\.bin cannot be read: \[Errno \d+\] why"
+    with pytest.raises(FileError, match=message), reading("x.bin"):
+        raise OSError(number, "why")
+    message = r"x\.bin is damaged or cut off: not a gzip file"
+    with pytest.raises(FileError, match=message), reading("x.bin"):
+        raise gzip.BadGzipFile("not a gzip file")

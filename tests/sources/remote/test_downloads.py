@@ -336,3 +336,15 @@ def test_a_map_keeps_its_file(url, cache):
     with open_regular(path) as file:
         assert file.read(6) == b"\x93NUMPY"
     del kept
+
+
+def test_a_cache_folder_without_locks(server, cache, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    server.files["/x.jsonl"] = b'{"x": 1}\n' * 100
+    with pytest.raises(
+        FileError, match=r"cannot be used: \[Errno 38\] .* Give another one with `ca"
+    ):
+        Dataset.open(f"{server.url}/x.jsonl", cache=cache)

@@ -5,6 +5,7 @@ A dataset that is neither chunked nor compressed lies in the file in one piece (
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -17,7 +18,7 @@ from loaderx.sources.format import OpenOptions
 from loaderx.sources.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.paths import is_below
+from loaderx.sources.ondisk.paths import below, is_below
 from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.sources.remote.urls import is_url
 
@@ -82,7 +83,8 @@ def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, Lazy
             dataset = file[name]
             _check_kind(dataset, f"{path}, dataset {name!r}")
             is_own = not is_url(path) and not files.files.has_copy(path)
-            _check_inside(dataset, f"{path}, dataset {name!r}", is_own=is_own)
+            folder = os.path.dirname(path) if is_own else None
+            _check_inside(dataset, folder, f"{path}, dataset {name!r}")
             offset = offset_of(dataset)
             if offset is None:
                 found[name] = LazyDataset(files, number, name, dataset)
@@ -115,10 +117,11 @@ def _check_kind(dataset: H5Dataset, where: str) -> None:
         )
 
 
-def _check_inside(dataset: H5Dataset, where: str, *, is_own: bool) -> None:
+def _check_inside(dataset: H5Dataset, folder: str | None, where: str) -> None:
     """Refuses what is read from other files, but for virtual datasets of files below the folder.
 
-    External links are not followed: h5py does not visit what they lead to.
+    Files that were downloaded or unpacked have none.  External links are not followed: h5py does
+    not visit what they lead to.
     """
     if dataset.external:
         raise FileError(
@@ -127,17 +130,20 @@ def _check_inside(dataset: H5Dataset, where: str, *, is_own: bool) -> None:
         )
     if not dataset.is_virtual:
         return
-    outside = [one.file_name for one in dataset.virtual_sources() if not _is_inside(one.file_name)]
-    if outside or not is_own:
+    names = {one.file_name for one in dataset.virtual_sources()} - {"."}
+    outside = [name for name in names if not is_below(name)]
+    if outside or folder is None:
         what = f"of {outside[0]!r:.100}" if outside else "in a file that was downloaded or unpacked"
         raise FileError(
             f"{where} is a virtual dataset {what}: it may name only files below its own folder, on "
             "this machine. Write it as a plain dataset, or leave it out with columns=."
         )
-
-
-def _is_inside(name: str) -> bool:
-    return name == "." or is_below(name)
+    # libhdf5 would look for them in the current folder, and then give zeros without a word.
+    missing = [one for one in names if "%" not in one and not os.path.exists(below(folder, one))]
+    if missing:
+        raise FileError(
+            f"{where} is a virtual dataset of {missing[0]!r}, which is not in {folder}."
+        )
 
 
 def _h5py_file(files: FileSet, number: int) -> H5File:

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from loaderx.errors import LoaderxError
 from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
-from loaderx.sources.npy import read_header
+from loaderx.sources.npy import MAGIC, read_header
+from loaderx.sources.unpacking import inflated, most_unpacked, too_large
 from loaderx.tree import Array
 
 Decoder: TypeAlias = Callable[[bytes], object]
@@ -62,7 +63,7 @@ class _Unpacked:
         self._decoder = decoder
 
     def __call__(self, data: bytes) -> object:
-        plain = gzip.decompress(data)
+        plain = inflated(data, most_unpacked(len(data)), is_gzip=True)
         return plain if self._decoder is None else self._decoder(plain)
 
 
@@ -82,9 +83,20 @@ def _array(data: bytes) -> Array:
     return header.array(bytearray(data[header.start : stop]))
 
 
-def _arrays(data: bytes) -> dict[str, Array]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+def _arrays(data: bytes) -> dict[str, object]:
+    found, most = dict[str, object](), most_unpacked(len(data))
+    left = most
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename!r} is not packed as NumPy does it")
+            if info.file_size > left:  # no more than this is unpacked, whatever there is
+                raise too_large(most)
+            left -= info.file_size
+            plain = archive.read(info)
+            is_array = plain.startswith(MAGIC)
+            found[info.filename.removesuffix(".npy")] = _array(plain) if is_array else plain
+    return found
 
 
 _DECODERS: dict[str, Decoder] = {

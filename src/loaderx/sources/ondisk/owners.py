@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import re
-import socket
 
 ABANDONED_S = 86_400.0  # without a write: whoever made it must have died
 _MARK = re.compile(r"(\d{1,10})-([0-9a-f]{8})")
@@ -44,5 +43,6 @@ def _machine() -> str:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
         space = ""
-    told = repr((socket.gethostname(), boot_id(), space))
+    host = os.uname().nodename if hasattr(os, "uname") else ""
+    told = repr((host, boot_id(), space))
     return hashlib.sha256(told.encode()).hexdigest()[:8]

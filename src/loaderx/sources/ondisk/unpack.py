@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, cast
@@ -17,10 +15,11 @@ from loaderx.sources.ondisk.cache import CacheFolder
 from loaderx.sources.ondisk.paths import unpacked_name
 from loaderx.sources.ondisk.progress import progress
 from loaderx.sources.remote.urls import file_name, harmless_name
+from loaderx.sources.unpacking import ZlibStream
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZLIB = b"\x78"  # many files begin with it: who unpacks these must know more of them
-_KEPT_FREE = 1 << 30  # bytes of a large disk that are left to others
+_KEPT_FREE = 64_000_000  # bytes of the disk that are left to others
 _PIECE = 1 << 20
 _ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB: this is 64 MB at the most
 
@@ -42,16 +41,15 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
             progress(f"unpacking {file_name(path)}", os.fstat(packed.fileno()).st_size) as shown,
             open(os.path.join(folder, name), "wb") as out,
         ):
-            disk = _Disk(path, folder)
-            disk.check(os.fstat(packed.fileno()).st_size)
+            _check_disk(path, folder, os.fstat(packed.fileno()).st_size)
             before = 0
             for piece in _pieces(path, packed, magic):
-                disk.check(len(piece))
+                _check_disk(path, folder, len(piece))
                 out.write(piece)
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
-    folder = cache.copy("unpacked", 1, [path], make)
+    folder = cache.copy("unpacked", 2, [path], make)
     cache.files.add_copy(path, os.path.join(folder, name))
 
 
@@ -62,23 +60,17 @@ def _pieces(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
             yield piece
 
 
-class _Disk:
-    """Looks at the disk while it is written to: nobody knows how much a file unpacks to."""
-
-    def __init__(self, path: str, folder: str) -> None:
-        self._path, self._folder = path, folder
-
-    def check(self, coming: int) -> None:
-        """Refuses what would not leave the disk with some room for others."""
-        disk = shutil.disk_usage(self._folder)
-        kept = min(_KEPT_FREE, disk.total // 100)
-        if disk.free - coming < kept:
-            raise FileError(
-                f"{self._path} does not fit into the cache folder: its disk has "
-                f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to "
-                f"others, and unpacking goes on. Give another folder with `cache=` or "
-                "LOADERX_CACHE; `loaderx cache` shows what this one holds."
-            )
+def _check_disk(path: str, folder: str, coming: int) -> None:
+    """Refuses what would leave others no room: nobody knows how much a file unpacks to."""
+    disk = shutil.disk_usage(folder)
+    kept = min(_KEPT_FREE, disk.total // 100)
+    if disk.free - coming < kept:
+        raise FileError(
+            f"{path}, unpacked, does not fit into the cache folder: its disk has "
+            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to others. "
+            "Give another folder with `cache=` or LOADERX_CACHE; `loaderx cache` shows what this "
+            "one holds."
+        )
 
 
 def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
@@ -142,27 +134,8 @@ class _ZstdFrames:
         return b"".join(found)
 
 
-class _Zlib(contextlib.AbstractContextManager["_Zlib"]):
-    """What a zlib stream holds."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._unpacker = file, zlib.decompressobj()
-
-    def read(self, nbytes: int) -> bytes:
-        while not self._unpacker.eof:
-            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
-            if not given:
-                raise EOFError("its zlib stream does not end.")
-            if piece := self._unpacker.decompress(given, nbytes):
-                return piece
-        return b""
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 _OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[ByteReader]]] = {
     GZIP: _gzip,
     ZSTD: _zstd,
-    ZLIB: _Zlib,
+    ZLIB: ZlibStream,
 }

@@ -6,12 +6,15 @@ lists of arrays, as `tfds.data_source` gives them.
 
 from __future__ import annotations
 
+import io
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
+from loaderx.errors import FileError
 from loaderx.sources.file_source import BadRecordError
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
@@ -24,6 +27,7 @@ from loaderx.sources.formats.tf.decoders import (
 from loaderx.sources.formats.tf.example import BYTES, INT64
 from loaderx.sources.formats.tf.leaves import lists
 from loaderx.sources.images import decode_image, pillow_module
+from loaderx.sources.unpacking import inflated, most_unpacked
 from loaderx.tree import Array, ArraySpec
 
 Shape = tuple[int | None, ...]
@@ -67,12 +71,18 @@ class DecodeTensor:
         """The array of one record, where each has a shape of its own."""
         if self.is_zlib:
             try:
-                data = zlib.decompress(data)
-            except zlib.error as error:
+                data = self._unpacked(data, shape)
+            except (zlib.error, EOFError, FileError) as error:
                 raise BadRecordError(f"it is compressed, and damaged ({error})") from error
         if len(data) % self.dtype.itemsize:
             raise BadRecordError(f"{len(data)} bytes are no array of {self.dtype}")
         return shaped("a tensor", np.frombuffer(data, self.dtype), shape)
+
+    def _unpacked(self, data: bytes, shape: Shape) -> bytes:
+        axes = [axis for axis in shape if axis is not None]
+        if len(axes) < len(shape):
+            return inflated(data, most_unpacked(len(data)))
+        return inflated(data, math.prod(axes) * self.dtype.itemsize)
 
 
 class DecodeImage:
@@ -98,8 +108,6 @@ class DecodeImage:
 
 def _deep_gray(data: bytes) -> Array:
     """A gray image of 16 bits."""
-    import io
-
     try:
         with pillow_module().open(io.BytesIO(data)) as image:
             pixels = np.asarray(image)
