@@ -78,7 +78,9 @@ def test_states_of_workers_go_both_ways(kind, count, saved_by, continued_by):
     restored = iter(_in_workers(continued_by, kind, count))
     restored.set_state(as_json(iterator.get_state()))
     iterator.close()
-    assert list(restored) == expected[7:]
+    found = list(restored)
+    restored.close()
+    assert found == expected[7:]
 
 
 @pytest.mark.parametrize(("saved_by", "continued_by"), [(ours, theirs), (theirs, ours)])
