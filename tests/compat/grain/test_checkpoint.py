@@ -45,17 +45,18 @@ def test_a_missing_file(tmp_path):
         grain.checkpoint.CheckpointHandler().restore(tmp_path, iter(make_dataset()))
 
 
-def test_orbax_v1(tmp_path):
+@pytest.mark.parametrize("make", [make_dataset, make_loader])
+def test_orbax_v1(make, tmp_path):
     """What Orbax does: it awaits `save` and `load`, then the tasks that these return."""
 
     async def run(start, directory):
         await (await start(directory))
 
-    iterator = iter(make_loader())
+    iterator = iter(make())
     next(iterator)
     asyncio.run(run(iterator.save, tmp_path))
     after = next(iterator)
-    restored = iter(make_loader())
+    restored = iter(make())
     asyncio.run(run(restored.load, tmp_path))
     np.testing.assert_array_equal(next(restored), after)
 

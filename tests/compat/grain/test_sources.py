@@ -17,7 +17,7 @@ def test_range():
     assert repr(source) == "RangeDataSource(start=10, stop=0, step=-3)"
     with pytest.raises(IndexError, match="there is no record 4: the source has 4"):
         source[4]
-    with pytest.raises(ValueError, match="`step` must not be 0"):
+    with pytest.raises(AssertionError, match="`step` must not be 0"):
         sources.RangeDataSource(0, 1, 0)
 
 
@@ -34,8 +34,10 @@ def test_shared_memory_is_a_list():
 def test_array_record_needs_files(tmp_path):
     with pytest.raises(ValueError, match="name at least one file"):
         sources.ArrayRecordDataSource([])
-    with pytest.raises(TypeError, match="must be a path"):
+    with pytest.raises(ValueError, match="must be a path"):
         sources.ArrayRecordDataSource(3)
+    with pytest.raises(RuntimeError, match="there is no file"):
+        sources.ArrayRecordDataSource(str(tmp_path / "missing"))
     (tmp_path / "bad.array_record").write_bytes(b"no")
     with pytest.raises(ValueError, match=r"bad.array_record"):
         sources.ArrayRecordDataSource(str(tmp_path / "bad.array_record"))

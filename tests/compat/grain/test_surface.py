@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_records_and_options():
     assert grain.NoSharding() == grain.ShardOptions(0, 1) or grain.NoSharding().shard_count == 1
     with pytest.raises(ValueError, match="must be from 0 to 1, since `shard_count` is 2; got 2"):
         grain.ShardOptions(2, 2)
-    with pytest.raises(ValueError, match="`num_threads` must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="num_threads must be non-negative, got -1"):
         grain.ReadOptions(num_threads=-1)
 
 
@@ -141,3 +142,47 @@ def test_from_loaderx_in_order():
     again.close()
     with pytest.raises(ValueError, match="is closed"):
         next(again)
+
+
+def test_options_and_version():
+    assert grain.__version__ == "0.2.18"
+    assert grain.__version_info__ == (0, 2, 18)
+    assert grain.config.py_debug_mode is False
+    grain.config.update("py_debug_mode", True)
+    assert grain.config.py_debug_mode is True
+    grain.config.update("py_debug_mode", False)
+    for use in (
+        lambda: grain.config.update("py_debug_mod", True),
+        lambda: grain.config.py_debug_mod,
+        lambda: grain.config.get_or_default("py_debug_mod"),
+    ):
+        with pytest.raises(ValueError, match="no option 'py_debug_mod'; it has .*py_debug_mode"):
+            use()
+    with pytest.raises(ValueError, match=r"write config.update\('py_debug_mode', True\)"):
+        grain.config.py_debug_mode = True
+
+
+def test_classes_of_errors():
+    for kind in (grain.MapDataset, grain.IterDataset):
+        with pytest.raises(ValueError, match="mix needs at least one dataset"):
+            kind.mix([])
+    with pytest.raises(AssertionError, match="1 datasets to mix, and 2 weights"):
+        grain.MapDataset.mix([grain.MapDataset.range(3)], [1, 2])
+    sampler = grain.IndexSampler(3, grain.NoSharding(), num_epochs=1)
+    iterator = iter(grain.DataLoader(data_source=range(3), sampler=sampler))
+    with pytest.raises(KeyError, match="^this is not a state of a DataLoader"):
+        iterator.set_state(b"{}")
+
+
+def test_keys_of_batches_are_sorted_as_jax_sorts_them():
+    records = [{"y": n, "x": {"b": n, "a": n}} for n in range(4)]
+    ds = grain.MapDataset.source(records)
+    batch = ds.batch(2)[0]
+    assert list(batch) == ["x", "y"]
+    assert list(batch["x"]) == ["a", "b"]
+    assert list(next(iter(ds.to_iter_dataset().batch(2)))) == ["x", "y"]
+    assert list(ds[0]) == ["y", "x"]  # a record is as it was
+    ordered = [OrderedDict(y=n, x=n) for n in range(2)]
+    assert list(grain.MapDataset.source(ordered).batch(2)[0]) == ["y", "x"]
+    mixed = [{1: n, "a": n} for n in range(2)]  # cannot be sorted
+    assert list(grain.MapDataset.source(mixed).batch(2)[0]) == [1, "a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -76,6 +77,9 @@ def test_the_stream_is_that_of_no_workers(count, name):
     found, states = steps(it)
     if count == 1:
         states = [state["iterators_in_use_states"][0] for state in states]
+    elif name == "batched":  # one for one: states are those of Grain's workers
+        inner = [[one["next_index"] for one in s["iterators_in_use_states"]] for s in states]
+        states = [{"next_index": sum(each)} for each in inner]
     np.testing.assert_equal(found, expected)
     assert states == expected_states
     it.set_state(expected_states[3])
@@ -190,8 +194,8 @@ def test_states_of_grains_workers():
         it = iter(M.range(9).to_iter_dataset().mp_prefetch(workers(count)))
         it.set_state(one)
         assert grain.experimental.get_next_index(it) == 5
-        several = {**one, "iterators_in_use_states": [{"next_index": 5}, {"next_index": 4}]}
-        with pytest.raises(ValueError, match="Grain's mp_prefetch with 2 workers"):
+        several = {**one, "iterators_in_use_states": [{"next_index": 5}, {"next_index": 2}]}
+        with pytest.raises(ValueError, match="of Grain with 2 workers"):
             it.set_state(several)
         it.close()
 
@@ -203,3 +207,68 @@ def test_no_workers_is_the_dataset_itself():
         assert ds.prefetch(workers(0)) is ds
     with pytest.raises(ValueError, match="`per_worker_buffer_size` must be at least 1, got 0"):
         ds.mp_prefetch(workers(1, buffered=0))
+
+
+def test_states_go_from_any_number_of_workers_to_any_other():
+    def pipeline(workers, threads=0):
+        ds = grain.MapDataset.range(23).shuffle(seed=1).map(lambda x: x + 1).to_iter_dataset()
+        if threads:
+            return grain.experimental.multithread_prefetch(ds, threads, 2)
+        return ds.mp_prefetch(grain.MultiprocessingOptions(workers)) if workers else ds
+
+    expected = list(pipeline(0))
+    made = [pipeline(0), pipeline(1), pipeline(2), pipeline(0, 1), pipeline(0, 2)]
+    states = []
+    for ds in made:
+        iterator = iter(ds)
+        assert [next(iterator) for _ in range(7)] == expected[:7]
+        states.append(iterator.get_state())
+        iterator.close()
+    assert states[1]["iterators_in_use_states"] == [{"next_index": 7}]
+    assert states[2]["iterators_in_use_states"] == [{"next_index": 4}, {"next_index": 3}]
+    assert states[2]["next_index_in_cycle"] == 1
+    assert states[3:] == states[1:3]  # as Grain's: threads read slices, as workers do
+    for ds in made:
+        iterator = iter(ds)
+        for state in states:
+            iterator.set_state(state)
+            assert [next(iterator) for _ in range(3)] == expected[7:10]
+        iterator.close()
+
+
+def test_one_worker_above_any_stage():
+    ds = grain.MapDataset.range(30).seed(3).to_iter_dataset().filter(lambda x: x % 3 > 0)
+    ds = ds.random_map(lambda x, rng: x + rng.integers(100)).batch(4)
+    in_worker = iter(ds.mp_prefetch(grain.MultiprocessingOptions(1)))
+    next(in_worker)
+    state = in_worker.get_state()
+    in_worker.close()
+    here = iter(ds)
+    here.set_state(state)
+    np.testing.assert_equal(list(here), list(ds)[1:])
+    two = {**state, "iterators_in_use_states": 2 * state["iterators_in_use_states"]}
+    with pytest.raises(ValueError, match=r"of Grain with 2 workers.*0 or 1 workers"):
+        here.set_state(two)
+
+
+@pytest.mark.parametrize("close", [False, True])
+@pytest.mark.parametrize("by_index", [False, True])
+def test_a_thread_that_finds_nothing_ends(by_index, close):
+    begun = threading.Event()
+
+    def never(x):
+        begun.set()
+        return False
+
+    ds = grain.MapDataset.range(3).repeat()
+    ds = ds.filter(never).to_iter_dataset() if by_index else ds.to_iter_dataset().filter(never)
+    iterator = iter(grain.experimental.multithread_prefetch(ds, 1, 1))
+    before = {*threading.enumerate()}
+    iterator.start_prefetch()
+    (thread,) = {*threading.enumerate()} - before
+    begun.wait()
+    if close:
+        iterator.close()
+    del iterator
+    thread.join(30)
+    assert not thread.is_alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -148,3 +149,37 @@ def test_without_zstd(monkeypatch, tmp_path):
         Dataset.open(path)
     riegeli.zstd_function.cache_clear()
     assert len(Dataset.open(unpacked("plain", tmp_path))) == 40
+
+
+def test_the_library_reads_zstd_where_zstandard_is_missing(monkeypatch, tmp_path):
+    from loaderx.sources.formats.tf import riegeli
+
+    path = unpacked("zstd", tmp_path)
+    expected = [bytes(one["data"]) for one in Dataset.open(path)]  # with the index of zstandard
+
+    class Reader:
+        def __init__(self, path):
+            self.closed = False
+
+        def num_records(self):
+            return len(expected)
+
+        def read(self, indices):
+            return [expected[index] for index in indices]
+
+        def close(self):
+            self.closed = True
+
+    library = types.ModuleType("array_record.python.array_record_module")
+    library.ArrayRecordReader = Reader
+    monkeypatch.setitem(sys.modules, "array_record", types.ModuleType("array_record"))
+    monkeypatch.setitem(sys.modules, "array_record.python", types.ModuleType("python"))
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression", None)
+    (tmp_path / "again").mkdir()
+    for other in (path, unpacked("zstd", tmp_path / "again")):  # indexed before, and not
+        riegeli.zstd_function.cache_clear()
+        records = [bytes(one["data"]) for one in Dataset.open(other)]
+        riegeli.zstd_function.cache_clear()
+        assert records == expected

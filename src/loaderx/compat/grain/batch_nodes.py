@@ -111,17 +111,23 @@ class BatchMapDataset(MapDataset[T]):
         )
 
 
+def is_dense(ds: MapDataset[Element]) -> bool:
+    """Is no element left out?"""
+    return _leaving_out(ds) is None
+
+
+def _leaving_out(ds: MapDataset[Element]) -> str | None:
+    if isinstance(ds, FilterMapDataset):
+        return "`MapDataset.filter`"
+    if isinstance(ds, FlatMapMapDataset):
+        return "`FlatMapMapDataset`"
+    return next(filter(None, map(_leaving_out, ds.parents)), None)
+
+
 def _check_dense(ds: MapDataset[Element]) -> None:
     """A batch of elements of which some may be missing has no shape."""
-    to_visit = [ds]
-    while to_visit:
-        below = to_visit.pop()
-        name = (
-            "`MapDataset.filter`" if isinstance(below, FilterMapDataset) else "`FlatMapMapDataset`"
+    if name := _leaving_out(ds):
+        raise ValueError(
+            f"`MapDataset.batch` can not follow {name}, which may leave elements out: write "
+            ".to_iter_dataset() before .batch(...)."
         )
-        if isinstance(below, (FilterMapDataset, FlatMapMapDataset)):
-            raise ValueError(
-                f"batch after {name}, which may leave elements out, is not possible on a "
-                "MapDataset: write .to_iter_dataset() before .batch(...)."
-            )
-        to_visit += below.parents

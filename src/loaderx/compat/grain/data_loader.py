@@ -230,12 +230,16 @@ class DataLoaderIterator(Iterator[T]):
         loader = self._data_loader
         if loader._use_native_dataset_checkpointing:
             return state
-        if "next_index" not in state:  # of one worker, which Grain has as an interleave of one
-            (state,) = state["iterators_in_use_states"]
-        records = self._start + state["next_index"] * self._size
+        # Of workers, Grain has it as an interleave.
+        states = state.get("iterators_in_use_states", [state])
+        records = self._start + sum(one["next_index"] for one in states) * self._size
         end = sampler_size(loader._sampler) // loader._shard_options.shard_count
         return loader_state(
-            min(records, end), loader._shard_options, loader._sampler, loader._data_source
+            min(records, end),
+            loader._shard_options,
+            loader._sampler,
+            loader._data_source,
+            loader._multiprocessing_options.num_workers,
         )
 
     def _set(self, state: State) -> None:

@@ -99,6 +99,8 @@ class MapIterDataset(FunctionIterDataset[T]):
 
 
 class _MapIterator(ParentStateIterator[T]):
+    _ONE_FOR_ONE = True
+
     def __init__(self, parent: DatasetIterator[Element], function: Function) -> None:
         super().__init__(parent)
         self._function = function

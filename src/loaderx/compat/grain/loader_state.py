@@ -1,9 +1,9 @@
 """The state of a `DataLoader`'s iterator, as Grain writes it.
 
 Grain counts, for each worker, the last position that it has handed out.  Here the stream is that
-of no workers whatever their number, so a state has one such position, and is written as one
-of no workers.  A state of Grain with one worker means the same.  With two or more workers Grain has
-another stream, and its state cannot be continued.
+of no workers whatever their number, so a state has one such position, and is written as one of no
+workers, or of one, which means the same.  With two or more workers Grain has another stream, and
+its state cannot be continued.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def loader_state(
     shard: ShardOptions,
     sampler: Sampler,
     source: RandomAccessDataSource[object],
+    workers: int,
 ) -> State:
     """The state after so many records of this part."""
     last = shard.shard_index + (records - 1) * shard.shard_count
@@ -44,7 +45,7 @@ def loader_state(
         "version": _VERSION,
         "last_seen_indices": {"0": last},
         "last_worker_index": -1,
-        "worker_count": 0,
+        "worker_count": workers if workers < 2 else 0,  # Grain compares it
         "sampler": repr(sampler),
         "data_source": source_name(source),
     }

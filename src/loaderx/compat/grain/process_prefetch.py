@@ -21,6 +21,7 @@ from loaderx.compat.grain.registry import node
 from loaderx.compat.grain.worker_blocks import BlocksWork, Root, may_succeed
 from loaderx.compat.grain.worker_chain import ChainWork, Chunk
 from loaderx.compat.grain.worker_graph import check_divisible, find_roots, with_workers
+from loaderx.compat.grain.worker_states import in_workers
 from loaderx.engines.base import Pending, Session, Work, cores
 from loaderx.engines.processes import Processes
 
@@ -68,9 +69,12 @@ class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
         if workers > 1:
             check_divisible(self._parent, self._num_workers)
             find_roots(self._parent, roots)
+        made: DatasetIterator[T]
         if roots:
-            return _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
-        return _ChainPrefetchIterator(self._parent, start)
+            made = _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
+        else:
+            made = _ChainPrefetchIterator(self._parent, start)
+        return in_workers(self._parent, made, self._num_workers)
 
     def __str__(self) -> str:
         return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"
@@ -158,18 +162,17 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
 
     def get_state(self) -> State:
         """The state of the pipeline without workers."""
-        return _as_grain(self._begin() if self._state is None else self._state)
+        return self._begin() if self._state is None else self._state
 
     def set_state(self, state: State) -> None:
         """Goes on where the state was taken."""
-        inner = _of_grain(state, self._begin())
         for pending in self._pending:
             pending.cancel()
         self._drop()
         self._is_last = False
         self._run += 1
-        self._state = self._began_at = inner
-        if self._session is not None and inner not in (self._begin(), self._given):
+        self._state = self._began_at = state
+        if self._session is not None and state not in (self._begin(), self._given):
             self._session.close()
             self._session = None
 
@@ -186,7 +189,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
     def _set_next_index(self, index: int) -> None:
         iterator = self._parked()
         set_next_index(iterator, index)
-        self.set_state(_as_grain(iterator.get_state()))
+        self.set_state(iterator.get_state())
 
     def close(self) -> None:
         """Ends the worker; after that ``next`` is an error."""
@@ -198,32 +201,6 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
 
     def __str__(self) -> str:
         return f"ProcessPrefetchDatasetIterator of {self._ds}"
-
-
-def _as_grain(inner: State) -> State:
-    """The state of a pipeline in one worker, as Grain has it: an interleave of one dataset."""
-    return {
-        "next_index_in_cycle": 0,
-        "next_index_in_datasets": 1,
-        "iterators_in_use_indices": [0],
-        "iterators_in_use_states": [inner],
-        "exhausted": [0],
-        "future_states": {},
-    }
-
-
-def _of_grain(state: State, own: State) -> State:
-    """The state inside one of Grain's for worker processes; ``own`` is one of the pipeline's."""
-    states = state.get("iterators_in_use_states", ())
-    if len(states) == 1 and states[0] is not None and states[0].keys() == own.keys():
-        return states[0]  # type: ignore[no-any-return]
-    if state.keys() != own.keys() and len(states) > 1:
-        raise ValueError(
-            f"the state is of Grain's mp_prefetch with {len(states)} workers, each of which reads "
-            "a part of the data: that order depends on the number of workers. Here the order is "
-            "that of no workers, for every number of them, so that state cannot be continued."
-        )
-    return state
 
 
 class _BlocksPrefetchIterator(DatasetIterator[T]):
@@ -244,7 +221,7 @@ class _BlocksPrefetchIterator(DatasetIterator[T]):
 
     def set_state(self, state: State) -> None:
         """Goes on where the state was taken."""
-        self._inner.set_state(_of_grain(state, self._inner.get_state()))
+        self._inner.set_state(state)
 
     def _get_next_index(self) -> int:
         return get_next_index(self._inner)

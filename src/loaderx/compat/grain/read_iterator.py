@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TypeVar
 
+from loaderx.compat.grain.batch_nodes import is_dense
 from loaderx.compat.grain.element_work import (
     ElementReader,
     RowBatches,
@@ -77,6 +78,7 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         self._allow_nones = allow_nones
         self._next_index = 0
         self._is_pure = is_pure(parent)
+        self._ONE_FOR_ONE = allow_nones or is_dense(parent)
         self._block: list[T | None] = []  # elements read ahead, the next one last
         self._ahead = 8  # elements to read at once: more and more, for the first not to wait
         self._session: Session | None = None
@@ -97,6 +99,8 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._closed:
             self._assert_not_closed()
         while self._next_index != self._length:
+            if self._is_unwanted:
+                self._assert_not_closed()
             try:
                 element = self._block.pop() if self._block else self._read()
             except Exception:

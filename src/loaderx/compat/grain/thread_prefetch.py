@@ -14,6 +14,7 @@ from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iter_orders import SameSpecIterDataset
 from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
 from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.worker_states import in_workers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -73,6 +74,12 @@ class _Ahead:
                 self.made.put(one, timeout=_CHECK_S)
                 return
 
+    def give_up(self) -> None:
+        """Nobody wants the element that is being made, and a filter may never find one."""
+        self.is_unwanted.set()
+        if isinstance(self._parent, DatasetIterator):
+            self._parent._give_up()
+
     def stop(self) -> None:
         """Waits for the element that is being made."""
         self.is_unwanted.set()
@@ -97,7 +104,7 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             raise ValueError("the iterator is closed.")
         if self._ahead is None and self._size > 0:
             self._ahead = _Ahead(self._source, self._size)
-            weakref.finalize(self, self._ahead.is_unwanted.set)
+            weakref.finalize(self, self._ahead.give_up)
             self._ahead.thread.start()
 
     def __next__(self) -> T:
@@ -126,6 +133,8 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         """Ends the thread; after that ``next`` is an error."""
         if not self._closed:
             self._closed = True
+            if self._ahead is not None:
+                self._ahead.give_up()
             self._stop()
             if isinstance(self._source, DatasetIterator):
                 self._source.close()
@@ -177,4 +186,15 @@ def multithread_prefetch(
     """
     if num_threads == 0:
         return ds
-    return ThreadPrefetchIterDataset(ds, prefetch_buffer_size=max(1, buffer_size) * num_threads)
+    return _ThreadsIterDataset(ds, num_threads, buffer_size)
+
+
+class _ThreadsIterDataset(ThreadPrefetchIterDataset[T]):
+    """Its states are those of so many threads of Grain's."""
+
+    def __init__(self, parent: IterDataset[T], num_threads: int, buffer_size: int) -> None:
+        super().__init__(parent, prefetch_buffer_size=max(1, buffer_size) * num_threads)
+        self._num_threads = num_threads
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return in_workers(self._parent, super().__iter__(), self._num_threads)
