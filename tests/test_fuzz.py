@@ -12,8 +12,7 @@ import fuzz
 MANY, FEW = 400, 120  # a case of a whole format takes longer
 
 
-@pytest.mark.parametrize("target", [one for one in fuzz.TARGETS if one != "names"])
-@pytest.mark.parametrize("target", [one for one in fuzz.TARGETS if one != "names"])
+@pytest.mark.parametrize("target", list(fuzz.TARGETS))
 def test_damaged_input_is_refused_or_read_correctly(target):
     cases = MANY if target in ("files", "states") else FEW
     outcome = fuzz.attack(target, 0, cases)
