@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 
 from chains import arrays, batched_chains, chains
+from inside import work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError, StackError
 from loaderx.engines import Auto, Processes, Threads, sharing
+from loaderx.engines.base import Measured
+from loaderx.loader.narrowing import NarrowedWork
+from loaderx.memory import Pool
+from loaderx.stages.narrowing import Narrow
 from oracle import assert_same, same
 from plain import grow, jitter
 from shared_steps import AlwaysShared, meet
@@ -364,3 +369,20 @@ def test_stages_of_shared_steps_are_timed(engine):
 def test_auto_may_share(dataset):
     with DataLoader(dataset, engine=AlwaysShared(Auto(2))) as loader:
         assert_same(loader, list(dataset))
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=["threads", "processes"])
+def test_batches_for_devices_are_shared_too(engine):
+    """Their 64-bit numbers become 32-bit after the rows were put together."""
+    dataset = arrays(50).map(grow).batch(12)
+    work = NarrowedWork(work_of(dataset), Narrow(True))
+    assert engine.session(work).sharers == 2
+    session = AlwaysShared(engine).session(work)
+    run = session.run(range(5))
+    found = [run.next() for _ in range(5)]
+    found = [one.value if isinstance(one, Measured) else one for one in found]
+    run.close()
+    session.close()
+    alone = [work((step,), Pool().lend) for step in range(5)]
+    assert_same(found, [one.value if isinstance(one, Measured) else one for one in alone])
+    assert {leaf.dtype.itemsize for leaf in found[0].values()} == {4}

@@ -17,6 +17,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
+    from loaderx.loader.work import PlanWork
 
 
 class Devices:
@@ -62,7 +63,7 @@ class Devices:
             cut.check_shareable()
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
-    def work(self, work: Work) -> Work:
+    def work(self, work: PlanWork) -> Work:
         """The work, with numbers of 64 bits made narrow where the devices need that."""
         if self._narrow is None:
             return work

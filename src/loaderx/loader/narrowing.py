@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Measured, Run, Task, Work
+from loaderx.engines.base import Measured, Run, Task
+from loaderx.loader.work import PlanWork
 from loaderx.memory import Lend, Pool
 from loaderx.stages.narrowing import Narrow
 from loaderx.tree import Tree
+
+if TYPE_CHECKING:
+    from loaderx.engines.sharing import MadeRows
 
 
 class NarrowedWork:
     """The elements of another work, with 32-bit numbers.  Workers need no jax for it."""
 
-    def __init__(self, work: Work, narrow: Narrow) -> None:
+    def __init__(self, work: PlanWork, narrow: Narrow) -> None:
         self._work = work
+        self.shared_rows, self.make_rows = work.shared_rows, work.make_rows
         self._narrow = narrow
         self.unsure, self.only_gathers = work.unsure, work.only_gathers
         self.describe = work.describe
@@ -31,6 +37,9 @@ class NarrowedWork:
         for element in self._work.stream(steps, lend):
             yield self.narrowed(element, lend)
             del element  # or this frame would keep its memory while the next one is made
+
+    def join_rows(self, task: Task, parts: Sequence[MadeRows], lend: Lend) -> Tree | Measured:
+        return self.narrowed(self._work.join_rows(task, parts, lend), lend)
 
     def narrowed(self, element: Tree | Measured, lend: Lend) -> Tree | Measured:
         return _narrowed(element, self._narrow, lend)

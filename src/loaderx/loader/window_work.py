@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import numpy as np
 
@@ -150,7 +150,7 @@ class NarrowedWindows(NarrowedWork):
     def __call__(self, task: Task, lend: Lend) -> Tree | Measured:
         if len(task) < 4:
             return super().__call__(task, lend)
-        made: MadeWindow = self._work(task, lend)
+        made = cast(MadeWindow, self._work(task, lend))
         made["elements"] = [self.narrowed(element, lend) for element in made["elements"]]
         return made
 
