@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from loaderx import cli
 
@@ -68,3 +69,23 @@ def test_copies_in_the_cache(tmp_path, capsys):
     code, lines, _ = shown(capsys, tmp_path / "y.npy.gz", "--cache", tmp_path / "cache")
     assert code == 0
     assert lines[-1] == f"copies   0.0 MB in {tmp_path / 'cache'}"
+
+
+def test_a_record_that_cannot_be_read_hides_nothing_else(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (4, 3)).save(tmp_path / name / "1.png")
+    (tmp_path / "cat" / "1.png").write_bytes(b"no image")
+    assert cli.main(["info", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert "image" in told
+    assert "2 classes: cat, dog" in told
+    assert "damaged" in told
+    assert "record 0 cannot be read: " in told
+
+
+def test_an_empty_list_does_not_tell_what_is_in_others(tmp_path, capsys):
+    lines = ['{"tags": []}', '{"tags": ["a"]}', '{"tags": []}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    _, told, _ = shown(capsys, tmp_path / "a.jsonl")
+    assert told[2] == "columns  tags  object[?]"

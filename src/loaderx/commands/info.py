@@ -33,7 +33,7 @@ def info(path: str, format: str | None = None, cache: str | None = None) -> bool
         _row("split" if name else "records", _size(name, found))
         first = found if first is None else first
     if first is not None:
-        _columns(first)
+        is_good = _columns(first) and is_good
     _cache(opened)
     return is_good
 
@@ -46,8 +46,10 @@ def _size(name: str, source: Source) -> str:
     return f"{name}  {told}" if name else told
 
 
-def _columns(source: Source) -> None:
-    leaves = _specs(source)
+def _columns(source: Source) -> bool:
+    """False if one of the records that are looked at cannot be read."""
+    records, problem = _first_records(source)
+    leaves = _specs(source, records)
     width = max(map(len, leaves), default=0)
     for number, (path, spec) in enumerate(leaves.items()):
         if number == _MOST_COLUMNS:
@@ -57,19 +59,32 @@ def _columns(source: Source) -> None:
         shown = ", ".join(classes[:_MOST_CLASSES]) + (", ..." * (len(classes) > _MOST_CLASSES))
         told = f"  {len(classes)} classes: {shown}" if classes else ""
         _row("columns" if number == 0 else "", f"{path or '(record)':{width}}  {spec}{told}")
+    if problem is not None:
+        _row("damaged", problem)
+    return problem is None
 
 
-def _specs(source: Source) -> dict[str, str]:
+def _first_records(source: Source) -> tuple[list[Tree], str | None]:
+    """Those of the first records that can be read, and what is wrong with another one."""
+    indices = np.arange(min(1 if source.spec is not None else _LOOKED_AT, len(source)))
+    with contextlib.suppress(Exception):
+        return source.records(indices), None
+    records, problem = [], None
+    for index in indices.tolist():
+        try:
+            records += source.records(np.array([index]))
+        except Exception as error:
+            problem = problem or f"record {index} cannot be read: {error}"
+    return records, problem
+
+
+def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
     """What each leaf is; axes that differ between the first records are open."""
     if source.spec is not None:
-        return _by_path(source.spec, source)
-    count = min(_LOOKED_AT, len(source))
-    try:
-        records = source.records(np.arange(count))
-    except Exception as error:
-        return {"": f"the first records cannot be read: {error}"}
+        return _by_path(source.spec, records)
     found: dict[str, str] = {}
     shapes: dict[str, ArraySpec] = {}
+    empty: set[str] = set()  # paths of which only empty lists were seen: their dtype tells nothing
     for record in records:
         leaves, structure = flatten(record)
         for path, leaf in zip(structure.paths(), leaves, strict=True):
@@ -77,6 +92,13 @@ def _specs(source: Source) -> dict[str, str]:
             if spec is None:
                 found[path] = type(leaf).__name__
                 continue
+            is_empty = 0 in spec.shape
+            if path in shapes and is_empty and path not in empty:
+                spec = ArraySpec(spec.shape, shapes[path].dtype)
+            if is_empty and path not in shapes:
+                empty.add(path)
+            elif not is_empty:
+                empty.discard(path)
             shapes[path] = _common(shapes.get(path, spec), spec)
             found[path] = _named(shapes[path], leaf)
     return found
@@ -98,10 +120,9 @@ def _common(one: ArraySpec, two: ArraySpec) -> ArraySpec:
     return ArraySpec(tuple(a if a == b else None for a, b in pairs), two.dtype)
 
 
-def _by_path(spec: Tree, source: Source) -> dict[str, str]:
+def _by_path(spec: Tree, records: list[Tree]) -> dict[str, str]:
     leaves, structure = flatten(spec)
-    first = source.records(np.array([0]))[0]
-    values, _ = flatten(first)
+    values: list[object] = flatten(records[0])[0] if records else [None] * len(leaves)
     paired = zip(structure.paths(), leaves, values, strict=True)
     return {path: _named(leaf, value) for path, leaf, value in paired}
 
