@@ -32,8 +32,8 @@ _URL = re.compile(
     r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@(refs/(?:convert|pr)/[\w.-]+|[^/]+))?(?:/(.*))?"
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
-_MOST_BYTES = 1 << 28  # of one answer of the hub
-_MOST_PAGES = 100_000
+MOST_BYTES = 1 << 28  # of one answer of the hub
+MOST_PAGES = 100_000
 
 
 class _Place(NamedTuple):
@@ -112,7 +112,7 @@ class HubStore:
             at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
             asked = set[str]()
             while at is not None:
-                if at in asked or len(asked) == _MOST_PAGES:
+                if at in asked or len(asked) == MOST_PAGES:
                     raise FileError(
                         f"{url}: the hub's list of files does not end: after {len(asked)} pages it "
                         "names one that was read before, or still another. Try again later, or "
@@ -146,12 +146,12 @@ class HubStore:
 
 
 def _json(answer: Answer) -> object:
-    pace, pieces, left = Pace(), list[bytes](), _MOST_BYTES
+    pace, pieces, left = Pace(), list[bytes](), MOST_BYTES
     while piece := read_piece(answer, READ_BYTES, pace):
         pieces.append(piece)
         left -= len(piece)
         if left < 0:
-            raise FileError(f"an answer of the hub has more than {_MOST_BYTES} bytes.")
+            raise FileError(f"an answer of the hub has more than {MOST_BYTES} bytes.")
     try:
         return json.loads(b"".join(pieces))
     except ValueError:
