@@ -87,7 +87,7 @@ class Subject:
         varied: bool = False,
     ) -> None:
         self.dataset, self.node = dataset, node_of(dataset)
-        self.loader = DataLoader(dataset, engine="inline")
+        self.loader = DataLoader(dataset, engine="inline", reshuffle=False)
         self.is_stream = self.node.is_stream
         self.lanes = getattr(self.node, "lanes", 1)
         self.gapless = gapless  # is every position within the rows of `rows_of`?

@@ -22,12 +22,12 @@ _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, 
 _LEAST_WINDOW = 4096
 UNPACK_LIMIT = "LOADERX_UNPACK_LIMIT"
 _GZIP = 31  # as zlib calls it
-_SMALL, _RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
+SMALL, RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
 
 
 def most_unpacked(packed: int) -> int:
     """How many bytes something of which no size is known may unpack to in memory."""
-    return bytes_setting(UNPACK_LIMIT, max(_SMALL, _RATIO * packed))
+    return bytes_setting(UNPACK_LIMIT, max(SMALL, RATIO * packed))
 
 
 def too_large(most: int) -> FileError:

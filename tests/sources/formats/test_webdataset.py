@@ -422,8 +422,8 @@ def packed_npz(**arrays):
     ids=["bytes", "two members", "an array", "two arrays"],
 )
 def test_values_that_unpack_to_too_much(tmp_path, monkeypatch, ending, data):
-    monkeypatch.setattr("loaderx.sources.unpacking._SMALL", 3000)
-    monkeypatch.setattr("loaderx.sources.unpacking._RATIO", 1)
+    monkeypatch.setattr("loaderx.sources.unpacking.SMALL", 3000)
+    monkeypatch.setattr("loaderx.sources.unpacking.RATIO", 1)
     with pytest.raises(
         RecordError, match=rf"a\.{ending} cannot be decoded: .*LOADERX_UNPACK_LIMIT"
     ):

@@ -366,7 +366,7 @@ with making(sys.argv[1]) as temporary:
 @pytest.fixture
 def fresh(monkeypatch):
     """As in a process that has not looked for what others left."""
-    monkeypatch.setattr("loaderx.sources.ondisk.cache._looked_at", set())
+    monkeypatch.setattr("loaderx.sources.ondisk.cache.looked_at", set())
 
 
 def test_what_a_killed_process_leaves_is_removed(tmp_path, paths, fresh):
@@ -390,7 +390,7 @@ def test_what_may_still_be_made_is_left_for_a_day(tmp_path, paths, fresh, monkey
     day_ago = time.time() - 86_401
     os.utime(left / "half", (day_ago, day_ago))
     os.utime(left, (day_ago, day_ago))
-    monkeypatch.setattr("loaderx.sources.ondisk.cache._looked_at", set())
+    monkeypatch.setattr("loaderx.sources.ondisk.cache.looked_at", set())
     made(str(tmp_path / "cache"), paths, kind="others")
     assert not left.exists()
 
@@ -415,7 +415,6 @@ def test_sections_of_other_users_are_not_used(tmp_path, paths, monkeypatch):
         return status.st_ino != index.st_ino
 
     monkeypatch.setattr("loaderx.sources.ondisk.cache.is_own", is_own)
-    monkeypatch.setattr("loaderx.sources.ondisk.cache._complained", set())
     with pytest.warns(LoaderxWarning, match="or its folder, is a link, or belongs to another user"):
         assert made(folder, paths) == 3
 

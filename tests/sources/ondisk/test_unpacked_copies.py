@@ -123,7 +123,7 @@ def test_zlib_streams_that_are_cut_off(tmp_path):
     payload = zlib.compress(b"".join(bytes([n % 7]) * n for n in range(3000)))
     (tmp_path / "x").write_bytes(payload[:-20])
     with (tmp_path / "x").open("rb") as file, pytest.raises(FileError, match="does not end"):
-        list(unpack._pieces("x", file, unpack.ZLIB))
+        list(unpack.pieces_of("x", file, unpack.ZLIB))
 
 
 def test_a_name_behind_a_url_stays_in_the_cache():

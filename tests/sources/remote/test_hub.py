@@ -162,14 +162,14 @@ def test_pages_that_do_not_end(hub, cache, monkeypatch, to):
     path = f"/api/datasets/me/data/tree/{COMMIT}"
     hub.pages[path] = f"{path}?recursive=true"
     if to == "another":
-        monkeypatch.setattr("loaderx.sources.remote.hub_store._MOST_PAGES", 1)
+        monkeypatch.setattr("loaderx.sources.remote.hub_store.MOST_PAGES", 1)
         hub.pages[path] = f"{path}?recursive=true&cursor=1"
     with pytest.raises(FileError, match="the hub's list of files does not end: after 1 pages it"):
         Dataset.open("hf://datasets/me/data", cache=cache)
 
 
 def test_an_answer_without_end(hub, cache, monkeypatch):
-    monkeypatch.setattr("loaderx.sources.remote.hub_store._MOST_BYTES", 20)
+    monkeypatch.setattr("loaderx.sources.remote.hub_store.MOST_BYTES", 20)
     with pytest.raises(FileError, match="an answer of the hub has more than 20 bytes"):
         Dataset.open("hf://datasets/me/data", cache=cache)
 

@@ -18,7 +18,7 @@ from file_server import serving
 from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
 from loaderx.sources.remote import http_store, store
-from loaderx.sources.remote.connections import _Redirects
+from loaderx.sources.remote.connections import Redirects
 from loaderx.sources.remote.store import TransientError, retrying
 
 
@@ -172,7 +172,7 @@ def test_redirects_to_anything_but_http(server, cache, to):
 def test_redirects_never_go_down_from_https():
     asked = Request("https://me.org/x.npy")
     with pytest.raises(FileError) as caught:
-        _Redirects().redirect_request(
+        Redirects().redirect_request(
             asked, io.BytesIO(), 302, "Found", HTTPMessage(), "http://me.org/x.npy"
         )
     assert str(caught.value).startswith(
@@ -187,7 +187,7 @@ def test_redirects_never_go_down_from_https():
 def test_which_servers_are_the_same(to):
     asked = Request("https://me.org/x.npy")
     asked.add_unredirected_header("Authorization", "Bearer word")
-    made = _Redirects().redirect_request(asked, io.BytesIO(), 302, "Found", HTTPMessage(), to)
+    made = Redirects().redirect_request(asked, io.BytesIO(), 302, "Found", HTTPMessage(), to)
     assert ("Authorization" in made.unredirected_hdrs) == ("ME" in to)
     assert "Authorization" not in made.headers
 
@@ -217,7 +217,7 @@ def test_what_comes_too_slowly_is_dropped_and_asked_for_again(
     )
     monkeypatch.setattr(http_store.Pace.__init__, "__defaults__", (Slow(),))
     monkeypatch.setenv("LOADERX_LEAST_SPEED", "250")
-    monkeypatch.setattr(store, "_SPEED_PERIOD_S", 5.0)
+    monkeypatch.setattr(store, "SPEED_PERIOD_S", 5.0)
     message = (
         r"y.npy cannot be read: 1[01]00 bytes came in [56] s, less than 250 a second \(LOADERX_L"
     )

@@ -296,9 +296,9 @@ def is_unfinished(name: str) -> bool:
 
 def remove_abandoned(section: str) -> None:
     """Removes what dead processes have left; it is looked for once in each process."""
-    if section in _looked_at or not os.path.isdir(section):
+    if section in looked_at or not os.path.isdir(section):
         return
-    _looked_at.add(section)
+    looked_at.add(section)
     now = time.time()
     with contextlib.suppress(OSError):  # of another user
         for name in os.listdir(section):
@@ -319,7 +319,7 @@ def last_write(folder: str) -> float:
     return max(times)
 
 
-_looked_at: set[str] = set()
+looked_at: set[str] = set()
 _UNFINISHED = re.compile(r"\.(\d+(?:-[0-9a-f]{8})?)-[0-9a-f]+\.tmp$")
 
 

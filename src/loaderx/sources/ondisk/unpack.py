@@ -44,7 +44,7 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
         ):
             _check_disk(path, folder, os.fstat(packed.fileno()).st_size)
             before = 0
-            for piece in _pieces(path, packed, magic):
+            for piece in pieces_of(path, packed, magic):
                 _check_disk(path, folder, len(piece))
                 out.write(piece)
                 shown.add(packed.tell() - before)
@@ -54,7 +54,7 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
     cache.files.add_copy(path, os.path.join(folder, name))
 
 
-def _pieces(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
+def pieces_of(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
     """What a file holds.  Errors here are those of the file; what is done with it is not."""
     with reading(path), _OPENERS[magic](packed) as stream:
         while piece := stream.read(_PIECE):

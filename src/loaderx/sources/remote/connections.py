@@ -68,7 +68,7 @@ class Connections:
             UnknownHandler(),
             HTTPDefaultErrorHandler(),
             HTTPErrorProcessor(),
-            _Redirects(),
+            Redirects(),
             _Http(self),
             _Https(self),
         ):
@@ -167,7 +167,7 @@ def origin_of(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme.lower(), parts.hostname, parts.port or _PORTS.get(parts.scheme.lower())
 
 
-class _Redirects(HTTPRedirectHandler):
+class Redirects(HTTPRedirectHandler):
     """Follows where a server sends us, as far as that is safe."""
 
     def redirect_request(

@@ -33,8 +33,8 @@ _URL = re.compile(
 )
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MOST_BYTES = 1 << 28  # of one answer of the hub
-_MOST_PAGES = 100_000
+MOST_BYTES = 1 << 28  # of one answer of the hub
+MOST_PAGES = 100_000
 
 
 class _Place(NamedTuple):
@@ -113,7 +113,7 @@ class HubStore:
             at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
             asked = set[str]()
             while at is not None:
-                if at in asked or len(asked) == _MOST_PAGES:
+                if at in asked or len(asked) == MOST_PAGES:
                     raise FileError(
                         f"{url}: the hub's list of files does not end: after {len(asked)} pages it "
                         "names one that was read before, or still another. Try again later, or "
@@ -162,12 +162,12 @@ def _by_folder(tree: dict[str, _Entry]) -> dict[str, dict[str, Listed]]:
 
 
 def _json(answer: Answer) -> object:
-    pace, pieces, left = Pace(), list[bytes](), _MOST_BYTES
+    pace, pieces, left = Pace(), list[bytes](), MOST_BYTES
     while piece := read_piece(answer, READ_BYTES, pace):
         pieces.append(piece)
         left -= len(piece)
         if left < 0:
-            raise FileError(f"an answer of the hub has more than {_MOST_BYTES} bytes.")
+            raise FileError(f"an answer of the hub has more than {MOST_BYTES} bytes.")
     try:
         return json.loads(b"".join(pieces))
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ TIMEOUT_S = 30.0  # without a byte
 HEAD_BYTES = 512  # that come with a look at a file
 READ_BYTES = 1 << 20  # that are read at once
 LEAST_SPEED = "LOADERX_LEAST_SPEED"  # in bytes a second
-_LEAST_SPEED, _SPEED_PERIOD_S = 100, 60.0
+_LEAST_SPEED, SPEED_PERIOD_S = 100, 60.0
 _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
 _LOOK_S = 0.1  # between looks whether a pause is still wanted
 
@@ -97,7 +97,7 @@ class Pace:
         piece = read(most)
         self._spent_s += self._clock() - begun
         self._came += len(piece)
-        if self._spent_s >= _SPEED_PERIOD_S:
+        if self._spent_s >= SPEED_PERIOD_S:
             if self._came < self._least * self._spent_s:
                 raise TransientError(
                     f"{self._came} bytes came in {self._spent_s:.0f} s, less than "
