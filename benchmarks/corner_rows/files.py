@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from corner_rows import Corner, Side
 
+from corner_rows import Corner, Side
 from loaderx import DataLoader, Dataset
 
 BATCH, RECORDS = 128, 8_000
