@@ -20,9 +20,12 @@ STILL_USED = {
     "loader/test_loader.py": {"_counters"},
     "stages/test_batch.py": {"_block_steps", "_work"},
     "support/inside.py": {
+        "_compiled",
         "_gather",
         "_gathers",
         "_getitems",
+        "_lines",
+        "_maps",
         "_node",
         "_of",
         "_pool",

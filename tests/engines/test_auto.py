@@ -117,7 +117,7 @@ class Loop:
 
     def __init__(self, session, batches, compiles=(), step_s=0.002):
         self.session, self.world = session, session.world
-        self._batches, self._step_s = batches, step_s
+        self._batches, self.step_s = batches, step_s
         self._compiles = deque(compiles)
         self.steady_at = None  # when the first step began that was not compiled
 
@@ -131,7 +131,7 @@ class Loop:
                 continue
             if self.steady_at is None:
                 self.steady_at = self.world.time
-            self.world.time += self._step_s
+            self.world.time += self.step_s
             if self.world.time >= max(begun, self.steady_at) + seconds or until():
                 break
         return count
@@ -400,7 +400,7 @@ def test_more_processes_for_a_consumer_that_became_faster():
     loop = Loop(session, session.read(), step_s=0.03)
     loop.run_for(60, until=lambda: session.found is not None)
     assert session.found == ("processes", 1)
-    loop._step_s = 0.001
+    loop.step_s = 0.001
     loop.run_for(1e9, until=lambda: session.found == ("processes", 4) or session.world.time > 60)
     assert session.world.time < 10
 
@@ -751,7 +751,7 @@ class Refusing:
 def test_a_worker_that_cannot_build_the_dataset_is_told_to_who_asked_for_workers():
     session = Auto(2).session(work_of(arrays(8).map(Refusing()).batch(2)))
     until = time.monotonic() + 60
-    while session.search._prepare(2) is not None and time.monotonic() < until:
+    while session.search.prepare(2) is not None and time.monotonic() < until:
         time.sleep(0.01)
     assert session.no_processes == (
         "the dataset cannot be sent to worker processes: a worker failed to build it: "

@@ -7,9 +7,10 @@ import weakref
 import numpy as np
 import pytest
 
+from inside import node_of
 from loaderx import Dataset
 from loaderx.order.alias import alias_table
-from loaderx.order.mixing import _schedule, phases, schedule, tickets
+from loaderx.order.mixing import phases, schedule, schedule_begun, tickets
 from loaderx.stages import select
 from loaderx.testing.costing import cost_of
 from loaderx.tree import flatten
@@ -35,7 +36,7 @@ def test_the_phases_of_a_mix_are_worked_out_as_far_as_they_go():
 
 def test_the_beginning_of_a_period_is_that_of_the_whole():
     counts, most = (5, 3, 8), (2, 3, 8)
-    whole, begun = schedule(counts), _schedule(counts, most)
+    whole, begun = schedule(counts), schedule_begun(counts, most)
     end = len(begun.component)
     assert 0 < end < len(whole.component)
     np.testing.assert_array_equal(begun.component, whole.component[:end])
@@ -61,17 +62,17 @@ def seen_by_hand(table):
     ],
 )
 def test_how_often_an_entry_was_there_before(table):
-    picked = select.Picked(Dataset.range(2**62 - 1)._node, table)
+    picked = select.Picked(node_of(Dataset.range(2**62 - 1)), table)
     assert picked.seen.tolist() == seen_by_hand(table)
 
 
 @pytest.mark.parametrize("table", [np.arange(50)[::-1], np.array([7]), np.array([0, 2**61])])
 def test_entries_that_differ(table):
-    assert select.Picked(Dataset.range(2**62 - 1)._node, table).seen is None
+    assert select.Picked(node_of(Dataset.range(2**62 - 1)), table).seen is None
 
 
 def test_a_permutation_is_not_sorted(monkeypatch):
-    monkeypatch.setattr(select, "_sorted", None)
+    monkeypatch.setattr(select, "sorted_table", None)
     dataset = Dataset.range(1_000)[np.random.default_rng(0).permutation(1_000)]
     assert sorted(map(int, dataset)) == list(range(1_000))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from file_families import WRITERS
-from inside import source_of
+from inside import lines_of, source_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.sources import joined_parts
 from loaderx.sources.parts import lie_outside
@@ -190,7 +190,7 @@ def test_files_of_records(tmp_path, joins, family):
 def test_shuffled_lines_of_many_files_are_read_at_once(tmp_path, joins):
     for number in range(5):
         WRITERS["text"](tmp_path / f"{number}", range(20 * number, 20 * number + 20))
-    lines = source_of(Dataset.open(tmp_path, cache=False))._lines
+    lines = lines_of(source_of(Dataset.open(tmp_path, cache=False)))
     order = np.random.default_rng(0).permutation(100)
     assert len(list(lines.split(order))) == (1 if joins else 5)
     assert len(list(lines.split(np.array([0, 1, 2])))) == 1

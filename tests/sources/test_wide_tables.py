@@ -12,7 +12,7 @@ from loaderx.errors import ArgumentError
 from loaderx.sources.format import check_columns, check_fill, first_twice
 from loaderx.sources.formats.csv_header import layout
 from loaderx.sources.formats.numbers import check_known
-from loaderx.sources.remote.hub_store import _by_folder, _Entry
+from loaderx.sources.remote.hub_store import Entry, by_folder
 from loaderx.sources.remote.store import Listed
 
 COUNT = 300
@@ -67,8 +67,8 @@ def test_the_directory_of_a_compressed_archive_is_read_once(tmp_path, monkeypatc
 
 
 def test_a_tree_of_files_is_listed_by_folder():
-    entry = _Entry(3, "v")
-    found = _by_folder(dict.fromkeys(["README.md", "a/b/1.txt", "a/2.txt", "a/b/3.txt"], entry))
+    entry = Entry(3, "v", "")
+    found = by_folder(dict.fromkeys(["README.md", "a/b/1.txt", "a/2.txt", "a/b/3.txt"], entry))
     file = {name: Listed(name, 3, "v") for name in ("README.md", "1.txt", "2.txt", "3.txt")}
     assert found == {
         "": {"README.md": file["README.md"], "a": Listed("a/")},

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inside import plan_of
 from loaderx import ChainError, DataLoader, Dataset, LoaderxError, LoaderxWarning, StackError
 from loaderx.memory import Pool
 from loaderx.reading import row_memory
@@ -292,7 +293,7 @@ def test_batches_with_python_numbers_are_gathered(kind):
     expected = list(Dataset.from_source(records).shuffle(seed=0).batch(100))
     for _ in range(3):
         check_all_equal(list(cached), expected, "element")
-    plan = cached._compiled()
+    plan = plan_of(cached)
     check_all_equal([plan.read_fast(0, Pool().lend)], expected[:1], "element")
     assert cost_of(lambda: plan.read_fast(1, Pool().lend)).calls < 100
 

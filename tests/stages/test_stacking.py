@@ -374,8 +374,8 @@ BUILT = {
 def test_leaves_of_all_records_at_once_are_those_of_each(kind, monkeypatch):
     records = [BUILT[kind](i) for i in range(20)]
     found = fast_stack(records, Pool().lend, str)
-    monkeypatch.setattr(stacking, "_columns_at_once", lambda values, structure: None)
-    monkeypatch.setattr(stacking, "_rows_of_numbers", lambda column: None)
+    monkeypatch.setattr(stacking, "columns_at_once", lambda values, structure: None)
+    monkeypatch.setattr(stacking, "rows_of_numbers", lambda column: None)
     assert_same([found], [fast_stack(records, Pool().lend, str)])
 
 
@@ -414,7 +414,7 @@ def test_records_that_are_built_otherwise_are_refused_as_before(one, other, monk
         return str(caught.value)
 
     found = message()
-    monkeypatch.setattr(stacking, "_columns_at_once", lambda values, structure: None)
-    monkeypatch.setattr(stacking, "_rows_of_numbers", lambda column: None)
+    monkeypatch.setattr(stacking, "columns_at_once", lambda values, structure: None)
+    monkeypatch.setattr(stacking, "rows_of_numbers", lambda column: None)
     assert found == message()
     assert "record 2" in found

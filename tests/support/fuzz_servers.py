@@ -92,7 +92,7 @@ class Server:
 
 @lru_cache(maxsize=1)
 def _server() -> Server:
-    store._FIRST_PAUSE_S, store._GROWTH, http_store._LONGEST_WAIT_S = 0.001, 1.0, 0.001
+    store.FIRST_PAUSE_S, store.GROWTH, http_store.LONGEST_WAIT_S = 0.001, 1.0, 0.001
     http_store.TIMEOUT_S = 5.0
     made = Server()
     os.environ.update(HF_ENDPOINT=made.url, HF_HOME=os.path.abspath("home"))

@@ -12,7 +12,9 @@ from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.loader.units import UnitWork
 from loaderx.loader.work import PlanWork
 from loaderx.memory import Pool
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.sources import Source
+from loaderx.sources.ondisk.file_set import FileSet
 from loaderx.stages.node import Node
 
 
@@ -54,6 +56,21 @@ def work_of(dataset: Dataset[Any]) -> PlanWork:
 def stream_work_of(dataset: Dataset[Any]) -> UnitWork:
     """What the engines are given to run, for a stream."""
     return StreamSetup(node_of(dataset), (0, 1)).work
+
+
+def plan_of(dataset: Dataset[Any]) -> IndexPlan:
+    """The plan that a dataset keeps for its single elements."""
+    return dataset._compiled()
+
+
+def lines_of(source: Any) -> Any:
+    """The lines of the files of a source."""
+    return source._lines
+
+
+def maps_of(files: FileSet) -> Any:
+    """The maps that a set of files keeps, by number."""
+    return files._maps
 
 
 def many_of(dataset: Any, indices: Any) -> Any:

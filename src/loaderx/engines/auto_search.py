@@ -204,7 +204,7 @@ class Search:
         """An iterator begins: what passed since the last element says nothing."""
         self._last, self._left = 0.0, tasks
         found = self.found
-        if found is not None and found[0] == "processes" and self._prepare(found[1]) is None:
+        if found is not None and found[0] == "processes" and self.prepare(found[1]) is None:
             self._start_over()
 
     def delivered(self, engine: Found | None, wait_s: float) -> None:
@@ -493,7 +493,7 @@ class Search:
     def _poll_start(self) -> bool:
         """Looks after workers that start; False if they are still at it, and worth it."""
         workers = self._starting
-        is_ready = self._prepare(workers)
+        is_ready = self.prepare(workers)
         if is_ready is None:
             return self._stop_starting(self._session.no_processes)
         start_s = self._session.processes(workers).start_s
@@ -513,7 +513,7 @@ class Search:
         self._settle(problem)
         return True
 
-    def _prepare(self, workers: int) -> bool | None:
+    def prepare(self, workers: int) -> bool | None:
         """Have the worker processes started?  None if they cannot be had."""
         session = self._session
         processes = session.processes(workers)

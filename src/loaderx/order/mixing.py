@@ -110,7 +110,7 @@ def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
         remaining = tuple(lengths[c] - given[c] for c in left)
         # Most phases end within their first period: of these, no more is worked out.
         ends_early = any(n < chance for n, chance in zip(remaining, chances, strict=True))
-        table = _schedule(chances, remaining) if ends_early else schedule(chances)
+        table = schedule_begun(chances, remaining) if ends_early else schedule(chances)
         found.append(Phase(start, tuple(left), tuple(given[c] for c in left), table))
         # It ends where the first component is due that has no record left.
         end = len(table.component)
@@ -125,10 +125,10 @@ def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
 @lru_cache(maxsize=64)
 def schedule(counts: tuple[int, ...]) -> Schedule:
     """The period for these tickets."""
-    return _schedule(counts, counts)
+    return schedule_begun(counts, counts)
 
 
-def _schedule(counts: tuple[int, ...], most: tuple[int, ...]) -> Schedule:
+def schedule_begun(counts: tuple[int, ...], most: tuple[int, ...]) -> Schedule:
     """The period for these tickets, or its beginning: until one is due that has had its most."""
     period = sum(counts)
     component = np.empty(period, np.intp)

@@ -102,7 +102,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
             except KeyError:
                 pass  # reported below
     else:
-        at_once = _columns_at_once(records, structure)
+        at_once = columns_at_once(records, structure)
         if at_once is not None:
             return at_once
     rows = []
@@ -119,7 +119,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
+def columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
     """The leaves of all values, key by key; None if they are not all built alike."""
     kinds = set(map(type, values))
     if structure is LEAF:
@@ -133,7 +133,7 @@ def _columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]]
     for key, child in zip(structure.keys, structure.children, strict=True):
         get = itemgetter(key) if structure.type is None else attrgetter(str(key))
         try:
-            inner = _columns_at_once(list(map(get, values)), child)
+            inner = columns_at_once(list(map(get, values)), child)
         except (KeyError, IndexError, AttributeError):
             return None
         if inner is None:
@@ -258,7 +258,7 @@ class _Piece:
 
 
 def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
-    at_once = _rows_of_numbers(column)
+    at_once = rows_of_numbers(column)
     if at_once is not None:
         return at_once
     arrays = []
@@ -289,7 +289,7 @@ def _missing(path: str, record: str) -> StackError:
     )
 
 
-def _rows_of_numbers(column: list[Any]) -> list[Array] | None:
+def rows_of_numbers(column: list[Any]) -> list[Array] | None:
     """`as_array` of lists of Python numbers, all of one type, in one go: ten times as fast."""
     if set(map(type, column)) != {list}:
         return None

@@ -275,7 +275,7 @@ class Picked(MovedByIndex):
         """How often each entry stood in the table before; None if never."""
         if _are_different(self.table):
             return None
-        order, ordered = _sorted(self.table)
+        order, ordered = sorted_table(self.table)
         starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
         if len(starts) == len(ordered):
             return None
@@ -322,7 +322,7 @@ def _are_different(table: Positions) -> bool:
     return int(np.count_nonzero(is_there)) == len(table)
 
 
-def _sorted(table: Positions) -> tuple[Positions, Positions]:
+def sorted_table(table: Positions) -> tuple[Positions, Positions]:
     """The places of entries, ordered by entry and then by place, and the entries in that order."""
     bits = len(table).bit_length()
     if not len(table) or int(table.max()).bit_length() + bits > 63:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from descriptors import few_descriptors, room
+from inside import maps_of
 from loaderx.errors import FileError
 from loaderx.sources.mapping import living_maps, map_array
 from loaderx.sources.ondisk.byte_ranges import ByteRanges, gather_rows
@@ -67,21 +68,21 @@ def test_maps_keep_no_descriptors(paths):
 
 def test_where_maps_take_descriptors_those_who_read_in_turn_find_some(paths, mapped, monkeypatch):
     monkeypatch.setattr("loaderx.sources.ondisk.file_set.keeps_descriptors", lambda: True)
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set._MOST_HELD", 24)
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set.MOST_HELD", 24)
     files = FileSet(paths)
     for number in [*range(40)] * 10:
         files.data(number)
-        assert len(files._maps) <= 24
+        assert len(maps_of(files)) <= 24
     assert len(mapped) < 350
 
 
 def test_a_process_has_a_limited_number_of_maps(paths, mapped, monkeypatch):
     monkeypatch.setattr("loaderx.sources.ondisk.file_set.FEWEST_MAPS", 8)
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set._MOST_LIVING", living_maps() + 24)
+    monkeypatch.setattr("loaderx.sources.ondisk.file_set.MOST_LIVING", living_maps() + 24)
     files = FileSet(paths)
     for number in [*range(40)] * 2:
         assert files.data(number).tolist() == list(range(number))
-        assert len(files._maps) <= 25  # an empty file is not mapped
+        assert len(maps_of(files)) <= 25  # an empty file is not mapped
     assert 40 < len(mapped) < 80
 
 

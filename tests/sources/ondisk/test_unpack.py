@@ -91,7 +91,7 @@ def test_little_memory_is_needed_however_much_comes_out(tmp_path):
     packed, sizes = zstd_of(bytes(1 << 28)), []
     path = tmp_path / "zeros.zst"
     path.write_bytes(packed)
-    with path.open("rb") as file, unpack._zstd(file) as stream:
+    with path.open("rb") as file, unpack.open_zstd(file) as stream:
         while piece := stream.read(1 << 20):
             sizes.append(len(piece))
     assert sum(sizes) == 1 << 28

@@ -270,8 +270,8 @@ def answers(status, headers, body=b""):
     ],
 )
 def test_odd_numbers_in_headers(cache, monkeypatch, status, headers, message):
-    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("loaderx.sources.remote.store._GROWTH", 1.0)
+    monkeypatch.setattr("loaderx.sources.remote.store.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("loaderx.sources.remote.store.GROWTH", 1.0)
     listening, thread, url = answers(status, headers)
     try:
         with pytest.raises(FileError, match=message):
@@ -285,7 +285,7 @@ def test_odd_numbers_in_headers(cache, monkeypatch, status, headers, message):
 @pytest.mark.parametrize("reached", ["110000", "111000", "010101", "000000", "111111"])
 def test_failures_of_both_kinds_end_in_an_error(monkeypatch, reached):
     """Whether the server is reached may change from one attempt to the next."""
-    monkeypatch.setattr("loaderx.sources.remote.store._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("loaderx.sources.remote.store.FIRST_PAUSE_S", 0.0)
     kinds = iter(reached)
 
     def fails():

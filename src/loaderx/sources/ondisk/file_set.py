@@ -25,8 +25,8 @@ from loaderx.tree import Array
 if TYPE_CHECKING:
     from loaderx.sources.remote.part_file import PartFile
 
-_MOST_LIVING = 32_768  # maps of this process, which on Linux may have 65,530
-_MOST_HELD = 1024  # maps of a set that take descriptors
+MOST_LIVING = 32_768  # maps of this process, which on Linux may have 65,530
+MOST_HELD = 1024  # maps of a set that take descriptors
 FEWEST_MAPS, FEWEST_HELD = 1024, 16  # of a set that are never forgotten; those with descriptors
 _THINNED = 8  # one of so many is forgotten at a time
 _MOST_HEADS = 1024  # that are sent to workers
@@ -125,7 +125,7 @@ class FileSet(ForWorkers):
     def _has_too_many(self, kept: int) -> bool:
         if self._holds:
             return kept >= self._most
-        return kept >= FEWEST_MAPS and living_maps() >= _MOST_LIVING
+        return kept >= FEWEST_MAPS and living_maps() >= MOST_LIVING
 
     def _map(self, number: int) -> Array:
         path = self.paths[number]
@@ -300,6 +300,6 @@ def _most_held(share: int) -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return _MOST_HELD // share
+        return MOST_HELD // share
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(FEWEST_HELD, min(_MOST_HELD, soft // 4) // share)
+    return max(FEWEST_HELD, min(MOST_HELD, soft // 4) // share)

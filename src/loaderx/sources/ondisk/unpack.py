@@ -82,7 +82,7 @@ def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
     return cast("AbstractContextManager[BinaryIO]", igzip.IGzipFile(fileobj=file))
 
 
-def _zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+def open_zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
@@ -137,6 +137,6 @@ class _ZstdFrames:
 
 _OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[ByteReader]]] = {
     GZIP: _gzip,
-    ZSTD: _zstd,
+    ZSTD: open_zstd,
     ZLIB: ZlibStream,
 }

@@ -38,7 +38,7 @@ from loaderx.sources.remote.urls import public_url, without_secrets
 _RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
-_LONGEST_WAIT_S = 60.0
+LONGEST_WAIT_S = 60.0
 _BY_HEAD = "head-"  # begins a version of which the server tells nothing
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"  # what stands for itself in a path, and escapes that are there
 
@@ -220,7 +220,7 @@ def _refused(address: str, error: HTTPError) -> Exception:
     url, code = public_url(address), error.code
     if code in _PASSING:
         told = str(error.headers.get("Retry-After", ""))
-        after_s = min(float(told), _LONGEST_WAIT_S) if _NUMBER.fullmatch(told) else 0.0
+        after_s = min(float(told), LONGEST_WAIT_S) if _NUMBER.fullmatch(told) else 0.0
         return TransientError(f"the server answered {code} {error.reason}", after_s)
     if code in (401, 403, 407):
         return FileError(

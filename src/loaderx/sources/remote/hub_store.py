@@ -43,7 +43,7 @@ class _Place(NamedTuple):
     path: str
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     size: int
     version: str
     sha256: str  # of files in LFS, which are all that are large
@@ -61,7 +61,7 @@ class HubStore:
         self._http = HttpStore(headers, tells_version=False)
         self._elsewhere = HttpStore(tells_version=False)  # without the token
         self._commits: dict[tuple[str, str], str] = {}
-        self._trees: dict[tuple[str, str], dict[str, _Entry]] = {}
+        self._trees: dict[tuple[str, str], dict[str, Entry]] = {}
         self._folders: dict[tuple[str, str], dict[str, dict[str, Listed]]] = {}
 
     def find(
@@ -80,7 +80,7 @@ class HubStore:
         tree = self._tree(place, address)
         key = place.repository, self._commit(place, address)
         if key not in self._folders:
-            self._folders[key] = _by_folder(tree)
+            self._folders[key] = by_folder(tree)
         return list(self._folders[key].get(place.path, {}).values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
@@ -104,12 +104,12 @@ class HubStore:
             self._commits[key] = str(told["sha"])
         return self._commits[key]
 
-    def _tree(self, place: _Place, url: str) -> dict[str, _Entry]:
+    def _tree(self, place: _Place, url: str) -> dict[str, Entry]:
         """All files of the repository, by path."""
         commit = self._commit(place, url)
         key = place.repository, commit
         if key not in self._trees:
-            found: dict[str, _Entry] = {}
+            found: dict[str, Entry] = {}
             at: str | None = f"/api/datasets/{place.repository}/tree/{commit}?recursive=true"
             asked = set[str]()
             while at is not None:
@@ -146,7 +146,7 @@ class HubStore:
         return told, f"{following.path}?{following.query}"
 
 
-def _by_folder(tree: dict[str, _Entry]) -> dict[str, dict[str, Listed]]:
+def by_folder(tree: dict[str, Entry]) -> dict[str, dict[str, Listed]]:
     """What lies in each folder of a tree, by name."""
     found: dict[str, dict[str, Listed]] = {}
     for path, entry in tree.items():
@@ -174,7 +174,7 @@ def _json(answer: Answer) -> object:
         raise TransientError("an answer of the hub is no JSON") from None
 
 
-def _entries(told: object, url: str) -> dict[str, _Entry]:
+def _entries(told: object, url: str) -> dict[str, Entry]:
     """The files of a page of a tree."""
     found = {}
     try:
@@ -187,7 +187,7 @@ def _entries(told: object, url: str) -> dict[str, _Entry]:
                 path, size = str(one["path"]), int(str(one["size"]))
                 if size < 0 or not path.encode():  # of half a surrogate it raises
                     raise ValueError(path)
-                found[path] = _Entry(size, digest(oid), sha256)
+                found[path] = Entry(size, digest(oid), sha256)
     except (TypeError, LookupError, ValueError, AttributeError) as error:
         raise FileError(f"{url}: the hub's list of files is not understood ({error!r}).") from error
     return found

@@ -19,7 +19,7 @@ HEAD_BYTES = 512  # that come with a look at a file
 READ_BYTES = 1 << 20  # that are read at once
 LEAST_SPEED = "LOADERX_LEAST_SPEED"  # in bytes a second
 _LEAST_SPEED, SPEED_PERIOD_S = 100, 60.0
-_FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
+FIRST_PAUSE_S, GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
 _LOOK_S = 0.1  # between looks whether a pause is still wanted
 
 
@@ -142,7 +142,7 @@ def retrying(
     ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
     are no more pauses, and ``work`` does nothing.
     """
-    longest = _FIRST_PAUSE_S
+    longest = FIRST_PAUSE_S
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return work()
@@ -154,5 +154,5 @@ def retrying(
                 ) from None
             # Random, so that hosts that failed together do not come back together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
-            longest = min(longest * _GROWTH, _LONGEST_PAUSE_S)
+            longest = min(longest * GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError
