@@ -153,12 +153,12 @@ def test_a_filter_that_leaves_out_all(monkeypatch, caplog):
     ds = M.range(1000).to_iter_dataset().filter(lambda x: False)
     with caplog.at_level(logging.WARNING):
         assert [*ds] == []
-    assert "skipped 100.00 % of the last seen 1000 elements" in caplog.text
+    assert "has left out 100.00 % of the last 1000 elements" in caplog.text
     strict = X.WithOptionsIterDataset(ds, X.DatasetOptions(filter_raise_threshold_ratio=0.5))
     with pytest.raises(ValueError, match=r"DatasetOptions\(filter_raise_threshold_ratio=None\)"):
         list(strict)
     sparse = M.range(1000).filter(lambda x: False).to_iter_dataset()
-    with pytest.raises(ValueError, match="PrefetchDatasetIterator.* skipped 100.00 %"):
+    with pytest.raises(ValueError, match="PrefetchDatasetIterator.* has left out 100.00 %"):
         [*X.WithOptionsIterDataset(sparse, X.DatasetOptions(filter_raise_threshold_ratio=0.5))]
 
 

@@ -141,9 +141,7 @@ def test_refusals():
         M.range(3).random_map(noise)
     with pytest.raises(ValueError, match=r"`seed` must be from 0 to 2\*\*32 - 1, got -1"):
         M.range(3).shuffle(seed=-1)
-    with pytest.raises(
-        ValueError, match="batch` can not follow `MapDataset.filter`, which may leave"
-    ):
+    with pytest.raises(ValueError, match="batch after `MapDataset.filter`, which may leave"):
         M.range(3).filter(bool).map(str).batch(2)
     with pytest.raises(ValueError, match="batch_size must be positive, got 0"):
         M.range(3).batch(0)
@@ -155,7 +153,7 @@ def test_refusals():
         M.mix([M.range(3), M.range(3)], [1, 0])
     with pytest.raises(ValueError, match=r"there are none in index 1 \(RangeMapDataset"):
         M.mix([M.range(3), M.range(0)])
-    with pytest.raises(ValueError, match="concatenate infinite datasets: .* never ends"):
+    with pytest.raises(ValueError, match="is endless, so nothing can come after it"):
         M.concatenate([M.range(3).repeat()])
     with pytest.raises(ValueError, match=r"zip needs datasets of one length, got \[3, 4\]"):
         experimental.ZipMapDataset([M.range(3), M.range(4)])
@@ -174,7 +172,7 @@ def test_element_spec():
     assert spec == experimental.ShapeDtypeStruct((None,), np.int64)
     spec = experimental.get_element_spec(M.range(9).batch(4, drop_remainder=True))
     assert spec.shape == (4,)
-    with pytest.raises(ValueError, match="does not implement `output_spec`, so what it makes"):
+    with pytest.raises(ValueError, match="does not say what it makes of"):
         experimental.get_element_spec(M.range(9).map(str))
     with pytest.raises(NotImplementedError, match="`batch_fn` has no method output_spec"):
         experimental.get_element_spec(M.range(9).batch(2, batch_fn=list))

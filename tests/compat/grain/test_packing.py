@@ -75,7 +75,7 @@ def test_records_that_cannot_be_packed(records, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_sequences_per_bin": 0}, "must be a positive integer, but got 0"),
+        ({"max_sequences_per_bin": 0}, "must be at least 1, or None; got 0"),
         ({"length_struct": 4}, "`length_struct` must be a dict of lengths"),
     ],
 )

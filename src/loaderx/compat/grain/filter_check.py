@@ -37,9 +37,9 @@ class FilterCheck:
 
     def _text(self, share: float, seen: int, option: str) -> str:
         return (
-            f"Transformation {self._name} skipped {share * 100:.2f} % of the last seen {seen} "
-            "elements. If that is meant, filter the data beforehand, or switch this check off: "
-            f"`DatasetOptions({option}=None)` in `WithOptionsIterDataset`."
+            f"{self._name} has left out {share * 100:.2f} % of the last {seen} elements. If that "
+            f"is meant, filter the data beforehand, or switch this check off: `DatasetOptions("
+            f"{option}=None)` in `WithOptionsIterDataset`."
         )
 
 

@@ -94,8 +94,7 @@ def packing_plan(
 ) -> PackingPlan:
     if max_sequences_per_bin is not None and max_sequences_per_bin <= 0:
         raise ArgumentError(
-            "If specified, `max_sequences_per_bin` must be a positive integer, but got "
-            f"{max_sequences_per_bin}."
+            f"`max_sequences_per_bin` must be at least 1, or None; got {max_sequences_per_bin}."
         )
     if not isinstance(length_struct, Mapping):
         raise ArgumentError(

@@ -104,8 +104,7 @@ def _padded(missing: int, pad_value: Element, *leaves: Element) -> Array:
 
 def _unequal(values: Sequence[Element]) -> ValueError:
     return ValueError(
-        "Expected all input elements to have the same structure but got:\n"
-        f"{spec_text(list(values))}"
+        f"the elements of a batch have different structures:\n{spec_text(list(values))}"
     )
 
 
