@@ -339,7 +339,7 @@ def test_an_iterator_that_is_closed_or_moved_in_the_middle_of_shared_steps(engin
     expected = list(dataset)
     with shared(dataset, engine) as loader:
         for step in (0, 7, 3, 14):
-            iterator = iter(loader)
+            iterator = loader.epoch(0)
             next(iterator)
             iterator.seek(step)
             assert same(next(iterator), expected[step])

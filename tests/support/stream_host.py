@@ -31,7 +31,7 @@ def is_long(record: dict[str, np.ndarray]) -> bool:
 
 def dataset() -> Dataset:
     parts = [
-        Dataset.from_source(documents(700, base)).shuffle(base).filter(is_long)
+        Dataset.from_source(documents(700, base)).shuffle(seed=base).filter(is_long)
         .pack({"tokens": 64}, window=50).repeat()
         for base in (1, 100_000)
     ]  # fmt: skip

@@ -341,7 +341,7 @@ def _mark_as_used(place: str) -> None:
 
 
 def _write_description(folder: str, told: Mapping[str, Any]) -> None:
-    text = {**told, "checksum": _checksum(told)}
+    text = {**told, "checksum": checksum_of(told)}
     with open(os.path.join(folder, DESCRIPTION), "w", encoding="utf-8") as file:
         json.dump(text, file)
 
@@ -350,12 +350,12 @@ def _read_description(folder: str) -> dict[str, Any]:
     """What an entry tells of itself; one that is damaged raises almost anything."""
     with open(os.path.join(folder, DESCRIPTION), encoding="utf-8") as file:
         told: dict[str, Any] = json.load(file)
-    if told.pop("checksum") != _checksum(told):
+    if told.pop("checksum") != checksum_of(told):
         raise FileError(f"{folder} is damaged.")
     return told
 
 
-def _checksum(told: Mapping[str, Any]) -> int:
+def checksum_of(told: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(told).encode())
 
 
