@@ -7,7 +7,7 @@ numbers); other lists are structure.
 `flatten` takes a tree apart into leaves and a `Structure`; equal structures are one object, so that
 comparing them is an identity test.  `as_array` holds the rules by which a leaf becomes an array:
 arrays keep their dtype, Python numbers get the dtype that JAX gives them (int32, float32), text is
-never cut.
+never cut, and an image of Pillow has height, width and channels.
 """
 
 from __future__ import annotations
@@ -241,7 +241,9 @@ def as_array(value: Leaf) -> Array:
         plain = all(type(item) in (bool, int, float, complex) for item in value)
         return narrowed(array, value) if plain else array
     if is_array_like(value):
-        return np.asarray(value)
+        array = np.asarray(value)
+        # Of Pillow's images the gray ones have two axes; pixels have a channel everywhere here.
+        return array[..., None] if array.ndim == 2 and hasattr(value, "getbands") else array
     return _object_scalar(value)
 
 

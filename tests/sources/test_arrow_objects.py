@@ -8,6 +8,7 @@ import pickle
 import datasets
 import numpy as np
 import pytest
+from PIL import Image
 
 from inside import source_of
 from loaderx import Dataset, StackError
@@ -246,6 +247,25 @@ def test_arrays_in_their_own_dtypes(plain):
     assert found["some"] == -1
     assert dataset.classes == {"label": ("cat", "dog")}
     assert pickle.loads(pickle.dumps(source))[7]["text"] == "text 7 é"
+
+
+def test_gray_images_have_one_channel_whoever_reads_them(tmp_path):
+    pixels = np.arange(4 * 6, dtype=np.uint8).reshape(4, 6)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(2)})
+    rows = {"image": [Image.fromarray(pixels + n) for n in range(4)], "label": [0, 1, 0, 1]}
+    data = datasets.Dataset.from_dict(rows, features)
+    data.save_to_disk(tmp_path / "gray")
+    expected = np.stack([pixels + n for n in range(4)])[..., None]
+    for source, label in (
+        (Dataset.open(tmp_path / "gray"), np.int64),
+        (Dataset.from_source(HuggingFace(data)), np.int64),
+        (Dataset.from_source(data), np.int32),  # Python's numbers, as everywhere
+    ):
+        (batch,) = source.batch(4)
+        np.testing.assert_array_equal(batch["image"], expected, strict=True)
+        assert batch["label"].dtype == label
+        assert source.element_spec["image"].shape == (4, 6, 1)
+    assert Dataset.from_source(data)[0]["image"].mode == "L"  # records stay what indexing gives
 
 
 def test_what_it_refuses(plain):
