@@ -201,6 +201,12 @@ def test_normalize_refuses_integers_that_do_not_say_what_is_white(dtype):
             call(image)
 
 
+def test_normalize_takes_true_for_white():
+    image = np.array([[[False], [True]]])
+    assert normalize(image, 0.5, 0.5).tolist() == [[[-1.0], [1.0]]]
+    assert lx.image.normalize(0.5, 0.5)(image).tolist() == [[[-1.0], [1.0]]]
+
+
 def test_normalize_refuses_floats_that_were_not_divided():
     image = np.full((2, 2, 3), 255, np.float32)
     for call in (normalize, lx.image.normalize(0.5, 0.25)):

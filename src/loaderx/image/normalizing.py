@@ -113,7 +113,7 @@ class Normalize:
         return self._cached[largest]
 
     def _check(self, pixels: Array) -> None:
-        if pixels.dtype.kind not in "uif":
+        if pixels.dtype.kind not in "uifb":
             encoded = pixels.dtype.kind in "SO"
             advice = " Decode or resize images before: lx.image.resize(...)." if encoded else ""
             raise ArgumentTypeError(
