@@ -109,8 +109,9 @@ def test_several_configurations(folder):
     text = "---\nconfigs:\n- config_name: en\n  data_files: en/*\n- config_name: de\n{}  data_files: de/*\n---\n"
     english = ["en/a-2.parquet", "en/a-10.parquet"]
     assert found(folder, text.format("")) == {"en.train": english, "de.train": ["de/b.parquet"]}
-    told = found(folder, text.format("  default: true\n"))
-    assert told == {"en.train": english, "train": ["de/b.parquet"]}
+    for true in ("true", "True"):
+        told = found(folder, text.format(f"  default: {true}\n"))
+        assert told == {"en.train": english, "train": ["de/b.parquet"]}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,7 @@ CONFIG = "---\nconfigs:\n- config_name: default\n  data_files:\n"
         CONFIG + "  - split: train\n    path: [\n      data/train-*,\n      ]\n  - split: test\n    path: data/test-*\n---\n",
         CONFIG + "  - split: train\n    path: >-\n      data/train-*\n  - split: test\n    path: data/test-*\n---\n",
         CONFIG + "  - split: train\n    path: &all data/train-*\n  - split: test\n    path: data/test-*\n---\n",
+        "---\nboth: &both\n  data_files:\n  - split: train\n    path: data/train-*\n  - split: test\n    path: data/test-*\n" + "configs:\n- <<: *both\n  config_name: default\n---\n",
         "---\n{configs: [{config_name: default, data_files: {train: data/train-*, test: data/test-*}}]}\n---\n",
     ],
 )  # fmt: skip

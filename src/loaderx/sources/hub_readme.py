@@ -35,6 +35,7 @@ _MOST_BYTES = 1 << 22
 _HEADER = re.compile(r"\A(?:\ufeff)?---[ \t]*\n(.*?)^---[ \t]*$", re.S | re.M)
 _SPLIT = re.compile(r"[\w.-]+")
 _DEFAULT = "default"
+_TRUE = ("true", "True", "TRUE")
 
 
 def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
@@ -46,7 +47,7 @@ def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[s
     if not folder.has(_NAME):
         return {}
     configs = list(_configs(folder))
-    defaults = [one for one in configs if one.get("default") == "true" or len(configs) == 1]
+    defaults = [one for one in configs if one.get("default") in _TRUE or len(configs) == 1]
     defaults = defaults or [one for one in configs if one.get("config_name") == _DEFAULT]
     found: dict[str, list[str]] = {}
     for config in configs:
@@ -66,7 +67,13 @@ def _configs(folder: Folder) -> Iterator[dict[str, Yaml]]:
     told = _told(header[1], folder.join(_NAME)) if header and "configs" in header[1] else []
     for one in told if isinstance(told, list) else ():
         if isinstance(one, dict):
-            yield one
+            yield _merged(one)
+
+
+def _merged(told: dict[str, Yaml]) -> dict[str, Yaml]:
+    """A mapping with the one that ``<<`` brings in, which the plainest loader leaves where it is."""
+    more = told.get("<<")
+    return {**more, **told} if isinstance(more, dict) else told
 
 
 def _told(header: str, path: str) -> Yaml:
@@ -96,12 +103,12 @@ def _told(header: str, path: str) -> Yaml:
 def _data_files(told: Yaml | None) -> Iterator[tuple[str, list[str]]]:
     """Splits and their patterns, in any of the forms that the hub takes."""
     if isinstance(told, dict):
-        for split, patterns in told.items():
+        for split, patterns in _merged(told).items():
             yield split, _texts(patterns)
     elif isinstance(told, list) and any(isinstance(one, dict) for one in told):
-        for one in told:
-            named = one.get("split", "train") if isinstance(one, dict) else None
-            if isinstance(one, dict) and isinstance(named, str):
+        for one in (_merged(one) for one in told if isinstance(one, dict)):
+            named = one.get("split", "train")
+            if isinstance(named, str):
                 yield named, _texts(one.get("path", []))
     elif told:
         yield "train", _texts(told)
