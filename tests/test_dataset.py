@@ -224,6 +224,18 @@ def test_a_dataset_is_frozen_and_building_it_runs_nothing():
         node_of(dataset).epochs = 3
 
 
+def test_an_empty_list_does_not_tell_its_dtype():
+    """It was float32."""
+    tags = [[], [], ["a"], [1]]
+    records = [{"x": 1, "tags": one} for one in tags]
+    for dataset in (Dataset.from_source(records), Dataset.from_iterable(lambda: iter(records))):
+        assert repr(dataset.element_spec) == "{'x': int32[], 'tags': object[?]}"
+    told = Dataset.from_source(records[:2]).map(lambda record: record)
+    assert repr(told.element_spec) == "{'x': int32[], 'tags': float32[0]}"
+    other = [{"turns": []}, {"turns": [{"role": "a"}]}]
+    assert repr(Dataset.from_source(other).element_spec) == "{'turns': float32[0]}"
+
+
 def test_element_spec_of_a_mapped_chain_reads_one_element():
     calls = []
     dataset = arrays(9).map(lambda r: calls.append(1) or r).batch(4)

@@ -53,7 +53,7 @@ from loaderx.stages.node import Node
 from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
 from loaderx.stages.units import check_lanes
-from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of
+from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
     from loaderx.stages.cache import Kept
@@ -65,6 +65,7 @@ U = TypeVar("U")
 __tracebackhide__ = hidden_by_pytest
 
 _AT_ONCE = 256  # records whose addresses are looked up together
+_LOOKED_AT = 16  # elements, where the first one has an empty list
 
 
 @final
@@ -925,20 +926,21 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def element_spec(self) -> Tree:
         """Shape and dtype of every leaf of an element.
 
-        Reads the first element, unless the spec is known without it (arrays, and no `map`).
+        Reads the first element, unless the spec is known without it (arrays, and no `map`), and up
+        to 15 more if that has an empty list.
         """
         if self._node.spec is not None:
             return self._node.spec
-        spec = spec_of(self._first() if self._node.is_stream else self[0])
+        one_by_one = map(self.__getitem__, range(max(1, self._node.limit)))
+        elements = iter(self) if self._node.is_stream else one_by_one
+        try:
+            spec = spec_of_first(itertools.islice(elements, _LOOKED_AT))
+        except StopIteration:
+            raise PositionError("the stream is empty: there is no element to look at.") from None
         counts = [count for node in self._node.batch_stages() for count in node.row_counts(False)]
         if not any(count.is_rest for count in counts):
             return spec
         return map_leaves(lambda leaf: ArraySpec((None, *leaf.shape[1:]), leaf.dtype), spec)
-
-    def _first(self) -> T:
-        for element in self:
-            return element
-        raise PositionError("the stream is empty: there is no element to look at.")
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:

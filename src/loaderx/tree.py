@@ -295,3 +295,20 @@ def spec_of(tree: Tree) -> Tree:
         return ArraySpec(array.shape, array.dtype)
 
     return map_leaves(one, tree)
+
+
+def spec_of_first(elements: Iterable[Tree]) -> Tree:
+    """The spec of the first element.
+
+    An empty list does not tell what is in others: its dtype is that of the next one with items.
+    """
+    several = iter(elements)
+    leaves, structure = flatten(next(several))
+    specs = [spec_of(leaf) for leaf in leaves]
+    empty = {place for place, leaf in enumerate(leaves) if isinstance(leaf, list) and not leaf}
+    while empty and (element := next(several, None)) is not None:
+        found = same_structure(element, structure) or ()
+        for place in [place for place in empty if found and len(found[place])]:
+            specs[place] = ArraySpec((None,), as_array(found[place]).dtype)
+            empty.remove(place)
+    return structure.build(specs)
