@@ -55,5 +55,6 @@ def test_single_files(mnist):
     assert int(packed[5]["label"]) == 5
     both = Dataset.open(mnist / "train-*")
     assert sorted(both[0]) == ["image", "label"]
-    with pytest.raises(FileError, match="two IDX files of 'image'"):
-        Dataset.open(mnist / "*-images-idx3-ubyte")
+    for path in (mnist / "*-images-idx3-ubyte", mnist.parent):
+        with pytest.raises(FileError, match=rf"two IDX files of .* the folder {mnist} with split="):
+            Dataset.open(path)

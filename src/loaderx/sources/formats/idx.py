@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from loaderx.errors import FileError
@@ -25,7 +26,7 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
         if name in arrays:
             raise FileError(
                 f"{file}: two IDX files of {name!r}. Each is a leaf of the records: open those of "
-                "one split, or the folder with split=."
+                f"one split, or the folder {os.path.dirname(file)} with split=."
             )
         arrays[name] = read_idx(file, options.cache.files)
     chosen = options.chosen(list(arrays), files[0])
