@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 
 import numpy as np
 import pytest
@@ -55,6 +56,12 @@ def test_single_files(mnist):
     assert int(packed[5]["label"]) == 5
     both = Dataset.open(mnist / "train-*")
     assert sorted(both[0]) == ["image", "label"]
-    for path in (mnist / "*-images-idx3-ubyte", mnist.parent):
-        with pytest.raises(FileError, match=rf"two IDX files of .* the folder {mnist} with split="):
-            Dataset.open(path)
+    with pytest.raises(FileError, match="two IDX files of 'image'"):
+        Dataset.open(mnist / "*-images-idx3-ubyte")
+
+
+def test_the_folder_above_them(mnist):
+    raw = mnist / "MNIST" / "raw"
+    shutil.copytree(mnist, raw)
+    with pytest.raises(FileError, match=rf"two IDX files of .*, or the folder {raw} with split="):
+        Dataset.open(mnist / "MNIST")
