@@ -16,8 +16,8 @@ size where 224 x 224 pixels are asked for.
 ((224, 224, 3), (224, 224, 3))
 
 Results are ``uint8[height, width, channels]``.  Images are resized bilinearly with antialiasing, as
-torchvision and Pillow do it, and are not turned, whatever EXIF says.  This module is imported when
-it is first used.
+Pillow does it with ``reducing_gap=2``, and are not turned, whatever EXIF says.  This module is
+imported when it is first used.
 """
 
 import sys as _sys

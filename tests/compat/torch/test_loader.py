@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import warnings
 import weakref
 
@@ -17,6 +18,7 @@ import pytest
 from loaderx import Dataset as Chain
 from loaderx import LoaderxWarning, StateError
 from loaderx.compat import torch as data
+from loaderx.engines.processes.pickling import PicklingError
 from oracle import assert_same
 
 
@@ -400,6 +402,24 @@ class Broken(Squares):
         if index == 3:
             raise MissingError("three")
         return index
+
+
+class Locked(Squares):
+    def __init__(self, n):
+        super().__init__(n)
+        self.lock = threading.Lock()
+
+
+def lock_of(records):
+    return threading.Lock()
+
+
+def test_advice_is_for_the_arguments_of_this_class():
+    with pytest.raises(PicklingError, match=r"cannot be sent.* Or use num_workers=0\.$"):
+        list(data.DataLoader(Locked(4), batch_size=2, num_workers=1))
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        list(data.DataLoader(Squares(4), batch_size=2, num_workers=1, collate_fn=lock_of))
+    assert caught.value.__notes__[-1].endswith(" in .map(), or use num_workers=0.")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -31,10 +31,9 @@ class Epoch(Iterator[Tree]):
         except RecordError as error:
             raise _original(error) from None
         except LoaderxError as error:
-            said = str(error).replace("Or use engine='threads'.", "Or use num_workers=0.")
-            if said == str(error):
+            if _said(error) == str(error):
                 raise
-            raise type(error)(said) from error.__cause__  # this class has no `engine`
+            raise type(error)(_said(error)) from error.__cause__
         # Gathered rows of tuples are a tuple of arrays; torch's rule makes it a list.
         return list(batch) if self._as_lists and type(batch) is tuple else batch
 
@@ -66,5 +65,10 @@ def _original(error: RecordError) -> BaseException:
     # A StopIteration would end the user's loop as if all were well.
     if cause is None or isinstance(cause, StopIteration):
         return error
-    cause.add_note(f"loaderx: {error}")
+    cause.add_note(f"loaderx: {_said(error)}")
     return cause.with_traceback(below_own_frames(cause.__traceback__))
+
+
+def _said(error: LoaderxError) -> str:
+    """The message with advice for this class, which has no `engine`."""
+    return str(error).replace("engine='threads'", "num_workers=0")
