@@ -71,7 +71,7 @@ def _configs(folder: Folder) -> Iterator[dict[str, Yaml]]:
 
 
 def _merged(told: dict[str, Yaml]) -> dict[str, Yaml]:
-    """A mapping with the one that ``<<`` brings in, which the plainest loader leaves where it is."""
+    """A mapping with the one that ``<<`` brings in; the plainest loader leaves it there."""
     more = told.get("<<")
     return {**more, **told} if isinstance(more, dict) else told
 
