@@ -7,7 +7,9 @@ import pickle
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
+from datasets.table import InMemoryTable
 from PIL import Image
 
 from inside import source_of
@@ -168,6 +170,16 @@ def test_what_is_left_to_their_own_code(plain):
         datasets.Dataset.from_list([{"a": [1, None]}]),
     ):
         assert isinstance(source_of(Dataset.from_source(data)), ObjectSource)
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.uint32(), pa.int32()])
+def test_row_numbers_of_other_types(kind):
+    """They were read eight bytes at a time."""
+    rows = [5, 3, 39, 7]
+    data = datasets.Dataset.from_dict({"x": list(range(40))}).select(rows)
+    data._indices = InMemoryTable(pa.table({"indices": pa.array(rows, kind)}))
+    for source in (data, HuggingFace(data)):
+        assert [int(record["x"]) for record in Dataset.from_source(source)] == rows
 
 
 def test_translations():

@@ -106,8 +106,11 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
     """The batches of a dataset, with its choice of rows, if there is one."""
     if dataset._indices is None:
         return table.batches()
-    indices = TableInMemory(dataset._indices.table)
-    (name,) = indices.nodes
+    import pyarrow as pa
+
+    chosen = dataset._indices.table
+    (name,) = chosen.schema.names
+    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # as they nearly all are
     return table.batches(index_column(indices.batches(), indices.nodes[name], indices.slots[name]))
 
 

@@ -245,8 +245,7 @@ class ArrowColumn(Column):
 
 def index_column(batches: RecordBatches, node: Node, slots: Slots) -> ArrowColumn:
     """The column of row numbers by which Hugging Face keeps a choice of rows."""
-    kind = _INDEX if node.width == 8 else _INDEX.replace(dtype=np.dtype(np.uint32))
-    return ArrowColumn(batches, ArrayReader(kind, node, slots))
+    return ArrowColumn(batches, ArrayReader(_INDEX, node, slots))
 
 
 # Leaves -----------------------------------------------------------------------------------------
