@@ -34,7 +34,7 @@ def _mds(draw: random.Random, place: Path) -> str:
 
 
 def _zarr(draw: random.Random, place: Path) -> str:
-    folder = place / "x.zarr"
+    folder = place / "store.zarr"
     shutil.copytree(_zarr_folder(draw.randrange(8)), folder)
     return _damaged_file(draw, folder, place)
 

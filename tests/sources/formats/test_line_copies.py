@@ -30,6 +30,12 @@ def copies(folder):
     return sorted((folder / "files").glob("*/loaderx.json"))
 
 
+def test_records_without_columns(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{}, {}, {}])
+    assert list(Dataset.open(path, cache=tmp_path / "cache")) == [{}, {}, {}]
+    assert not copies(tmp_path / "cache")
+
+
 def outcome(source, index):
     """A record with the types of its values, or the error in place of one."""
     try:

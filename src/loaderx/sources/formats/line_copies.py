@@ -274,7 +274,7 @@ def open_copy(
         label: the name of the format.
         options: all that the values depend on, beside the files.
     """
-    if sum(lines.files.sizes) < LEAST_BYTES:
+    if not kept or sum(lines.files.sizes) < LEAST_BYTES:
         return None
 
     def make(folder: str) -> None:

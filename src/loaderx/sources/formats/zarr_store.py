@@ -20,7 +20,6 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
-from loaderx.errors import FileError
 from loaderx.sources.ondisk.file_system import FileSystems
 from loaderx.sources.remote.urls import is_url
 
@@ -52,10 +51,7 @@ class CheckedStore(WrapperStore):  # type: ignore[misc]  # zarr is not there for
             data = found.to_bytes()
             size = int.from_bytes(data[12:_BLOSC_HEADER], "little")
             if len(data) < max(size, _BLOSC_HEADER):
-                raise FileError(
-                    f"the chunk {key} is damaged or cut off: it has {len(data)} bytes instead of "
-                    f"{size}."
-                )
+                raise EOFError(f"the chunk {key} has {len(data)} bytes instead of {size}.")
         return found
 
 
