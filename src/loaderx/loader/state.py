@@ -170,7 +170,7 @@ def _parse(state: object) -> tuple[int, list[str]]:
 
 
 def _about_version_1(state: State) -> str:
-    if state["version"] is True or state["version"] != 1:
+    if type(state["version"]) is not int or state["version"] != 1:
         return ""
     advice = "If the dataset is the same, use iterator.seek(state['step'])."
     if "lanes" in state:
