@@ -60,8 +60,12 @@ class DataDigest:
         here = self.sources()
         if len(saved) != len(here):
             return []
-        pairs = zip(saved, here, strict=True)
-        return [name for old, (name, new) in pairs if new and isinstance(old, str) and old != new]
+        pairs = enumerate(zip(saved, here, strict=True))
+        return [
+            f"{name} (source {number})" if len(here) > 1 else name
+            for number, (old, (name, new)) in pairs
+            if new and isinstance(old, str) and old != new
+        ]
 
 
 class FoundStep(Frozen):
@@ -275,7 +279,7 @@ def _cut(text: str) -> str:
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
     """With other weights, record n of a mix is a different one."""
-    old, new = _mixes(saved), _mixes(here)
+    old, new = _schedules(saved), _schedules(here)
     if old == new or not (old and new):
         return ""
     return (
@@ -285,17 +289,24 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
-    """With other weights, a window above a mix holds other rows."""
+    """With other weights or datasets, a window above a mix holds other rows."""
     kinds = [text.partition("(")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
     above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
     if not above:
         return ""
+    anew = "" if _schedules(saved) == _schedules(here) else ", with the new weights"
     return (
-        " The window that was begun above the mix is filled again, with the new weights: some of "
-        "its records come again, and others are left out."
+        f" The window that was begun above the mix is filled again{anew}: some of its records come "
+        "again, and others are left out."
     )
+
+
+def _schedules(chain: list[str]) -> list[dict[str, str]]:
+    """What says in which order mixes take from their datasets."""
+    stages = [parse_stage(text) for text in _mixes(chain)]
+    return [{**stage.values, "datasets": ""} for stage in stages if stage is not None]
 
 
 def _mixes(chain: list[str]) -> list[str]:
