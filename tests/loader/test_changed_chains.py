@@ -77,7 +77,8 @@ def test_a_window_above_a_mix_of_which_a_dataset_has_changed():
     def windowed(first):
         return mix(first).shuffle(window=8).filter(lambda x: x % 4 == 0).batch(3)
 
-    _, other = restored(windowed(one), windowed(one.filter(lambda x: x > 50)), 7, "its schedule")
+    said = "keeps its schedule.* The window that was begun above the mix is filled again: some of"
+    _, other = restored(windowed(one), windowed(one.filter(lambda x: x > 50)), 7, said)
     assert len(head(other, 50)) == 50
 
 
@@ -121,3 +122,21 @@ def test_the_torch_class_is_not_advised_to_use_an_engine():
     with pytest.raises(TypeError, match="cannot be sent to worker processes") as caught:
         next(iter(loader))
     assert "engine=" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "weights", "says_weights"),
+    [(Dataset.range(100, 190), (1, 1), False), (Dataset.range(100, 200), (1, 3), True)],
+)
+def test_other_weights_are_said_where_there_are_other_weights(second, weights, says_weights):
+    """A mix that is read by index, of which a dataset has changed, or the schedule."""
+
+    def mixed(second, weights):
+        return Dataset.mix([Dataset.range(100), second], weights).batch(4)
+
+    old = iter(DataLoader(mixed(Dataset.range(100, 200), (1, 1)), engine="inline"))
+    head(old, 3)
+    new = iter(DataLoader(mixed(second, weights), engine="inline"))
+    with pytest.warns(LoaderxWarning, match="Continuing at step 3") as said:
+        new.set_state(old.get_state(), strict=False)
+    assert ["with other weights" in str(one.message) for one in said] == [says_weights]

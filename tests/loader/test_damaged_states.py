@@ -98,6 +98,7 @@ def lane(position):
         ("units", {"lanes": {0: [0, 0]}}, "this is not the state of a loader"),
         ("units", {"lanes": {"9" * 5000: [0, 0]}}, "this is not the state of a loader"),
         ("units", {"version": True}, "the state has version True; this loaderx reads 2"),
+        ("units", {"version": np.arange(2)}, "the state has version array"),
         ("units", {"step": np.zeros(3)}, "the state's step must be a whole number, got array"),
         ("units", {"chain": []}, r"one for each stage; it is \[\]"),
         ("units", {"chain": [1, 2]}, r"one for each stage; it is \[1, 2\]"),

@@ -112,6 +112,7 @@ def test_a_typical_state_is_small():
             "batch(size=256, drop_remainder=True)",
             "map(function='grow')",
         ],
+        "data": ["#391bd949"],
     }
 
 

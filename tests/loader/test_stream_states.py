@@ -98,6 +98,7 @@ def test_a_state_in_full():
             "batch(size=8, lanes=2)",
             "units 8",
         ],
+        "data": ["#c460f67f"],
     }
 
 

@@ -38,7 +38,7 @@ from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
 from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.position import epoch_end, whole_epoch_of
-from loaderx.loader.state import FoundStep, State, make_state, read_state
+from loaderx.loader.state import DataDigest, FoundStep, State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.waiting import Waiting
 from loaderx.stages.node import Node
@@ -77,6 +77,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         node: Node,
         base: Node,
         chain: list[str],
+        data: DataDigest,
         steps: range,
         shard: tuple[int, int],
         session: Session | None,
@@ -87,6 +88,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._node = node
         self._base = base  # one epoch
         self._chain = chain  # as it stands in a state
+        self._data = data
         self._steps = steps
         self._shard = shard  # this host, and the number of hosts
         self._session = session
@@ -443,7 +445,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def get_state(self) -> State:
         """The position as a small dict for JSON."""
-        return make_state(self._chain, self._base, self._position, at_end=self._is_at_end)
+        return make_state(
+            self._chain, self._base, self._position, self._data, at_end=self._is_at_end
+        )
 
     def set_state(self, state: State, *, strict: bool = True) -> None:
         """Continues where a state was taken.
@@ -451,7 +455,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and the stream continues at the same record.
         """
-        found = read_state(state, self._chain, self._base, strict=strict)
+        found = read_state(state, self._chain, self._base, self._data, strict=strict)
         steps = self._steps
         if isinstance(self._passes, StepPasses):
             steps = self._passes.steps_of(found.epoch)

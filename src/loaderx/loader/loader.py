@@ -24,6 +24,7 @@ from loaderx.hints import LOADER, advised, attribute_error
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
+from loaderx.loader.state import DataDigest
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.waiting import Waiting
 from loaderx.loader.work import PlanWork, work_of
@@ -201,6 +202,7 @@ class DataLoader(Generic[T]):
         endless = self._base.length is None
         self._all = self._base if endless else Repeated(self._base, None)
         self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
+        self._data = self._stream.data if self._stream else DataDigest(self._base)
         self._work: PlanWork | None = None
         self._session: Session | None = None
         self._lock = threading.RLock()  # threads may ask for the first iterators at once
@@ -286,6 +288,7 @@ class DataLoader(Generic[T]):
             self._all,
             self._base,
             self._chain,
+            self._data,
             steps,
             self._shard,
             self._session,

@@ -31,6 +31,43 @@ State: TypeAlias = dict[str, Any]
 _ORDER = f"order {ORDER_VERSION}"
 
 
+class DataDigest:
+    """What the states of a loader say about its data; made once, when it is first asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._found: list[tuple[str, str | None]] | None = None
+
+    def sources(self) -> list[tuple[str, str | None]]:
+        """The name and the digest of each source; none while records are being read."""
+        if self._found is None:
+            from loaderx.loader.data_digest import digests, is_reading  # late: few save a state
+
+            if is_reading():
+                return []
+            self._found = digests(self._node)
+        return self._found
+
+    def in_state(self) -> dict[str, list[str | None]]:
+        found = [digest for _, digest in self.sources()]
+        return {"data": found} if any(found) else {}
+
+    def others(self, state: State) -> list[str]:
+        """The sources whose records are others than those that a state was saved with."""
+        saved = state.get("data")
+        if not isinstance(saved, (list, tuple)):
+            return []
+        here = self.sources()
+        if len(saved) != len(here):
+            return []
+        pairs = enumerate(zip(saved, here, strict=True))
+        return [
+            f"{name} (source {number})" if len(here) > 1 else name
+            for number, (old, (name, new)) in pairs
+            if new and isinstance(old, str) and old != new
+        ]
+
+
 class FoundStep(Frozen):
     """Where a state goes on: at a step, in an epoch, of which it may be the end."""
 
@@ -38,7 +75,9 @@ class FoundStep(Frozen):
     epoch: int
 
 
-def make_state(chain: list[str], base: Node, step: int, *, at_end: bool = False) -> State:
+def make_state(
+    chain: list[str], base: Node, step: int, data: DataDigest, *, at_end: bool = False
+) -> State:
     """The state at a step; ``base`` is one epoch.
 
     ``at_end``: it is the end of an epoch, after which nothing was left, not the start of the next.
@@ -50,6 +89,7 @@ def make_state(chain: list[str], base: Node, step: int, *, at_end: bool = False)
         "epoch": epoch,
         "record": record,
         "chain": [_ORDER, *chain],
+        **data.in_state(),
     }
 
 
@@ -61,7 +101,9 @@ def _place(base: Node, step: int, *, at_end: bool = False) -> tuple[int, int]:
     return epoch, base.rows_before(inside + at_end)
 
 
-def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> FoundStep:
+def read_state(
+    state: State, chain: list[str], base: Node, data: DataDigest, *, strict: bool
+) -> FoundStep:
     """The step at which this chain goes on."""
     step, saved = _parse(state)
     if "lanes" in state:
@@ -70,6 +112,7 @@ def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> F
     problem = _difference(saved, here) or _other_epochs(state, base, step)
     if problem is None:
         _warn_about_names(saved, here)
+        _warn_about_data(state, saved, here, data)
         return _found(state, base, step)
     if strict:
         raise StateError(
@@ -81,6 +124,7 @@ def read_state(state: State, chain: list[str], base: Node, *, strict: bool) -> F
         f"the state belongs to another chain: {problem} Continuing at step {moved} (it was step "
         f"{step}){_coming_again(state, base, moved)}.{_about_mixes(saved, here)}"
     )
+    _warn_about_data(state, saved, here, data)
     return _found(state, base, moved)
 
 
@@ -130,7 +174,7 @@ def _parse(state: object) -> tuple[int, list[str]]:
 
 
 def _about_version_1(state: State) -> str:
-    if state["version"] is True or state["version"] != 1:
+    if type(state["version"]) is not int or state["version"] != 1:
         return ""
     advice = "If the dataset is the same, use iterator.seek(state['step'])."
     if "lanes" in state:
@@ -235,7 +279,7 @@ def _cut(text: str) -> str:
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
     """With other weights, record n of a mix is a different one."""
-    old, new = _mixes(saved), _mixes(here)
+    old, new = _schedules(saved), _schedules(here)
     if old == new or not (old and new):
         return ""
     return (
@@ -245,17 +289,24 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
-    """With other weights, a window above a mix holds other rows."""
+    """With other weights or datasets, a window above a mix holds other rows."""
     kinds = [text.partition("(")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
     above = set(kinds[kinds.index("mix") :]) & {"shuffle", "pack", "bucket", "flat_map"}
     if not above:
         return ""
+    anew = "" if _schedules(saved) == _schedules(here) else ", with the new weights"
     return (
-        " The window that was begun above the mix is filled again, with the new weights: some of "
-        "its records come again, and others are left out."
+        f" The window that was begun above the mix is filled again{anew}: some of its records come "
+        "again, and others are left out."
     )
+
+
+def _schedules(chain: list[str]) -> list[dict[str, str]]:
+    """What says in which order mixes take from their datasets."""
+    stages = [parse_stage(text) for text in _mixes(chain)]
+    return [{**stage.values, "datasets": ""} for stage in stages if stage is not None]
 
 
 def _mixes(chain: list[str]) -> list[str]:
@@ -269,6 +320,19 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
                 f"the state was saved with {_cut(old)}, and the chain now has {new}. If the "
                 "function does something else, the stream changes from here on."
             )
+
+
+def _warn_about_data(state: State, saved: list[str], here: list[str], data: DataDigest) -> None:
+    if [*map(identity, saved[:2])] != [*map(identity, here[:2])]:
+        return  # other sources, which is said already
+    others = data.others(state)
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        warn_user(
+            f"the state was saved with other data: {', '.join(others[:3])}{more} had other "
+            "records, of the same number and types. The stream goes on at the same place in the "
+            "new ones."
+        )
 
 
 # Streams --------------------------------------------------------------------------------------
@@ -289,6 +353,7 @@ def make_stream_state(
     step: int,
     counters: Sequence[int],
     lanes: Mapping[int, LanePosition],
+    data: DataDigest,
     first: int = 0,
 ) -> State:
     """The state of a stream: the epoch, the other counters above the batch, and the lanes.
@@ -303,11 +368,12 @@ def make_stream_state(
         "above": list(counters[1:]),
         "lanes": {str(lane): position for lane, position in lanes.items()},
         "chain": [_ORDER, *chain],
+        **data.in_state(),
     }
 
 
 def read_stream_state(
-    state: State, chain: list[str], own: range, *, strict: bool
+    state: State, chain: list[str], own: range, data: DataDigest, *, strict: bool
 ) -> StreamPosition:
     """The position from which the lanes of this host continue."""
     step, saved = _parse(state)
@@ -336,6 +402,7 @@ def read_stream_state(
             f"the state belongs to another chain: {problem} {_about_rows(changed)}"
             f"{_about_windows(saved, here)}"
         )
+    _warn_about_data(state, saved, here, data)
     missing = [lane for lane in own if str(lane) not in lanes]
     if missing:
         raise StateError(
@@ -468,7 +535,7 @@ def merge_states(states: Iterable[State]) -> State:
         if problem is not None:
             raise StateError(f"state {number} belongs to another chain than state 0: {problem}")
         for key in first.keys() | other.keys():
-            if key not in ("lanes", "chain") and not _equal(first.get(key), other.get(key)):
+            if key not in ("lanes", "chain", "data") and not _equal(first.get(key), other.get(key)):
                 raise StateError(
                     f"the states differ in {shown(key)}: number 0 has {shown(first.get(key))}, "
                     f"number {number} has {shown(other.get(key))}."
@@ -476,6 +543,8 @@ def merge_states(states: Iterable[State]) -> State:
         for lane, position in other.get("lanes", {}).items():
             if not _equal(lanes.setdefault(lane, position), position):
                 raise StateError(f"lane {lane} is in two states, at different positions.")
+    if any(not _equal(first.get("data"), other.get("data")) for other in others):
+        merged.pop("data", None)  # hosts with files of their own: nothing can be said for all
     if "lanes" in first:
         merged["lanes"] = {lane: lanes[lane] for lane in sorted(lanes, key=int)}
     return merged

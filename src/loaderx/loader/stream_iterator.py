@@ -18,6 +18,7 @@ from loaderx.errors import (
 from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.passes import how_long, most_of
 from loaderx.loader.state import (
+    DataDigest,
     State,
     StreamPosition,
     make_stream_state,
@@ -53,6 +54,7 @@ class StreamSetup:
         self.plan = StreamPlan(self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
+        self.data = DataDigest(node)
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end what is endless below it
         self.shard = shard
@@ -225,6 +227,7 @@ class StreamIterator(LoaderIterator[T]):
             setup.node,
             setup.base,
             setup.chain,
+            setup.data,
             range(steps),
             setup.shard,
             session,
@@ -358,6 +361,7 @@ class StreamIterator(LoaderIterator[T]):
             step,
             counters,
             dict(zip(self._setup.plan.own, positions, strict=True)),
+            self._data,
             first if stop is None else 0,
         )
 
@@ -369,7 +373,9 @@ class StreamIterator(LoaderIterator[T]):
         of a mix may change, and the batch size.  Where rows mean other records than before, a unit
         that was begun is read again from its start, and the warning says so.
         """
-        found = read_stream_state(state, self._chain, self._setup.plan.own, strict=strict)
+        found = read_stream_state(
+            state, self._chain, self._setup.plan.own, self._data, strict=strict
+        )
         epochs = self._epochs_of(found)
         if found.step > self._steps.stop or found.step >= LIMIT:
             raise StateError(

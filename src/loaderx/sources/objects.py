@@ -48,8 +48,8 @@ class ObjectSource(OwnSource):
     def __init__(self, obj: Any, *, thread_safe: bool | None = None) -> None:
         check_readable(obj)
         self._obj = obj
-        self._plain = isinstance(obj, (list, tuple, range))
-        self.given = None if self._plain else Given(obj)  # before `len`, which may open a file
+        self.is_plain = isinstance(obj, (list, tuple, range))
+        self.given = None if self.is_plain else Given(obj)  # before `len`, which may open a file
         self._length = checked_length(obj)
         self._is_source = is_source(obj)
         self._spec = checked_spec(obj) if self._is_source else None
@@ -60,7 +60,7 @@ class ObjectSource(OwnSource):
         self._takes_lend = gather_takes_lend(obj)
         self._sliced = takes_slices(obj)
         if thread_safe is None:
-            thread_safe = True if self._plain else checked_thread_safe(obj)
+            thread_safe = True if self.is_plain else checked_thread_safe(obj)
         self._thread_safe = bool(thread_safe)
         self.unsure = name if thread_safe is None else ""  # nothing says if threads may read it
         self._gather = BulkReads(name, "gather")
@@ -95,7 +95,7 @@ class ObjectSource(OwnSource):
     @property
     def reads_each(self) -> bool:
         """Are its records read one by one, by code of the user's?"""
-        return self._many is None and not self._plain
+        return self._many is None and not self.is_plain
 
     @property
     def random_access(self) -> bool:
@@ -168,7 +168,7 @@ class ObjectSource(OwnSource):
         if self._many is not None:
             return self._read_together(self._many, indices)
         found = [obj[i] for i in indices.tolist()]
-        if self._plain:
+        if self.is_plain:
             return [protected(record) for record in found]
         return _fresh(found)
 
@@ -177,7 +177,7 @@ class ObjectSource(OwnSource):
         if self._many is not None:
             return None
         get: Callable[[int], Tree] = partial(getitem, self._obj)
-        if self._plain:
+        if self.is_plain:
             return lambda index: protected(get(index))
         return lambda index: dict(found) if type(found := get(index)) is dict else found
 
