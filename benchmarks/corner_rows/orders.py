@@ -77,7 +77,9 @@ def chosen(count: int, _: Path) -> tuple[Side, Side]:
 
 
 CORNERS = [
-    Corner("flat_map_children", children, (10, 1_000), 1, "a unit of 1,024 records is made first"),
+    Corner(
+        "flat_map_children", children, (10, 1_000), 1, "64 records are made first; 1 with window=1"
+    ),
     Corner("small_epochs", small_epochs, (10, 1_000), 256, "an epoch has four units at least"),
     Corner("sample_first", sample, (100_000, 10_000_000), 1, "a table is made, for all batches"),
     Corner(
