@@ -8,10 +8,10 @@ The rows are in `corner_rows/`, a file for each kind; how they are measured is t
 
 from __future__ import annotations
 
-from corner_rows import files, joins, layouts, orders, records
+from corner_rows import files, joins, layouts, orders, records, workers
 from figures import Figures, main
 
-MODULES = (layouts, joins, records, orders, files)
+MODULES = (layouts, joins, records, orders, files, workers)
 
 FIGURES: Figures = {corner.name: corner.rows for module in MODULES for corner in module.CORNERS}
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from suite.file_data import example, frame
 
 from corner_rows import Corner, Side
 from loaderx import DataLoader, Dataset
+from loaderx.sources.remote.hub_store import Entry, by_folder
 
 BATCH, RECORDS = 128, 8_000
 
@@ -74,6 +76,19 @@ def tars(files: int, folder: Path) -> tuple[Side, Side]:
     )
 
 
+def examples(files: int, folder: Path) -> tuple[Side, Side]:
+    rows = [example("image", b"%d" % number, number) for number in range(RECORDS)]
+    for number, part in enumerate(np.array_split(np.arange(RECORDS), files)):
+        data = b"".join(frame(rows[one]) for one in part)
+        (folder / f"{number:05}.tfrecord").write_bytes(data)
+    return _ours(folder), _picked(
+        lambda chosen: {
+            "image": np.array([b"%d" % one for one in chosen], object),
+            "label": np.array([int(one) for one in chosen]),
+        }
+    )
+
+
 def _columns(count: int) -> dict[str, np.ndarray]:
     return {f"c{number:05}": np.arange(RECORDS, dtype=np.float32) for number in range(count)}
 
@@ -113,14 +128,103 @@ def opened_npz(count: int, folder: Path) -> tuple[Side, Side]:
     return lambda: DataLoader(Dataset.open(path).batch(BATCH), engine="inline"), plain
 
 
+def opened_lines(count: int, folder: Path) -> tuple[Side, Side]:
+    path = folder / "wide.jsonl"
+    path.write_text((json.dumps(dict.fromkeys(_columns(count), 1)) + "\n") * 4)
+
+    def plain() -> Iterator[Any]:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        yield {name: np.array([row[name] for row in rows], np.int32) for name in rows[0]}
+
+    return lambda: DataLoader(Dataset.open(path, cache=False).batch(4), engine="inline"), plain
+
+
+def _table(count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: one[:BATCH] for name, one in _columns(count).items()})
+
+
+def _arrays(table: Any) -> dict[str, np.ndarray]:
+    columns = zip(table.column_names, table.columns, strict=True)
+    return {name: column.to_numpy() for name, column in columns}
+
+
+def opened_arrow(count: int, folder: Path) -> tuple[Side, Side]:
+    import pyarrow as pa
+
+    path, table = folder / "wide.arrow", _table(count)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+    def plain() -> Iterator[Any]:
+        with pa.memory_map(str(path)) as source:
+            yield _arrays(pa.ipc.open_file(source).read_all())
+
+    return lambda: DataLoader(Dataset.open(path).batch(BATCH), engine="inline"), plain
+
+
+def opened_parquet(count: int, folder: Path) -> tuple[Side, Side]:
+    """A later opening, of the copy."""
+    import pyarrow.parquet as pq
+
+    path = folder / "wide.parquet"
+    pq.write_table(_table(count), path)
+
+    def ours() -> Iterator[Any]:
+        dataset = Dataset.open(path, cache=folder / "cache")
+        yield from DataLoader(dataset.batch(BATCH), engine="inline")
+
+    def plain() -> Iterator[Any]:
+        yield _arrays(pq.read_table(path))
+
+    return ours, plain
+
+
+def listed(count: int, _: Path) -> tuple[Side, Side]:
+    """The folders of a repository on the hub, 100 files in each."""
+    names = [f"data/{number:05}/{one:03}.tar" for number in range(count) for one in range(100)]
+    tree = {name: Entry(1, "1", "") for name in names}
+
+    def ours() -> Iterator[Any]:
+        yield {"files": np.array([len(found) for found in by_folder(tree).values()][-count:])}
+
+    def plain() -> Iterator[Any]:
+        found: dict[str, list[str]] = {}
+        for name in names:
+            folder, _, file = name.rpartition("/")
+            found.setdefault(folder, []).append(file)
+        yield {"files": np.array([len(files) for files in found.values()])}
+
+    return ours, plain
+
+
 IN_MEMORY = "the plain loop has all records in memory; the growth tells"
+BY_FILE = "each column is an array of its own in the copy, and is mapped; the growth tells"
 BY_COLUMN = "each column has a type of its own, found in its cells; the growth tells"
 
 CORNERS = [
     Corner("shuffled_text_files", lines, (10, 1_000), reason=IN_MEMORY),
     Corner("shuffled_json_files", json_lines, (10, 1_000)),
     Corner("shuffled_tar_files", tars, (10, 500), reason=IN_MEMORY),
-    Corner("saved_columns", saved_columns, (100, 1_000), batches=64),
+    Corner("shuffled_example_files", examples, (10, 1_000), reason=IN_MEMORY),
+    Corner(
+        "saved_columns",
+        saved_columns,
+        (100, 1_000),
+        batches=64,
+        reason="a batch is written into aligned memory of its own",
+    ),
     Corner("open_wide_csv", opened_csv, (2_000, 16_000), batches=1, reason=BY_COLUMN),
-    Corner("open_wide_npz", opened_npz, (500, 5_000), batches=1),
+    Corner("open_wide_json", opened_lines, (2_000, 16_000), batches=1, reason=BY_COLUMN),
+    Corner("open_wide_arrow", opened_arrow, (1_000, 6_000), batches=1, reason=BY_COLUMN),
+    Corner("open_wide_parquet", opened_parquet, (500, 2_000), batches=1, reason=BY_FILE),
+    Corner("open_wide_npz", opened_npz, (500, 5_000), batches=1, reason=BY_COLUMN),
+    Corner(
+        "list_hub_folders",
+        listed,
+        (100, 1_000),
+        batches=1,
+        reason="entries know their size and version; the growth tells",
+    ),
 ]

@@ -37,11 +37,15 @@ def children(count: int, _: Path) -> tuple[Side, Side]:
 def small_epochs(count: int, _: Path) -> tuple[Side, Side]:
     """A stream over few records: a batch is an epoch."""
     records = [{"x": i} for i in range(count)]
-    dataset = Dataset.from_source(records).filter(lambda record: record["x"] >= 0)
+
+    def is_kept(record: Any) -> bool:
+        return bool(record["x"] >= 0)
+
+    dataset = Dataset.from_source(records).filter(is_kept)
 
     def plain() -> Iterator[Any]:
         while True:
-            kept = [record["x"] for record in records if record["x"] >= 0]
+            kept = [record["x"] for record in records if is_kept(record)]
             yield {"x": np.array(kept, np.int32)}
 
     return inline(dataset.batch(count).repeat()), plain
@@ -77,8 +81,12 @@ def chosen(count: int, _: Path) -> tuple[Side, Side]:
 
 
 CORNERS = [
-    Corner("flat_map_children", children, (10, 1_000), 1, "a unit of 1,024 records is made first"),
-    Corner("small_epochs", small_epochs, (10, 1_000), 256, "an epoch has four units at least"),
+    Corner(
+        "flat_map_children", children, (10, 1_000), 1, "64 records are made first; 1 with window=1"
+    ),
+    Corner(
+        "small_epochs", small_epochs, (5, 10), 256, "an epoch is four units or more, 70 µs each"
+    ),
     Corner("sample_first", sample, (100_000, 10_000_000), 1, "a table is made, for all batches"),
     Corner(
         "chosen_first", chosen, (100_000, 10_000_000), 1, "entries that come twice are looked for"

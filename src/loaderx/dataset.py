@@ -378,13 +378,17 @@ class Dataset(Generic[T], metaclass=DatasetType):
             stages.Filtered(self._node, resolve(f, "filter"), check_bool("batched", batched))
         )
 
-    def flat_map(self, f: object) -> Dataset[Tree]:
+    def flat_map(self, f: object, *, window: int | None = None) -> Dataset[Tree]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
+
+        ``window`` records are read together, 64 at most by default; all that comes of them is made
+        before the first of it is used.  Where one gives thousands, as a file does, write 1.
 
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return Dataset._of(stages.FlatMapped(self._node, resolve(f, "flat_map")))
+        span = None if window is None else check_window(window)
+        return Dataset._of(stages.FlatMapped(self._node, resolve(f, "flat_map"), span))
 
     def random_keys(self, name: str = "key", *, seed: int | None = None) -> Dataset[Tree]:
         """Adds key data, uint32[2] per record, for `jax.random.wrap_key_data` on the device."""

@@ -914,6 +914,11 @@ def flat_map_twice():
 
 
 @chain
+def flat_map_in_small_units():
+    return arrays(40).flat_map(copies, window=2).random_map(draw).repeat().batch(8, lanes=4)
+
+
+@chain
 def flat_map_texts():
     return Dataset.from_source(["to be", "", "or not", "to  be ", "that"] * 3).flat_map(str.split)
 

@@ -106,7 +106,7 @@ def stage(draw: Any, dataset: Dataset[Any], lanes: int) -> Dataset[Any]:
         case "few":
             return dataset.filter(few)
         case "flat_map":
-            return dataset.flat_map(copies)
+            return dataset.flat_map(copies, window=draw(st.sampled_from([None, *WINDOWS])))
         case "again":
             return dataset.flat_map(again)
         case "shuffle":

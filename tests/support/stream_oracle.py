@@ -119,7 +119,7 @@ def _one_pass(
     above = [stage for stage in above if not isinstance(stage, stages.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
-        size = _unit_size(node, windows, lanes, masked)
+        size = _unit_size(node, above, lanes, masked)
         for number in itertools.count():
             first = (lane + number * lanes) * size
             if node.length is not None and first >= node.length:
@@ -199,17 +199,20 @@ def _units(node: Node, lanes: int, masked: bool) -> list[tuple[str, int]]:
     node, above = _found_below(node)
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
-        return [("unit", _unit_size(node, windows, lanes, masked))]
+        return [("unit", _unit_size(node, above, lanes, masked))]
     found = [("window", max(windows))] if windows else []
     for below in node.inputs:
         found += _units(below, lanes, False)
     return found
 
 
-def _unit_size(node: Node, windows: list[int], lanes: int, masked: bool) -> int:
+def _unit_size(node: Node, above: list[Node], lanes: int, masked: bool) -> int:
+    windows = [w for w in map(_window, above) if w is not None]
     if windows:
         return max(windows)
-    size = 256
+    has_children = any(isinstance(stage, stages.FlatMapped) for stage in above)
+    most = 64 if has_children else 8192 if masked else 1024
+    size = min(256, most)
     if node.spec is not None:
         record = 0
         for leaf in flatten(node.spec)[0]:
@@ -217,7 +220,7 @@ def _unit_size(node: Node, windows: list[int], lanes: int, masked: bool) -> int:
             for axis in leaf.shape:
                 entries *= axis or 1
             record += entries * leaf.dtype.itemsize
-        size = min(8192 if masked else 1024, max(16, 8 * 2**20 // max(1, record)))
+        size = min(most, max(16, 8 * 2**20 // max(1, record)))
     if node.length is not None:
         size = min(size, max(1, node.length // (4 * lanes)))
     power = 1
@@ -238,7 +241,7 @@ def _only_masks(node: Node) -> bool:
 
 
 def _window(node: Node) -> int | None:
-    if isinstance(node, (stages.WindowShuffled, stages.WindowMapped)):
+    if isinstance(node, (stages.WindowShuffled, stages.WindowMapped, stages.FlatMapped)):
         return node.window
     if isinstance(node, (stages.PackedRecords, stages.Bucketed)):
         return node.options.window

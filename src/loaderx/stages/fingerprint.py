@@ -28,7 +28,7 @@ def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
 
 def identity(fingerprint: str) -> str:
     """A fingerprint without the name of its function: names may change."""
-    stage = parse_stage(fingerprint)
+    stage = parse_stage(fingerprint) if "function=" in fingerprint else None
     if stage is None or "function" not in stage.values:
         return fingerprint
     del stage.values["function"]

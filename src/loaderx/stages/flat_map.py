@@ -13,6 +13,7 @@ from loaderx.reading.rows import Record, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.stages.encoding import stage_text
 from loaderx.stages.functions import Function
+from loaderx.stages.node import UnitCost
 from loaderx.stages.stream_stage import StreamStage
 
 if TYPE_CHECKING:
@@ -23,16 +24,26 @@ class FlatMapped(StreamStage):
     """``f(record)`` is a list of records."""
 
     function: Function
-
-    window = None
+    span: int | None = None
 
     @property
     def stage(self) -> str:
-        return f"flat_map({self.function.name})"
+        window = "" if self.span is None else f", window={self.span}"
+        return f"flat_map({self.function.name}{window})"
+
+    @property
+    def window(self) -> int | None:
+        return self.span
+
+    @property
+    def unit_cost(self) -> UnitCost:
+        return "many"
 
     def fingerprint(self, seed: int) -> str:
         named = {"function": self.function.name}
-        return stage_text("flat_map", named, self, without=("function",))
+        return stage_text(
+            "flat_map", named, self, without=("function",), renamed={"span": "window"}
+        )
 
     @property
     def user_objects(self) -> tuple[tuple[str, object], ...]:

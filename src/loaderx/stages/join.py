@@ -109,7 +109,7 @@ class Joined(ChangesPlaces):
         """
         chains = self.chains(seed)
         digests = [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
-        found = [parse_stage(text) for texts in chains for text in texts]
+        found = [parse_stage(text) for texts in chains for text in texts if "function=" in text]
         names = [
             stage.values["function"]
             for stage in found

@@ -30,8 +30,9 @@ from loaderx.tree import Tree
 if TYPE_CHECKING:
     from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
 
-UnitCost = Literal["nothing", "mask", "records"]
-"""What a stage does to the records of a unit: nothing, mask them as columns, or more."""
+UnitCost = Literal["nothing", "mask", "records", "many"]
+"""What a stage does to the records of a unit: nothing, mask them as columns, more than that, or
+make many of each."""
 
 
 class Node(Frozen, ABC):
@@ -67,7 +68,7 @@ class Node(Frozen, ABC):
     @property
     @abstractmethod
     def unit_cost(self) -> UnitCost:
-        """What the stage does to the records of a unit.  Units are larger where it is little."""
+        """What the stage does to the records of a unit.  The less, the larger units are."""
 
     @property
     @abstractmethod

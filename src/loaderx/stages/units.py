@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 UNIT_ROWS = 1024
 MASKED_UNIT_ROWS = 8192  # where records are only masked
+MANY_UNIT_ROWS = 64  # where many are made of each
 UNKNOWN_UNIT_ROWS = 256  # where it is not known how large a record is
 UNIT_BYTES = 8 << 20
 
@@ -83,28 +84,29 @@ def _topmost(records: Node, lanes: int) -> StreamInput:
 
 def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
     windows: list[int] = []
+    most = MASKED_UNIT_ROWS if masked else UNIT_ROWS
     while node.is_stream and not node.is_ordered:
         windows += [] if node.window is None else [node.window]
+        most = MANY_UNIT_ROWS if node.unit_cost == "many" else most
         node = node.inputs[0]
     if not node.is_stream:
         blocks = _shuffled_chunks(node)
         if blocks is not None:
-            least = 1 if blocks.span else _fair_share(node, lanes, masked)
+            least = 1 if blocks.span else _fair_share(node, lanes, most)
             rows = blocks.whole_windows(max(windows, default=least))
             if (node.length or 0) >= lanes * rows:
                 return StreamInput(node, rows, (), blocks)
-        rows = max(windows) if windows else _fair_share(node, lanes, masked)
+        rows = max(windows) if windows else _fair_share(node, lanes, most)
         return StreamInput(node, rows, ())
     inputs = [_input(below, lanes, masked=masked) for below in node.inputs]
     return StreamInput(node, max(windows, default=None), tuple(inputs))
 
 
-def _fair_share(node: Node, lanes: int, masked: bool) -> int:
+def _fair_share(node: Node, lanes: int, most: int) -> int:
     """Records in a unit where no window decides: a power of two."""
-    rows = UNKNOWN_UNIT_ROWS
+    rows = min(most, UNKNOWN_UNIT_ROWS)
     if node.spec is not None:
         nbytes = sum(_nbytes(leaf) for leaf in flatten(node.spec)[0])
-        most = MASKED_UNIT_ROWS if masked else UNIT_ROWS
         rows = min(most, max(16, UNIT_BYTES // max(1, nbytes)))
     if node.length is not None:
         rows = min(rows, max(1, node.length // (4 * lanes)))
@@ -134,7 +136,7 @@ def _only_masks(node: Node) -> bool:
     """Do the stages over one dataset only leave records out, and do nothing else?"""
     found = False
     while node.is_stream:
-        if node.is_ordered or node.unit_cost == "records":
+        if node.is_ordered or node.unit_cost in ("records", "many"):
             return False
         found = found or node.unit_cost == "mask"
         node = node.inputs[0]
