@@ -160,7 +160,7 @@ def largest_pixel(dtype: np.dtype[Any]) -> float:
 
 def is_for_one(mean: npt.ArrayLike, std: npt.ArrayLike) -> bool:
     """Can mean and standard deviation be those of pixels from 0 to 1?"""
-    return bool(np.max(np.abs(mean)) <= 1 and np.max(std) <= 1)
+    return bool(np.abs(np.asarray(mean)).max() <= 1 and np.asarray(std).max() <= 1)
 
 
 def check_brightest(dtype: object, brightest: float) -> None:

@@ -249,7 +249,8 @@ def _without_descriptor(
         raise ValueError(f"{stop} bytes are expected, there are {identity.size}")
     pages = map_pages(file, start, stop - start)
     mapped = np.ndarray.__new__(np.memmap, shape, dtype, pages, offset - start, order=order)
-    mapped.filename, mapped.offset, mapped.mode = os.path.abspath(file.name), offset, "r"
+    # NumPy's own constructor sets these; for type checkers they are final.
+    vars(mapped).update(filename=os.path.abspath(file.name), offset=offset, mode="r")
     return mapped
 
 

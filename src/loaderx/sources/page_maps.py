@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 _FIXED = 0x10  # MAP_FIXED of Linux, which `mmap` does not name
+_UNTRACKED: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 _Map: TypeAlias = Callable[[int, int, int, int, int, int], int]
 
@@ -23,8 +24,8 @@ _Map: TypeAlias = Callable[[int, int, int, int, int, int], int]
 def map_pages(file: BinaryIO, start: int, nbytes: int) -> mmap.mmap:
     """Maps a range of a file, read-only; it begins at a page, and the file has all of it."""
     number = file.fileno()
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(number, nbytes, access=mmap.ACCESS_READ, offset=start, trackfd=False)
+    if _UNTRACKED:
+        return mmap.mmap(number, nbytes, access=mmap.ACCESS_READ, offset=start, **_UNTRACKED)
     put, pages = _find_mmap(), _empty_pages(nbytes)
     if put is None or pages is None:
         return mmap.mmap(number, nbytes, access=mmap.ACCESS_READ, offset=start)
@@ -45,9 +46,7 @@ def _empty_pages(nbytes: int) -> mmap.mmap | None:
 
 def keeps_descriptors() -> bool:
     """Does each map keep a descriptor after all?"""
-    if sys.version_info >= (3, 13):
-        return sys.platform == "win32"
-    return _find_mmap() is None
+    return sys.platform == "win32" if _UNTRACKED else _find_mmap() is None
 
 
 @cache
