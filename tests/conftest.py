@@ -60,18 +60,22 @@ def _descriptors() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def _no_leaks(request):
-    on_linux = Path("/proc/self/fd").exists()
-    before = _descriptors() if on_linux else set()
+    looks = Path("/proc/self/fd").exists() and "foreign" not in request.keywords
+    before = _descriptors() if looks else set()
     gc.freeze()  # what is there by now (jax, pandas, ...) takes 0.2 s to look through, every time
     yield
-    gc.collect()
-    patience = time.monotonic() + 20  # steps under way may finish
-    while _left_running() and time.monotonic() < patience:
-        time.sleep(0.01)
+    patience = time.monotonic() + 20  # steps under way may finish, and keep memory until then
+    while True:
         gc.collect()
-    assert not _left_running(), f"left behind: {_left_running()}"
-    if on_linux and "foreign" not in request.keywords:
-        left = _descriptors() - before
-        # A mapped file stays open while its dataset lives, and a fixture's lives until after this.
-        left = {one for one in left if "/.hypothesis/" not in one and "/pytest-" not in one}
-        assert not left, f"descriptors left behind: {left}"
+        left = _left_running()
+        if looks and not left:
+            left = [f"descriptor {one}" for one in _descriptors() - before if _is_ours(one)]
+        if not left or time.monotonic() > patience:
+            break
+        time.sleep(0.01)
+    assert not left, f"left behind: {left}"
+
+
+def _is_ours(descriptor: str) -> bool:
+    """A mapped file stays open while its dataset lives, and a fixture's lives until after this."""
+    return "/.hypothesis/" not in descriptor and "/pytest-" not in descriptor
