@@ -315,3 +315,28 @@ def test_numbers_of_thousands_of_digits_are_text(tmp_path, rows):
     """Python itself refuses to parse them."""
     (tmp_path / "x.csv").write_text("x\n" + "\n".join(rows) + "\n")
     assert [record["x"] for record in Dataset.open(tmp_path / "x.csv")] == rows
+
+
+def test_the_types_of_large_files_are_found_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
+    path = write(tmp_path / "a.csv", [("1", "2.5"), ("3", "")], ["n", "x"])
+
+    def opened(**options):
+        source = Csv(path, cache=tmp_path / "cache", **options)
+        return [str(leaf.dtype) for leaf in source.spec.values()], source[0]
+
+    ways = [
+        {"fill": {"x": 0}},
+        {"fill": {"x": 0}, "types": {"n": "int8"}},
+        {"columns": ["n"]},
+        {"header": ["n", "x"], "types": {"n": str, "x": str}},
+        {"header": False, "columns": ["column_0"]},
+    ]
+    first = [opened(**way) for way in ways]
+    assert [types for types, _ in first] == [
+        ["int64", "float64"], ["int8", "float64"], ["int64"], ["object", "object"], ["object"],
+    ]  # fmt: skip
+    with pytest.raises(FileError, match="column 'x': an empty cell is a missing value"):
+        opened()
+    monkeypatch.setattr(Csv, "_cells", None)  # no line is parsed again
+    assert [opened(**way) for way in ways] == first

@@ -9,6 +9,8 @@ a character are left out.  Lines are parsed once, into a copy of their columns i
 from __future__ import annotations
 
 import codecs
+import json
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,11 +29,11 @@ from loaderx.sources.formats.csv_header import (
     names_of_files,
     reason,
 )
-from loaderx.sources.formats.line_copies import LineCopy, kept_as, open_copy
+from loaderx.sources.formats.line_copies import LineCopy, is_worth_a_copy, kept_as, open_copy
 from loaderx.sources.formats.numbers import DType, Types, check_known, checked_types
 from loaderx.sources.formats.parsed_lines import ParsedLines
 from loaderx.sources.line_files import FindLines, LineFiles, LinesOfFile
-from loaderx.sources.ondisk.cache import CacheArgument, Json, cache_folder
+from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, Json, cache_folder
 from loaderx.sources.ondisk.line_index import EMPTY, Offsets, line_offsets
 from loaderx.sources.ondisk.paths import PathLike, find, unpacked_name
 from loaderx.tree import Array, Tree
@@ -40,6 +42,7 @@ SAMPLE = 1000
 """Rows at the beginning from which the types of columns are found."""
 
 _TABS = (".tsv", ".tab")
+_TYPES = "types.json"
 
 
 class Csv(ParsedLines[Array]):
@@ -92,12 +95,13 @@ class Csv(ParsedLines[Array]):
         dialect = _checked_dialect(delimiter, quote, encoding, files.files[0])
         self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), folder)
         self._begin(dialect, header, delimiter is not None)
-        self._choose(columns, checked_types(types, others="str"), fill or {})
+        self._told: Json = [*dialect, header is True]  # what cells depend on, beside the files
+        self._choose(columns, checked_types(types, others="str"), fill or {}, folder)
         kept = {column.name: kept_as(column.dtype) for column in self._columns}
         told: Json = [
             [[column.name, column.dtype.str, repr(column.fill)] for column in self._columns],
             [[layout.width, *layout.places] for layout in self._layouts],
-            [*dialect, header is True],
+            self._told,
         ]
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "CSV", told
@@ -119,6 +123,7 @@ class Csv(ParsedLines[Array]):
         columns: Sequence[str] | None,
         types: Mapping[str, DType],
         fill: Mapping[str, object],
+        cache: CacheFolder,
     ) -> None:
         paths, every = self._lines.files.paths, self._names_of_files[0]
         for what, names in (("columns", columns or ()), ("types", types), ("fill", fill)):
@@ -129,15 +134,47 @@ class Csv(ParsedLines[Array]):
             for names, path in zip(self._names_of_files, paths, strict=True)
         ]
         self._lines.are_alike = len(set(self._layouts)) == 1
-        numbers, sample = self._sample()
+
+        def make(folder: str) -> None:
+            self._columns = self._found_columns(chosen, types, fill)
+            with open(os.path.join(folder, _TYPES), "w", encoding="utf-8") as file:
+                json.dump([column.dtype.str for column in self._columns], file)
+
+        # A wide table takes seconds to find its types: they are kept, as its copy is.
         self._columns = []
+        told: Json = [
+            [[name, str(types.get(name)), repr(fill.get(name))] for name in chosen],
+            [[layout.width, *layout.places] for layout in self._layouts],
+            self._told,
+        ]
+        place = None
+        if is_worth_a_copy(self._lines):
+            place = cache.copy_if_possible("types", 1, paths, make, told)
+        if self._columns:
+            return
+        if place is None:
+            self._columns = self._found_columns(chosen, types, fill)
+            return
+        with open(os.path.join(place, _TYPES), encoding="utf-8") as file:
+            found = map(np.dtype, json.load(file))
+        self._columns = [
+            CsvColumn(name, dtype, fill.get(name))
+            for name, dtype in zip(chosen, found, strict=True)
+        ]
+
+    def _found_columns(
+        self, chosen: Sequence[str], types: Mapping[str, DType], fill: Mapping[str, object]
+    ) -> list[CsvColumn]:
+        numbers, sample = self._sample()
+        columns = []
         for name, cells in zip(chosen, sample, strict=True):
             column = CsvColumn(name, types.get(name) or dtype_of(cells), fill.get(name))
             missing = column.first_missing(cells)
             if missing is not None:  # said now, rather than at the first batch
                 where = self.where(numbers[missing])
                 raise FileError(f"{where}: {column.missing(cells[missing])}.")
-            self._columns.append(column)
+            columns.append(column)
+        return columns
 
     def _sample(self) -> tuple[list[int], list[list[str]]]:
         """The first rows that can be read: their numbers, and their cells by column."""

@@ -256,6 +256,11 @@ def _nothing(kind: ColumnType) -> ColumnData:
 # Opening one ------------------------------------------------------------------------------------
 
 
+def is_worth_a_copy(lines: LineFiles) -> bool:
+    """Are files so large that it pays to parse them once?"""
+    return sum(lines.files.sizes) >= LEAST_BYTES
+
+
 def open_copy(
     kept: Mapping[str, Kept],
     lines: LineFiles,
@@ -274,7 +279,7 @@ def open_copy(
         label: the name of the format.
         options: all that the values depend on, beside the files.
     """
-    if not kept or sum(lines.files.sizes) < LEAST_BYTES:
+    if not kept or not is_worth_a_copy(lines):
         return None
 
     def make(folder: str) -> None:
