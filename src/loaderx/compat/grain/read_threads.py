@@ -15,6 +15,7 @@ from loaderx.compat.grain.protocols import Element
 
 _WORTH_S = 2e-4  # that a record must take: less than that, and handing it to a thread costs more
 _AGAIN = 64  # blocks after which the slower way is measured again
+_TRIAL = 16  # records to measure with
 
 
 class _Allowed:
@@ -47,6 +48,15 @@ class ManyReader:
         if _Allowed.threads < 2 or len(keys) < 2:
             _read_one_by_one(source, keys, found)
             return
+        done = 0
+        while done < len(keys):
+            self._calls += 1
+            is_trial = self._calls <= 3 or self._calls % _AGAIN == 0
+            stop = done + _TRIAL if is_trial else len(keys)
+            self._read(source, keys[done:stop], found)
+            done = stop
+
+    def _read(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
         in_threads = self._choose()
         begun, worked = perf_counter(), thread_time()
         if in_threads:
@@ -59,7 +69,6 @@ class ManyReader:
 
     def _choose(self) -> bool:
         plain_s, threads_s = self._record_s
-        self._calls += 1
         if self._calls < 3 or plain_s < _WORTH_S:  # the first time, files are opened
             return False
         is_faster = threads_s < plain_s
