@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import loaderx.compat.grain as grain
+from loaderx.compat.grain.loader_read import block_size, options_for_blocks
 from loaderx.compat.grain.transforms import FlatMap
 
 
@@ -172,3 +173,12 @@ def test_a_source_that_ends_by_itself(drop_remainder, sizes):
     assert [len(batch) for batch in batches] == sizes
     assert np.concatenate(batches).tolist() == list(range(sum(sizes)))
     assert names == {"grain-prefetch_0"}
+
+
+@pytest.mark.parametrize("batch_size", [1, 32, 128, 512, 5000])
+def test_large_batches_leave_all_threads_something_to_read(batch_size):
+    options = grain.ReadOptions()
+    size = block_size(options, batch_size)
+    assert size <= batch_size
+    assert options_for_blocks(options, size).num_threads == options.num_threads
+    assert block_size(grain.ReadOptions(0, 0), batch_size) == batch_size

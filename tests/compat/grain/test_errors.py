@@ -95,6 +95,13 @@ def test_thread():
     assert elements_around_errors(iter(ds)) == SINGLES
 
 
+def test_window():
+    ds = grain.MapDataset.source(Broken()).to_iter_dataset()
+    ds = grain.experimental.WindowShuffleIterDataset(ds, window_size=4, seed=1)
+    # As Grain's: what was read of a window before an error comes after it.
+    assert elements_around_errors(iter(ds)) == ["error", 0, "error", 4, 3, 2, 7, 6, 9, 8]
+
+
 def test_operations_run_in_order_in_the_callers_thread():
     """An operation may keep something from one record to the next."""
     seen = []

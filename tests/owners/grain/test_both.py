@@ -67,6 +67,7 @@ def _in_workers(grain, kind, count):
     return ds.mp_prefetch(grain.MultiprocessingOptions(count))
 
 
+@pytest.mark.foreign  # Grain's workers keep a piece of shared memory
 @pytest.mark.parametrize(("saved_by", "continued_by"), [(ours, theirs), (theirs, ours)])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -83,6 +84,7 @@ def test_states_of_workers_go_both_ways(kind, count, saved_by, continued_by):
     assert found == expected[7:]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("saved_by", "continued_by"), [(ours, theirs), (theirs, ours)])
 def test_states_of_a_loader_with_one_worker_go_both_ways(saved_by, continued_by):
     def make(grain):

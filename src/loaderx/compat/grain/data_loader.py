@@ -157,7 +157,8 @@ class DataLoader:
         if isinstance(batch, Batch) and not has_filter:
             size, rest = batch.batch_size, rest[1:]
             ds = ds.batch(size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn)
-            options = options_for_blocks(options, size)
+            if self._multiprocessing_options.num_workers < 2:
+                options = options_for_blocks(options, size)
         return ds.to_iter_dataset(options, allow_nones=not has_filter).apply(rest), size  # type: ignore[arg-type]
 
     @staticmethod

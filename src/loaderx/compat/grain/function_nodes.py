@@ -41,7 +41,7 @@ def spec_after(transform: object, input_spec: Callable[[], Spec]) -> Spec:
         return transform.output_spec(input_spec())
     name = transform_name(transform)
     raise ValueError(
-        f"{name} does not say what it makes of an element's spec. Give it a method "
+        f"{name} does not implement `output_spec`, so what it makes is not known. Give it a method "
         "`output_spec(self, input_spec)`, which takes and returns a tree of ShapeDtypeStruct."
     )
 

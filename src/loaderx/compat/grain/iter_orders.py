@@ -198,7 +198,7 @@ class _WindowShuffleIterator(DatasetIterator[T]):
         return element
 
     def _fill(self) -> None:
-        window: list[T] = []
+        window = self._window = []  # what came before an error is handed out after it
         try:
             for _ in range(self._window_size):
                 window.append(next(self._parent))  # noqa: PERF401 (what came is kept)

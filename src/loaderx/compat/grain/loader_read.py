@@ -21,17 +21,24 @@ def options_for_blocks(options: ReadOptions, size: int) -> ReadOptions:
     return ReadOptions(min(options.num_threads, buffered), buffered)
 
 
+def block_size(options: ReadOptions, size: int) -> int:
+    """How many of ``size`` records to read at once, for every thread to have a block to read."""
+    if not options.num_threads or not options.prefetch_buffer_size:
+        return size
+    return max(1, min(size, options.prefetch_buffer_size // options.num_threads))
+
+
 class RecordsIterDataset(IterDataset[Element]):
-    """Records in order, or their data alone if ``bare``; ``size`` of them are read at once."""
+    """Records in order, or their data alone if ``bare``; up to ``size`` are read at once."""
 
     def __init__(
         self, ds: SampledRecords, read_options: ReadOptions, size: int, *, bare: bool
     ) -> None:
         super().__init__(ds)
         self._records = ds
-        self._size = size
+        self._size = block_size(read_options, size)
         self._bare = bare
-        self._read_options = options_for_blocks(read_options, size)
+        self._read_options = options_for_blocks(read_options, self._size)
 
     def __iter__(self) -> DatasetIterator[Element]:
         return _RecordsIterator(self._records, self._read_options, self._size, self._bare)

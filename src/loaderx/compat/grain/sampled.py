@@ -12,6 +12,7 @@ import numpy as np
 from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource
+from loaderx.compat.grain.read_threads import ManyReader
 from loaderx.compat.grain.records import LateMetadata, Record, RecordMetadata
 from loaderx.compat.grain.samplers import IndexSampler, Sampler, SequentialSampler
 from loaderx.compat.grain.sharding import ShardOptions
@@ -92,6 +93,7 @@ class SampledElements(_Sampled):
     ) -> None:
         super().__init__(source, sampler, shard_options, start)
         self._keeps_short_runs = keeps_short_runs
+        self._reader = ManyReader()
         self._steps = [_step(stage) for stage in stages]
         self._keeps_all = not any(isinstance(stage, Filter) for stage in stages)
 
@@ -108,8 +110,7 @@ class SampledElements(_Sampled):
         if not self._keeps_short_runs or hasattr(source, "__getitems__"):
             return list(self._parent._getitems(keys))
         try:
-            for key in as_ints(as_array(keys) % len(source)):
-                found.append(source[key])
+            self._reader.read(source, as_ints(as_array(keys) % len(source)), found)
         except StopIteration:
             if not found:
                 raise

@@ -13,6 +13,7 @@ from loaderx.compat.grain.indices import Indices, as_array, as_indices, as_ints,
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import ReadOptions
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, ShapeDtypeStruct, Spec
+from loaderx.compat.grain.read_threads import ManyReader
 from loaderx.compat.grain.registry import node
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
@@ -35,6 +36,7 @@ class SourceMapDataset(MapDataset[T]):
         super().__init__()
         self._source: Element = source
         self._arrays = _arrays_of(source)
+        self._reader = ManyReader()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -54,7 +56,9 @@ class SourceMapDataset(MapDataset[T]):
         for bulk in ("_getitems", "__getitems__"):
             if hasattr(source, bulk):
                 return getattr(source, bulk)(list(as_ints(inside)))  # type: ignore[no-any-return]
-        return [source[i] for i in as_ints(inside)]
+        found: list[T | None] = []
+        self._reader.read(source, as_ints(inside), found)
+        return found
 
     @property
     def _gathers(self) -> bool:

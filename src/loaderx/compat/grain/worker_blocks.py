@@ -23,6 +23,7 @@ from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.read_iterator import PrefetchIterDataset
+from loaderx.compat.grain.read_threads import reading
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import StructureError, flatten, map_structure
 from loaderx.engines.base import Pending, Session, Task, TryAgainError
@@ -42,7 +43,7 @@ class Block(NamedTuple):
     rows: Element  # the elements stacked, where that is wanted and possible; else None
     after: Int64s  # for each element, the index to go on from
     end: int  # the index after the last that was read: less than asked for if the next one fails
-    seconds: float = 0.0  # that it took
+    seconds: float = 0.0  # that it took, without waiting for a source
 
 
 class Root:
@@ -61,6 +62,8 @@ class Root:
         self.length = len(self.ds)
         self.batch_size = batch_size  # of the batch above; 0 if there is none
         self._allow_nones = below._allow_nones
+        options = below._read_options
+        self.threads = options.num_threads if options.prefetch_buffer_size else 0
         self._steps = steps[::-1]
 
     def block(self, start: int, stop: int) -> Block:
@@ -129,8 +132,9 @@ class BlocksWork:
         buffers.lend = lend  # type: ignore[assignment]
         root, start, stop = task
         begun = perf_counter()
-        block = self._roots[root].block(start, stop)
-        return block._replace(seconds=perf_counter() - begun)
+        with reading(self._roots[root].threads) as reads:
+            block = self._roots[root].block(start, stop)
+        return block._replace(seconds=perf_counter() - begun - reads.waited_s)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """Not used: blocks go to workers."""

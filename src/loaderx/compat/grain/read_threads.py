@@ -1,0 +1,91 @@
+"""Many records of a source at once, in a worker process.
+
+Grain's workers read with threads.  Here a worker reads a block's records one after the other, and
+in threads as soon as that is measured to be faster: where a source waits for a disk or a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import perf_counter, thread_time
+
+from loaderx.compat.grain.protocols import Element
+
+_WORTH_S = 2e-4  # that a record must take: less than that, and handing it to a thread costs more
+_AGAIN = 64  # blocks after which the slower way is measured again
+_TRIAL = 16  # records to measure with
+
+
+class _Allowed:
+    """What `ReadOptions` allow where a block is made now, and what was waited for meanwhile."""
+
+    threads = 0
+    waited_s = 0.0
+
+
+@contextmanager
+def reading(threads: int) -> Iterator[type[_Allowed]]:
+    """Sources may be read with so many threads."""
+    _Allowed.threads, _Allowed.waited_s = threads, 0.0
+    try:
+        yield _Allowed
+    finally:
+        _Allowed.threads = 0
+
+
+class ManyReader:
+    """Reads several records of a source."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._record_s = [0.0, 0.0]  # one after the other, and in threads
+        self._calls = 0
+
+    def read(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
+        """Adds the records to ``found``, in order, up to the first that fails."""
+        if _Allowed.threads < 2 or len(keys) < 2:
+            _read_one_by_one(source, keys, found)
+            return
+        done = 0
+        while done < len(keys):
+            self._calls += 1
+            is_trial = self._calls <= 3 or self._calls % _AGAIN == 0
+            stop = done + _TRIAL if is_trial else len(keys)
+            self._read(source, keys[done:stop], found)
+            done = stop
+
+    def _read(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
+        in_threads = self._choose()
+        begun, worked = perf_counter(), thread_time()
+        if in_threads:
+            self._read_in_threads(source, keys, found)
+        else:
+            _read_one_by_one(source, keys, found)
+        seconds = perf_counter() - begun
+        self._record_s[in_threads] = seconds / len(keys)
+        _Allowed.waited_s += seconds - (thread_time() - worked)
+
+    def _choose(self) -> bool:
+        plain_s, threads_s = self._record_s
+        if self._calls < 3 or plain_s < _WORTH_S:  # the first time, files are opened
+            return False
+        is_faster = threads_s < plain_s
+        return not is_faster if self._calls % _AGAIN == 0 else is_faster
+
+    def _read_in_threads(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_Allowed.threads, "grain-prefetch")
+        pending = [self._pool.submit(source.__getitem__, key) for key in keys]
+        try:
+            for one in pending:
+                found.append(one.result())  # noqa: PERF401 (what came is kept)
+        finally:
+            for one in pending:
+                one.cancel()
+
+
+def _read_one_by_one(source: Element, keys: Sequence[int], found: list[Element]) -> None:
+    for key in keys:
+        found.append(source[key])  # noqa: PERF401 (what came is kept)
