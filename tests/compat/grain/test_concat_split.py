@@ -69,7 +69,7 @@ def test_wrong_arguments(options, message):
     ("records", "lengths", "message"),
     [
         ([np.arange(3)], {"x": 4}, "must be a flat dict"),
-        (tokens(1), {"x": 4, "y": 4}, r"features \['x'\], and `length_struct` has"),
+        (tokens(1), {"x": 4, "y": 4}, r"structure \['x'\], and `length_struct` has"),
     ],
 )
 def test_records_of_another_kind(records, lengths, message):

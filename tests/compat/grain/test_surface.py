@@ -105,7 +105,7 @@ def test_records_and_options():
     assert grain.NoSharding() == grain.ShardOptions(0, 1) or grain.NoSharding().shard_count == 1
     with pytest.raises(ValueError, match="must be from 0 to 1, since `shard_count` is 2; got 2"):
         grain.ShardOptions(2, 2)
-    with pytest.raises(ValueError, match="`num_threads` must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="num_threads must be non-negative, got -1"):
         grain.ReadOptions(num_threads=-1)
 
 

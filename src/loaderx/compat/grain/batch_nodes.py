@@ -128,6 +128,6 @@ def _check_dense(ds: MapDataset[Element]) -> None:
     """A batch of elements of which some may be missing has no shape."""
     if name := _leaving_out(ds):
         raise ValueError(
-            f"batch after {name}, which may leave elements out, is not possible on a "
-            "MapDataset: write .to_iter_dataset() before .batch(...)."
+            f"`MapDataset.batch` can not follow {name}, which may leave elements out: write "
+            ".to_iter_dataset() before .batch(...)."
         )

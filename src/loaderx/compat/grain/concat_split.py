@@ -96,7 +96,7 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
             )
         if features.keys() != self._settings.lengths.keys():
             raise StackError(
-                f"a record has the features {sorted(features)}, and `length_struct` has "
+                f"Parent element has structure {sorted(features)}, and `length_struct` has "
                 f"{sorted(self._settings.lengths)}: they must be the same."
             )
         return Piece(state, features, self._settings.whole())

@@ -86,7 +86,7 @@ class SliceMapDataset(IndexNode[T]):
     def __init__(self, parent: MapDataset[T], sl: builtins.slice) -> None:
         super().__init__(parent)
         if not isinstance(sl, slice):
-            raise ValueError(f"`sl` must be a slice, got {sl!r}.")
+            raise ValueError(f"sl is not a slice: {type(sl)}. Write slice(start, stop, step).")
         self._start, self._stop, self._step = sl.indices(self._parent_length)
         self._length = len(range(self._start, self._stop, self._step))
 

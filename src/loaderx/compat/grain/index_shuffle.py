@@ -34,10 +34,10 @@ def index_shuffle(index: int, max_index: int, seed: int, rounds: int = ROUNDS) -
     [0, 1, 2, 3, 4]
     """
     if not 4 <= rounds <= 1024 or rounds % 2:
-        raise ValueError(f"`rounds` must be even and from 4 to 1024, got {rounds}.")
+        raise ValueError(f"rounds must be an even integer between 4 and 1024, got {rounds}.")
     if not 0 <= index <= max_index:
         raise ValueError(
-            f"`index` must be from 0 to `max_index`, which is {max_index}; got {index}"
+            f"index must be in [0, max_index], and max_index is {max_index}; got {index}."
         )
     if max_index == 0:
         return 0

@@ -63,7 +63,7 @@ class ConcatenationMap(DatasetSelectionMap):
         self._lengths = [len(parent) for parent in parents]
         for parent, length in zip(parents, self._lengths, strict=True):
             if length >= sys.maxsize:
-                raise ValueError(f"{parent} is endless, so nothing can come after it.")
+                raise ValueError(f"Cannot concatenate infinite datasets: {parent} never ends.")
         self._starts = [0, *accumulate(self._lengths)]
 
     def __len__(self) -> int:

@@ -25,10 +25,10 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.num_threads < 0:
-            raise ValueError(f"`num_threads` must be at least 0, got {self.num_threads}.")
+            raise ValueError(f"num_threads must be non-negative, got {self.num_threads}.")
         if self.prefetch_buffer_size < 0:
             raise ValueError(
-                f"`prefetch_buffer_size` must be at least 0, got {self.prefetch_buffer_size}."
+                f"prefetch_buffer_size must be non-negative, got {self.prefetch_buffer_size}."
             )
         if 0 < self.prefetch_buffer_size < self.num_threads:
             log().warning(

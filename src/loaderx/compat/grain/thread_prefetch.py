@@ -39,7 +39,8 @@ class ThreadPrefetchIterDataset(SameSpecIterDataset[T]):
         super().__init__(parent)
         if prefetch_buffer_size < 0:
             raise ValueError(
-                f"`prefetch_buffer_size` must be at least 0, got {prefetch_buffer_size}."
+                "`prefetch_buffer_size` must be greater than or equal to 0, got "
+                f"{prefetch_buffer_size}."
             )
         self._prefetch_buffer_size = prefetch_buffer_size
 
