@@ -12,6 +12,7 @@ import pytest
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.sources import Csv
+from loaderx.sources.formats import csv as csv_format
 from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.csv_columns import fast_numbers
 from loaderx.testing import SourceContract
@@ -338,5 +339,5 @@ def test_the_types_of_large_files_are_found_once(tmp_path, monkeypatch):
     ]  # fmt: skip
     with pytest.raises(FileError, match="column 'x': an empty cell is a missing value"):
         opened()
-    monkeypatch.setattr(Csv, "_cells", None)  # no line is parsed again
+    monkeypatch.setattr(csv_format, "cells_of_rows", None)  # no line is parsed again
     assert [opened(**way) for way in ways] == first
