@@ -117,7 +117,8 @@ def _read(draw: random.Random, path: Path, place: Path, is_whole: bool) -> str:
         dataset = Dataset.open(path, cache=place / "cache")
         if len(dataset) < 1000:
             list(dataset)
-        dataset[draw.randrange(len(dataset))]
+        if len(dataset):
+            dataset[draw.randrange(len(dataset))]
     except LoaderxError as error:
         check_refusal(error, Path(path.name.split(".")[0]), is_whole)
         return "refused"
