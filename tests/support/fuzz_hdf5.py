@@ -31,7 +31,8 @@ def _case(draw: random.Random, place: Path) -> str:
         dataset = Dataset.open(path, cache=False)
         if len(dataset) < 1000:
             list(dataset)
-        dataset[draw.randrange(len(dataset))]
+        if len(dataset):
+            dataset[draw.randrange(len(dataset))]
     except LoaderxError as error:
         check_refusal(error, path, is_whole)
         return "refused"
