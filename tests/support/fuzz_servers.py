@@ -86,7 +86,9 @@ class Server:
                     body = body[: draw.randrange(len(body) + 1)]
                 case 4:
                     whole = b"HTTP/1.1 " + status + b" X\r\n" + b"\r\n".join(headers)
-                    return damaged(draw, whole)[0] + b"\r\n\r\n" + body
+                    # An end in the middle would make a body of the rest, which nobody can tell.
+                    head = damaged(draw, whole)[0].rstrip(b"\r\n").replace(b"\r\n\r\n", b"\r\n")
+                    return head + b"\r\n\r\n" + body
         return b"HTTP/1.1 " + status + b" X\r\n" + b"\r\n".join(headers) + b"\r\n\r\n" + body
 
 

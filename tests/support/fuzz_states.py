@@ -294,6 +294,8 @@ def replaced(rng: random.Random, value: Any) -> Any:
     if type(value) is int and rng.random() < 0.8:
         return rng.choice((value + 1, value - 1, value * 2, value + rng.randrange(20),
                            *[rng.choice(NUMBERS)] * 4))  # fmt: skip
+    if type(value) is int and abs(value) > 2**1000:  # neither float nor str takes it
+        value = 2**1000
     return rng.choice(
         (float(value) if type(value) is int else 0.5, float("nan"), float("inf"), True, False, None,
          str(value), "", [], [value], {}, {"0": value}, 10**5000, np.int64(3), np.arange(3),
