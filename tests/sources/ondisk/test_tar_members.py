@@ -71,6 +71,18 @@ def test_pax_sizes_and_sub_second_times():
     assert walked(data)[0] == by_tarfile(data)
 
 
+@pytest.mark.parametrize("first", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_two_headers_about_one_member(first):
+    second = ({tarfile.PAX_FORMAT, tarfile.GNU_FORMAT} - {first}).pop()
+    headers = [
+        tarfile.TarInfo(f"{number}/{'x' * 200}.txt").tobuf(format)[: -tarfile.BLOCKSIZE]
+        for number, format in enumerate((first, second))
+    ]
+    data = b"".join(headers) + tar(["a.txt"])
+    members, _ = walked(data)
+    assert members == by_tarfile(data) == [(f"0/{'x' * 200}.txt", content("a.txt"))]
+
+
 def test_only_regular_files_are_members():
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:

@@ -82,16 +82,19 @@ class TarWalk:
             at = _next(begin, size)
 
     def _extend(self, kind: bytes, begin: int, size: int, at: int) -> None:
-        """Reads a header that says more about the next member, or about all that follow."""
+        """Reads a header that says more about the next member, or about all that follow.
+
+        Where several are about one member, the first counts, as in Python's own `tarfile`.
+        """
         if size > _MOST_HEADER_BYTES:
             raise self._damaged(at, f"a header has {size} bytes, which none needs")
         content = self._read(begin, size)
         if kind == _LONG_NAME:
-            self._told["path"] = _text(content.split(b"\0")[0])
+            self._told.setdefault("path", _text(content.split(b"\0")[0]))
         elif kind == _GLOBAL:
             self._fixed.update(self._pax(content, at))
         elif kind != _LONG_LINK:
-            self._told.update(self._pax(content, at))
+            self._told = self._pax(content, at) | self._told
 
     def _extended(self, name: str, size: int, at: int) -> tuple[str, int]:
         """Name and size of a member, after what the headers before it say."""
