@@ -62,4 +62,5 @@ def opencv_module() -> ModuleType:
             "method=\"area\" needs OpenCV: pip install 'loaderx-jax[opencv]'. Without it, "
             'method="bilinear" resizes with Pillow.'
         ) from error
-    return cast(ModuleType, cv2)
+    module: ModuleType = cv2
+    return module

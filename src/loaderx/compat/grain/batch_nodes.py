@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from loaderx.compat.grain.function_nodes import FilterMapDataset, FlatMapMapDataset
+from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec
 from loaderx.compat.grain.registry import node
@@ -79,18 +81,30 @@ class BatchMapDataset(MapDataset[T]):
     def __getitem__(self, index: builtins.slice | int) -> Element:
         if isinstance(index, slice):
             return self.slice(index)
-        epoch, number = divmod(index, self._length)
-        first = number * self._batch_size
-        after = min(self._parent_length, first + self._batch_size)
-        before = epoch * self._parent_length
-        return self._made(range(first + before, after + before))
-
-    def _made(self, rows: range) -> Element:
+        rows = self._rows(index)
         if self._stacks_rows:
             batch = self._parent._gather(rows, buffers.lend)
             if batch is not None:
                 return batch
-        values = self._parent._getitems(rows)
+        return self._stacked(self._parent._getitems(rows))
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
+        if self._stacks_rows:
+            return super()._getitems(indices)
+        batches = [self._rows(index) for index in as_ints(indices)]
+        # In one call: a source that waits is read with many threads, which then pause less often.
+        values = iter(self._parent._getitems([row for rows in batches for row in rows]))
+        return [self._stacked([*itertools.islice(values, len(rows))]) for rows in batches]
+
+    def _rows(self, index: int) -> range:
+        """The elements of the parent that are in a batch."""
+        epoch, number = divmod(index, self._length)
+        first = number * self._batch_size
+        after = min(self._parent_length, first + self._batch_size)
+        before = epoch * self._parent_length
+        return range(first + before, after + before)
+
+    def _stacked(self, values: Sequence[Element]) -> Element:
         try:
             return self._batch_fn(values if isinstance(values, list) else list(values))
         except ValueError as error:

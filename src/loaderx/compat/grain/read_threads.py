@@ -6,9 +6,10 @@ in threads as soon as that is measured to be faster: where a source waits for a 
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from time import perf_counter, thread_time
 
 from loaderx.compat.grain.protocols import Element
@@ -16,6 +17,7 @@ from loaderx.compat.grain.protocols import Element
 _WORTH_S = 2e-4  # that a record must take: less than that, and handing it to a thread costs more
 _AGAIN = 64  # blocks after which the slower way is measured again
 _TRIAL = 16  # records to measure with
+_SLOW_TRIAL = 2  # and with the way that was slower: it costs as many waits
 
 
 class _Allowed:
@@ -25,7 +27,7 @@ class _Allowed:
     waited_s = 0.0
 
 
-@contextmanager
+@contextlib.contextmanager
 def reading(threads: int) -> Iterator[type[_Allowed]]:
     """Sources may be read with so many threads."""
     _Allowed.threads, _Allowed.waited_s = threads, 0.0
@@ -51,10 +53,15 @@ class ManyReader:
         done = 0
         while done < len(keys):
             self._calls += 1
-            is_trial = self._calls <= 3 or self._calls % _AGAIN == 0
-            stop = done + _TRIAL if is_trial else len(keys)
+            stop = done + self._most(len(keys))
             self._read(source, keys[done:stop], found)
             done = stop
+
+    def _most(self, count: int) -> int:
+        """How many records to read in this call."""
+        if self._calls % _AGAIN == 0:
+            return _SLOW_TRIAL
+        return _TRIAL if self._calls <= 3 else count
 
     def _read(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
         in_threads = self._choose()
@@ -77,13 +84,26 @@ class ManyReader:
     def _read_in_threads(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_Allowed.threads, "grain-prefetch")
-        pending = [self._pool.submit(source.__getitem__, key) for key in keys]
-        try:
-            for one in pending:
-                found.append(one.result())  # noqa: PERF401 (what came is kept)
-        finally:
-            for one in pending:
-                one.cancel()
+        numbers = deque(range(len(keys)))  # a future for each record would cost more than some take
+        records: dict[int, Element] = {}
+        errors: dict[int, BaseException] = {}
+
+        def read_some() -> None:
+            with contextlib.suppress(IndexError):
+                while not errors:
+                    number = numbers.popleft()
+                    try:
+                        records[number] = source[keys[number]]
+                    except BaseException as error:
+                        errors[number] = error
+
+        count = min(_Allowed.threads, len(keys))
+        for one in [self._pool.submit(read_some) for _ in range(count)]:
+            one.result()
+        first = min(errors, default=len(keys))
+        found += [records[number] for number in range(first)]
+        if errors:
+            raise errors[first]
 
 
 def _read_one_by_one(source: Element, keys: Sequence[int], found: list[Element]) -> None:

@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 _MOST_ELEMENTS = 16
 _BLOCK_S = 2e-3  # that a block of several elements takes, about
+# A block that mostly waits for its source may be larger: its threads have little to do at its end.
+_MOST_WAITING = 256
+_WAITING_S = 0.1
 
 
 class Block(NamedTuple):
@@ -44,6 +47,7 @@ class Block(NamedTuple):
     after: Int64s  # for each element, the index to go on from
     end: int  # the index after the last that was read: less than asked for if the next one fails
     seconds: float = 0.0  # that it took, without waiting for a source
+    waited_s: float = 0.0  # for a source
 
 
 class Root:
@@ -134,7 +138,8 @@ class BlocksWork:
         begun = perf_counter()
         with reading(self._roots[root].threads) as reads:
             block = self._roots[root].block(start, stop)
-        return block._replace(seconds=perf_counter() - begun - reads.waited_s)
+        seconds = perf_counter() - begun - reads.waited_s
+        return block._replace(seconds=seconds, waited_s=reads.waited_s)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
         """Not used: blocks go to workers."""
@@ -201,16 +206,19 @@ class BlockIterator(DatasetIterator[T]):
                 self._cancel()
                 self._submitted, self._size = block.end, 1
             self._count(len(block.after), block.end - start - len(block.after))
-            self._adapt(block.seconds / max(1, block.end - start))
+            self._adapt(block, block.end - start)
             if len(block.after):
                 self._block, self._used = block, 0
                 return block
             self._next_index = block.end
 
-    def _adapt(self, element_s: float) -> None:
+    def _adapt(self, block: Block, count: int) -> None:
         """Larger blocks while elements are cheap; a slow one holds up those of its block."""
-        fitting = int(_BLOCK_S / max(element_s, 1e-6))
-        self._size = max(1, min(self._size + 1, fitting, _MOST_ELEMENTS))
+        most, more = min(_MOST_ELEMENTS, _fitting(_BLOCK_S, block.seconds, count)), 1
+        if block.waited_s > block.seconds:
+            most = max(most, min(_MOST_WAITING, _fitting(_WAITING_S, block.waited_s, count)))
+            more = self._size
+        self._size = max(1, min(self._size + more, most))
 
     def _count(self, passed: int, skipped: int) -> None:
         if self._check is None:
@@ -228,7 +236,7 @@ class BlockIterator(DatasetIterator[T]):
     def _block_size(self) -> int:
         size = self._root.batch_size
         if size:
-            return size * max(1, _MOST_ELEMENTS // size)
+            return size * max(1, max(self._size, _MOST_ELEMENTS) // size)
         return self._size
 
     def __next__(self) -> T:
@@ -299,6 +307,11 @@ class BlockIterator(DatasetIterator[T]):
         if not self._closed:
             super().close()
             self._cancel()
+
+
+def _fitting(within_s: float, took_s: float, count: int) -> int:
+    """Elements that fit into a time, if ``count`` of them took so long."""
+    return int(within_s * count / max(took_s, 1e-6))
 
 
 def may_succeed(error: BaseException) -> bool:
