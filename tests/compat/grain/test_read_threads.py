@@ -80,14 +80,16 @@ def test_measuring_the_slower_way_again_costs_two_records(monkeypatch):
     assert plain == 2 * 16 + 2 * (200 // 64)
 
 
-def test_many_records_in_a_call_come_in_order():
+def test_many_records_in_a_call_come_in_order(monkeypatch):
+    source = Clocked(1.0, 0.0)
+    monkeypatch.setattr(read_threads, "perf_counter", lambda: source.now)
     reader = ManyReader()
-    reader._choose = lambda: True
     keys = [number for number in range(1000, 0, -1) if number != 9]
     found = []
     with reading(16):
-        reader.read(Clocked(0.0, 0.0), keys, found)
+        reader.read(source, keys, found)
     assert found == keys
+    assert source.was_in_thread[-1]
 
 
 class Answers:
@@ -145,8 +147,8 @@ class Counted:
 
 def test_several_batches_are_read_in_one_call():
     source = Counted()
-    batches = MapDataset.source(source).batch(8)
-    found = batches._getitems([1, 3, 4])
-    assert source.calls == [8 + 6 + 8]
-    expected = [[*range(8, 16)], [*range(24, 30)], [*range(8)]]
-    assert [batch["x"].tolist() for batch in found] == expected
+    batches = MapDataset.source(source).repeat(2).batch(8)
+    found = Root(batches.to_iter_dataset()).block(2, 5)
+    assert source.calls == [24]
+    expected = [[*range(16, 24)], [*range(24, 30), 0, 1], [*range(2, 10)]]
+    assert [batch["x"].tolist() for batch in found.elements] == expected
