@@ -24,9 +24,10 @@ def objects(n: int, base: int = 0) -> Dataset[Any]:
 
 
 def quietly(make: Any, *arguments: Any, **named: Any) -> Dataset[Any]:
-    """A part of a shuffled dataset, repeated, may be a mistake of users; here it is drawn."""
+    """A part of a shuffled dataset, repeated or joined, may be a mistake; here it is drawn."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*draws a new order in every epoch", LoaderxWarning)
+        warnings.filterwarnings("ignore", ".*are parts of the same", LoaderxWarning)
         return make(*arguments, **named)
 
 
@@ -65,11 +66,11 @@ def joins(draw: Any, depth: int) -> Dataset[Any]:
     parts = [part.map(drop_extras) for part in parts]
     kind = draw(st.sampled_from(["concatenate", "mix", "zip"]))
     if kind == "concatenate":
-        return Dataset.concatenate(parts)
+        return quietly(Dataset.concatenate, parts)
     if kind == "zip":
         n = min(map(len, parts))
         pair = [parts[0].take(n), parts[-1].take(n)]
-        return Dataset.zip(pair).map(first_of_two)
+        return quietly(Dataset.zip, pair).map(first_of_two)
     weights = [draw(st.integers(1, 5)) for _ in parts]
     stop = draw(st.sampled_from(["first_exhausted", "repeat", "all_exhausted"]))
     try:
