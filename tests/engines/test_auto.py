@@ -14,12 +14,14 @@ import pytest
 from chains import arrays
 from inside import stream_work_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto_search, threads_session
+from loaderx.engines import Auto, Threads, auto_search
 from loaderx.engines.auto import AutoSession
 from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
-from loaderx.engines.base import Measured, Timing
+from loaderx.engines.base import Measured, Timing, Work
+from loaderx.engines.threads import session as threads_session
 from oracle import assert_same
 from plain import grow
+from runs import run_of_steps
 from timed import TimedSession, World
 
 
@@ -435,14 +437,15 @@ def test_which_work_only_gathers():
 
 
 def test_a_worker_says_what_it_took_to_start():
-    session = Auto(2).session(work_of(arrays(4).batch(2)))
+    work = work_of(arrays(4).batch(2))
+    session = Auto(2).session(work)
     workers = session.processes(2)
     until = time.monotonic() + 60
     while not workers.prepare(1) and time.monotonic() < until:
         time.sleep(0.01)
     assert 0.02 < workers.start_s < 60
     assert workers.prepare(1)
-    run = workers.run(range(2))  # starts the other as well
+    run = run_of_steps(workers, work, range(2))  # starts the other as well
     assert [run.next().value["x"].tolist(), run.next().value["x"].tolist()] == [[0, 1], [2, 3]]
     session.close()
 
@@ -500,7 +503,7 @@ def test_a_work_that_fails_in_worker_processes_only(tmp_path):
     while not workers.prepare(2) and time.monotonic() < until:
         time.sleep(0.01)
     session.search.trial = auto_search.Trial(("processes", 2), 0.01, probes=False)
-    run = session.run(range(200))
+    run = run_of_steps(session, session.work, range(200))
     elements = [run.next() for _ in range(200)]
     values = [getattr(one, "value", one)["x"].tolist() for one in elements]
     assert values == np.arange(400).reshape(200, 2).tolist()
@@ -526,7 +529,7 @@ class Plain:
         return {"x": i}
 
 
-class Noting:
+class Noting(Work):
     """Work whose batches say how long reading took, of 10 ms each."""
 
     unsure, thread_safe, only_gathers = "Plain", False, False
@@ -544,8 +547,11 @@ def told_by(work, engine, monkeypatch):
     monkeypatch.setattr(threads_session, "warn_user", told.append)
     session = engine.session(work)
     for _ in range(2):
-        run = session.run(range(16))
-        assert [run.next().value for _ in range(16)] == list(range(16))
+        run = run_of_steps(session, work, range(16))
+        for step in range(16):
+            measured = run.next()
+            assert measured.value == step
+            session.notice(measured)
         run.close()
     return told
 
@@ -626,7 +632,7 @@ class OnAClock:
 def test_batches_that_no_worker_could_make_sooner_are_no_reason_to_warn(is_safe, reason, made_s):
     dataset = Dataset.from_source(Plain(), thread_safe=is_safe).batch(2)
     session = OnAClock(work_of(dataset), made_s).session(asked=True)
-    run = session.run(range(1000))
+    run = run_of_steps(session, session.work, range(1000))
     assert [run.next() for _ in range(1000)] == list(range(1000))  # a warning would be an error
     assert session.describe()[1].startswith(reason if made_s == 1e-3 else "making a batch")
 
@@ -650,7 +656,7 @@ def test_num_workers_that_an_unknown_source_makes_useless(
     session = work.session(asked=asked)
     session.no_processes = "they need a POSIX system"
     session.begin(500)
-    run = session.run(range(500))
+    run = run_of_steps(session, session.work, range(500))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for step in range(500):
@@ -676,7 +682,7 @@ def test_num_workers_that_cannot_be_had_because_the_work_cannot_be_sent(asked):
     dataset = Dataset.from_source(Locked()).batch(2).repeat()
     work = OnAClock(work_of(dataset), 0.01)
     session = work.session(asked=asked)
-    run = session.run(range(1 << 62))
+    run = run_of_steps(session, session.work, range(1 << 62))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         while "cannot be sent" not in session.describe()[1]:

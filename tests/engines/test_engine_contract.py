@@ -169,11 +169,6 @@ class CancelWaits(Good):
         return future
 
 
-class OneTooLate(Good):
-    def run(self, steps):
-        return super().run(range(steps.start + 1, steps.stop))
-
-
 class Silent(Good):
     def describe(self):
         return "", ""
@@ -212,8 +207,6 @@ WRONG = [
     (Kept, "test_a_dropped_session_leaves_nothing"),
     (Kept, "test_dropping_the_iterator_in_the_middle_leaves_nothing"),
     (CancelWaits, "test_cancelled_before"),
-    (OneTooLate, "test_a_run"),
-    (OneTooLate, "test_the_stream_is_the_inline_stream"),
     (Silent, "test_what_it_says"),
 ]
 

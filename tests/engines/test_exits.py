@@ -10,7 +10,7 @@ import pytest
 
 from chains import arrays
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.engines import Processes, Threads
+from loaderx.engines import Processes, Threads, Work
 from loaderx.sources import Source
 
 ENGINES = ["inline", "threads", "processes"]
@@ -132,22 +132,11 @@ class Interrupted:
         return index
 
 
-class Exits:
+class Exits(Work):
     """A work that exits by itself."""
-
-    thread_safe, unsure, only_gathers = True, "", False
 
     def __call__(self, task, lend):
         raise SystemExit("enough")
-
-    def stream(self, steps, lend):
-        raise NotImplementedError
-
-    def describe(self, task):
-        return "nothing"
-
-    def parts(self):
-        return iter(())
 
 
 @pytest.mark.parametrize("engine", [Threads(1), Processes(1)])

@@ -17,9 +17,10 @@ import chains
 import loaderx as lx
 from devices import filtered, rows, table
 from loaderx import DataLoader, Dataset
-from loaderx.engines import threads_session
+from loaderx.engines.threads import session as threads_session
 from loaderx.jax import leaf_devices
 from loaderx.jax.placement import Placement
+from loaderx.loader import run as run_module
 from loaderx.memory import Pool, aligned
 
 pytestmark = pytest.mark.foreign  # jax keeps descriptors of its own
@@ -158,7 +159,7 @@ def test_leaves_that_are_no_arrays():
 @pytest.mark.parametrize("name", ["a device", "rows over eight", "rows and columns", "everywhere"])
 def test_held_arrays_never_change(name, engine, monkeypatch):
     """A pool of the smallest size, 500 asynchronous steps, and arrays that are kept for a while."""
-    for module in (lx.engines.inline, threads_session):
+    for module in (run_module, threads_session):
         monkeypatch.setattr(module, "Pool", lambda *capacity: Pool(1))
     source = np.repeat(np.arange(64, dtype=np.float32)[:, None], 512, axis=1)
     dataset = Dataset.from_arrays(x=source).shuffle(seed=0).batch(16).repeat()

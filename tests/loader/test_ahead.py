@@ -14,7 +14,8 @@ from chunk_sources import Chunks
 from fetched import PATIENCE_S, Fetched, Local
 from fetched_chains import CHAINS, COUNT, dataset_of, is_kept, numbers, plain, sources
 from loaderx import ArgumentError, DataLoader, Dataset
-from loaderx.loader import ahead, ahead_walk
+from loaderx.loader.fetch_ahead import budget as ahead_walk
+from loaderx.loader.fetch_ahead import threads as ahead
 from loaderx.testing.comparing import check_all_equal
 from workers import loader_threads, run_script
 
@@ -120,7 +121,7 @@ def test_nothing_is_imported_where_nothing_is_fetched():
         from loaderx import DataLoader, Dataset
         for chain in (Dataset.range(8).batch(2), Dataset.range(8).filter(bool).batch(2)):
             list(DataLoader(chain, engine="threads"))
-        print([name for name in sys.modules if name.startswith("loaderx.loader.ahead")])
+        print([name for name in sys.modules if name.startswith("loaderx.loader.fetch_ahead")])
         """
     )
     assert found.stdout.strip() == "[]", found.stderr

@@ -14,7 +14,8 @@ import pytest
 from fetched import PATIENCE_S, Fetched
 from fetched_chains import COUNT, dataset_of, numbers, plain, sources
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.loader import ahead, ahead_walk
+from loaderx.loader.fetch_ahead import budget as ahead_walk
+from loaderx.loader.fetch_ahead import threads as ahead
 from loaderx.testing.comparing import check_all_equal
 from workers import loader_threads, run_script
 

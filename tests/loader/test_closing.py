@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset, LoaderxError
-from loaderx.engines import Auto, Inline, Processes, Threads
+from loaderx.engines import Auto, Inline, Processes, Threads, Work
+from runs import run_of_steps
 
 LENGTH = 24
 CLOSED = "the loader was closed while this batch was waited for. The next `next` goes on with it."
@@ -220,18 +221,16 @@ def test_many_closes_from_another_thread(kind, engine):
 
 
 def test_a_closed_run_of_threads_is_no_end():
-    session = Threads(1).session(_Numbers())
-    run = session.run(range(4))
+    work = _Numbers()
+    session = Threads(1).session(work)
+    run = run_of_steps(session, work, range(4))
     assert run.next() == (0,)
     run.close()
     with pytest.raises(LoaderxError, match="the loader was closed while this batch was waited for"):
         run.next()
 
 
-class _Numbers:
-    thread_safe = True
-    unsure = ""
-
+class _Numbers(Work):
     def __call__(self, task: Any, lend: Any) -> Any:
         return task
 

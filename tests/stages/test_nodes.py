@@ -21,13 +21,14 @@ import numpy as np
 import pytest
 
 import loaderx
-from inside import node_of
+from inside import dataset_of, node_of
 from loaderx import ChainError, Dataset
 from loaderx.reading.batch_readers import Lanes
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.operators import Request
 from loaderx.stages import WindowStage, nodes
 from loaderx.stages.families import ByIndex, KeepsPlaces
+from loaderx.stages.narrow import Narrow, Narrowed
 from loaderx.stages.node import Node
 from loaderx.stages.stream_build import Above, Repeats, StreamBuild
 from loaderx.stages.stream_stage import stream_cut
@@ -111,6 +112,8 @@ EXAMPLES = {
     "Batched, of a stream": RECORDS.flat_map(twice).batch(4, lanes=2, pad_remainder=True),
     "Unbatched": BATCHES.unbatch(),
     "Cached": RECORDS.map(halve).cache(),
+    "Narrowed, after batch": dataset_of(Narrowed(node_of(BATCHES), Narrow(True))),
+    "Narrowed, in a stream": dataset_of(Narrowed(node_of(STREAM), Narrow(True))),
 }
 
 # The questions ----------------------------------------------------------------------------------

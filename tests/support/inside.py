@@ -9,8 +9,8 @@ from loaderx.engines import Session
 from loaderx.engines.processes.pool import WorkerPool
 from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.loader.stream_iterator import StreamSetup
-from loaderx.loader.units import UnitWork
-from loaderx.loader.work import PlanWork
+from loaderx.loader.tasks.plan_work import PlanWork
+from loaderx.loader.tasks.units import UnitWork
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.sources import Source

@@ -1,30 +1,21 @@
-"""An engine whose workers share every step, whatever it takes."""
+"""Helpers for steps that workers share."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from loaderx.engines import Engine, Pending, Session, Task, Work
+import pytest
+
+from loaderx.loader.tasks.shared_steps import SharedStepTasks
 
 
-class AlwaysShared:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+def share_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers share every step that they can, whatever it takes."""
 
-    def session(self, work: Work) -> Session:
-        return _SharedSession(self._engine.session(work))
+    def is_shared(self: SharedStepTasks, _: object) -> bool:
+        return self._times.can_share and self.session.window > 1
 
-
-class _SharedSession(Session):
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.window = session.window
-
-    def submit(self, task: Task) -> Pending:
-        return self._session.submit_shared(task)
-
-    def close(self) -> None:
-        self._session.close()
+    monkeypatch.setattr(SharedStepTasks, "is_shared", is_shared)
 
 
 def meet(path: Any, *, first: bool) -> None:

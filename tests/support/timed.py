@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from loaderx.engines import auto_search
-from loaderx.engines.base import OrderedRun, Session, Task
+from loaderx.engines.base import Session, Task, Work
 from loaderx.reading.lookahead import Lookahead
+from runs import run_of_steps
 
 SWITCH_S = 0.005  # for which a thread that holds the GIL keeps it
 
@@ -96,7 +97,7 @@ class TimedSession(Session):
     def read(self, stop: int = 1 << 62) -> Iterator[int]:
         """The steps of an iterator; what it gives is right."""
         self.begin(stop)
-        run = OrderedRun(self, range(stop))
+        run = run_of_steps(self, Work(), range(stop))
         for number in range(stop):
             step = run.next()
             assert step == number

@@ -16,7 +16,7 @@ from loaderx.engines.threads import Threads
 from loaderx.memory import PoolPerThread
 
 if TYPE_CHECKING:
-    from loaderx.engines.shared import Shared
+    from loaderx.engines.shared_engine import Shared
 
 __all__ = [
     "Auto",
@@ -40,7 +40,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name == "Shared":  # late: most loaders have workers of their own
-        from loaderx.engines.shared import Shared
+        from loaderx.engines.shared_engine import Shared
 
         return Shared
     raise AttributeError(f"module 'loaderx.engines' has no attribute {name!r}")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loaderx.engines.auto_search import Clock, Found, Search
 from loaderx.engines.base import (
-    OrderedRun,
     Pending,
     Session,
     Task,
     Work,
-    close_generator,
     cores,
     warn_if_in_order,
     what_to_say,
@@ -24,12 +22,12 @@ from loaderx.engines.processes import why_not
 from loaderx.errors import RecordError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.given import reachable
-from loaderx.memory import Pool, PoolPerThread
+from loaderx.memory import PoolPerThread
 from loaderx.reading.lookahead import FillAgainError
 
 if TYPE_CHECKING:
     from loaderx.engines.processes.session import ProcessesSession
-    from loaderx.engines.threads_session import ThreadsSession
+    from loaderx.engines.threads.session import ThreadsSession
 
 STUCK_S = 60.0
 FREE_SHARE = 0.25  # of the free memory, which data may take to be shared unasked
@@ -91,7 +89,7 @@ class AutoSession(Session):
     @functools.cached_property
     def not_for_processes(self) -> str:
         """Why worker processes are not for this work, if it or a user's object says so."""
-        if getattr(self.work, "makes_windows", False) and self.work.thread_safe:
+        if self.work.decodes_chunks and self.work.thread_safe:
             return "threads share the chunks that its source decodes"
         for _, part in self.work.parts():
             for value in reachable(part):
@@ -115,40 +113,42 @@ class AutoSession(Session):
         return min(1, window) if self.search.is_careful else window
 
     @property
-    def sharers(self) -> int:  # type: ignore[override]
-        return self._in_use.sharers
+    def shares_memory(self) -> bool:  # type: ignore[override]
+        return self._in_use.shares_memory
 
     @property
-    def shares_first(self) -> bool:  # type: ignore[override]
-        return self._in_use.shares_first
+    def shares_sources(self) -> bool:  # type: ignore[override]
+        return self.search.engine is None or self._in_use.shares_sources
+
+    @property
+    def here(self) -> int:  # type: ignore[override]
+        return self.search.resting
+
+    def made_here(self, count: int) -> None:
+        self.search.rested(count)
+
+    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
+        for made in cancelled:
+            if isinstance(made, AutoPending):
+                made.finish(until)
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)
 
     def submit(self, task: Task) -> AutoPending:
-        return self._submit(task, is_shared=False)
-
-    def submit_shared(self, task: Task) -> AutoPending:
-        return self._submit(task, is_shared=True)
-
-    def _submit(self, task: Task, *, is_shared: bool) -> AutoPending:
         made = AutoPending(self, task)
-        self.hand_over(made, task, is_shared=is_shared)
+        self.hand_over(made, task)
         return made
 
-    def hand_over(self, made: AutoPending, task: Task, *, is_shared: bool = False) -> None:
+    def hand_over(self, made: AutoPending, task: Task) -> None:
         """Submits a task to the engine that is in use now, if that has workers."""
         engine = self.search.engine
         if engine is None:
             return
         with self._lock:  # so that no other thread stops using this engine meanwhile
-            session = self.session_of(engine)
-            made.pending = session.submit_shared(task) if is_shared else session.submit(task)
-            made.engine = engine
+            made.session = session = self.session_of(engine)
+            made.pending, made.engine = session.submit(task), engine
             self._open.add(made)
-
-    def run(self, steps: range) -> AutoRun:
-        return AutoRun(self, steps)
 
     def delivered(self, pending: AutoPending, made_s: float) -> None:
         """The element of a task is handed out."""
@@ -159,7 +159,7 @@ class AutoSession(Session):
                     unused.pending.discard(pending)
                 if self._unused:
                     self._close_unused()
-        self.search.delivered(pending.engine, made_s)
+        self.search.delivered(pending.engine, made_s, self.work.elements(pending.task))
 
     # The engines to choose from.
 
@@ -168,7 +168,7 @@ class AutoSession(Session):
         if kind == "processes":
             return self.processes(workers)
         if self._threads is None or self._thread_count != workers:
-            from loaderx.engines.threads_session import ThreadsSession  # late: many need none
+            from loaderx.engines.threads.session import ThreadsSession  # late: many need none
 
             self.stop_using(self._threads)
             prefetch = max(2, workers) if self._prefetch is None else self._prefetch
@@ -195,7 +195,7 @@ class AutoSession(Session):
             close, threads = session.close, self._threads
             if threads is not None and session is threads:
                 close = threads.stop  # nothing may be waited for in the middle of a stream
-                threads.finish()  # another iterator may hold its tasks for long
+                threads.drain()  # another iterator may hold its tasks for long
                 self._threads = None
             self._processes = None if session is self._processes else self._processes
             self._unused.append(_Unused(session, close, weakref.WeakSet(self._open)))
@@ -256,37 +256,38 @@ class _Unused(Frozen):
 class AutoPending:
     """A task, with the engine that it was submitted to; None: it is made when it is asked for."""
 
-    __slots__ = ("__weakref__", "_begun", "_session", "_task", "engine", "pending")
+    __slots__ = ("__weakref__", "_auto", "_begun", "engine", "pending", "session", "task")
 
-    def __init__(self, session: AutoSession, task: Task) -> None:
-        self._session, self._task = session, task
+    def __init__(self, auto: AutoSession, task: Task) -> None:
+        self._auto, self.task = auto, task
         self.engine: Found | None = None
+        self.session: Session | None = None  # that it was submitted to
         self.pending: Pending | None = None
         self._begun = 0.0  # when its result was first asked for
 
     def result(self) -> Any:
         """As of every `Pending`; but a `FillAgainError` is an invitation to ask once more."""
-        session = self._session
-        self._begun = self._begun or session.clock.now()
+        auto = self._auto
+        self._begun = self._begun or auto.clock.now()
         try:
-            session.search.watch(self.engine, self.pending)
+            auto.search.watch(self.engine, self.pending)
         except FillAgainError:
             if self.pending is None:
-                session.hand_over(self, self._task)
+                auto.hand_over(self, self.task)
             raise
-        element = self._element(session)
-        session.delivered(self, session.clock.now() - self._begun)
+        element = self._element(auto)
+        auto.delivered(self, auto.clock.now() - self._begun)
         return element
 
-    def _element(self, session: AutoSession) -> Any:
+    def _element(self, auto: AutoSession) -> Any:
         if self.pending is not None:
             try:
                 return self.pending.result()
             except RecordError as error:
-                if not session.search.is_failed_trial(self.engine, error):
+                if not auto.search.is_failed_trial(self.engine, error):
                     raise
                 # It is made again in this thread.  If it fails here as well, that is the error.
-        return session.work(self._task, session.pools.lend)
+        return auto.work(self.task, auto.pools.lend)
 
     def done(self) -> bool:
         return self.pending is None or self.pending.done()
@@ -296,43 +297,5 @@ class AutoPending:
             self.pending.cancel()
 
     def finish(self, until: float) -> None:
-        finish = getattr(self.pending, "finish", None)
-        if finish is not None:
-            finish(until)
-
-
-class AutoRun:
-    """Consecutive steps.  While nothing is measured, no call of ours comes in between."""
-
-    def __init__(self, session: AutoSession, steps: range) -> None:
-        self._ordered = OrderedRun(session, steps)
-        self._elements = _elements(session, self._ordered)
-        self.next = self._elements.__next__
-        self.start = self._ordered.start
-        self.ready = self._ordered.ready
-        self.describe = session.describe
-
-    def interrupt(self) -> bool:
-        return self._ordered.interrupt()
-
-    def close(self) -> None:
-        close_generator(self._elements)
-        self._ordered.close()
-
-
-def _elements(session: AutoSession, ordered: OrderedRun) -> Iterator[Any]:
-    search, lend = session.search, Pool().lend
-    while True:
-        first = ordered.position
-        if search.resting > 0 and ordered.is_empty and first < ordered.stop:
-            steps = range(first, min(ordered.stop, first + search.resting))
-            yield from session.work.stream(steps, lend)
-            ordered.position = steps.stop
-            search.rested(len(steps))
-            continue
-        try:
-            element = ordered.next()
-        except StopIteration:
-            return
-        yield element
-        del element
+        if self.session is not None and self.pending is not None:
+            self.session.finish([self.pending], until)

@@ -152,7 +152,7 @@ class Search:
     def __init__(self, session: AutoSession, clock: Clock) -> None:
         self._session_ref = weakref.ref(session)
         self._work, self._clock = session.work, clock
-        self._noun: str = getattr(session.work, "noun", "batch")
+        self._noun = session.work.noun
         self._busy = threading.Lock()  # consumers in several threads: one of them is enough
         self.reason = "there was too little to measure yet"
         self._left: int | None = None  # tasks
@@ -207,16 +207,16 @@ class Search:
         if found is not None and found[0] == "processes" and self.prepare(found[1]) is None:
             self._start_over()
 
-    def delivered(self, engine: Found | None, wait_s: float) -> None:
-        """An element was handed out, for which the consumer waited."""
+    def delivered(self, engine: Found | None, wait_s: float, count: int = 1) -> None:
+        """So many elements were handed out, for which the consumer waited."""
         now = self._clock.now()
         own_s = max(0.0, now - wait_s - self._last) if self._last else None
         self._last = now
         if not self._busy.acquire(blocking=False):
             return
         try:
-            self._count(1, wait_s, own_s)
-            self._note(engine, wait_s, own_s)
+            self._count(count, wait_s, own_s)
+            self._note(engine, wait_s / count, None if own_s is None else own_s / count)
         except BaseException:
             self._start_over()
             raise
@@ -225,9 +225,9 @@ class Search:
 
     def _count(self, elements: int, wait_s: float, own_s: float | None) -> None:
         if own_s is not None:
-            self._owns.append(own_s)
+            self._owns.append(own_s / elements)
             if len(self._owns) > 1:  # the first may be anything
-                self._ran_s += min(own_s, most_own(self._owns))
+                self._ran_s += min(own_s, elements * most_own(self._owns))
         self._ran_s += wait_s
         if self._left is not None:
             self._left = max(0, self._left - elements)
@@ -255,7 +255,7 @@ class Search:
         if made_s < FAST_S:
             return count == KEPT or self._stretch.seconds > ENOUGH_S
         # A batch that is the first also opens files; a unit has many batches.
-        is_long = count > 1 or getattr(self._work, "makes_units", False)
+        is_long = count > 1 or self._work.makes_units
         if is_long and self._waits[-1] >= LONG_S and not self._work.only_gathers:
             return True
         return self._is_own_known and self._stretch.seconds >= ENOUGH_S

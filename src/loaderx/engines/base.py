@@ -20,18 +20,13 @@ tests.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
-from loaderx.reading.lookahead import FillAgainError
 
-SHARED_S = 10e-3  # steps that take less are not worth sharing
-UNEVEN = 4  # times the usual wait is long
-UNEVEN_STEPS = 32  # that are shared after one for which the others had to wait
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
 
 Task: TypeAlias = tuple[int, ...]
@@ -69,7 +64,7 @@ class Measured:
         self.read = read  # records, for a batch of a stream
 
 
-class Work(Protocol):
+class Work:
     """What is to be done for a task; the loader makes it, engines call it.
 
     Threads may call it at once, whatever `thread_safe` says: reads of a source that is not
@@ -77,17 +72,26 @@ class Work(Protocol):
     functions of the user's.
     """
 
-    @property
-    def thread_safe(self) -> bool:
-        """May threads read all sources at once?  If not, threads wait for each other."""
+    thread_safe: bool = True
+    """May threads read all sources at once?  If not, threads wait for each other."""
 
-    @property
-    def unsure(self) -> str:
-        """A source that has not said whether threads may read it at once; empty if none."""
+    unsure: str = ""
+    """A source that has not said whether threads may read it at once; empty if none."""
 
-    @property
-    def only_gathers(self) -> bool:
-        """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
+    only_gathers: bool = False
+    """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
+
+    noun: str = "batch"
+    """What is made, for messages."""
+
+    is_in_order: bool = False
+    """Can its input only be read in order, so that there is nothing for workers to do?"""
+
+    decodes_chunks: bool = False
+    """Does its source decode chunks, which several tasks need?"""
+
+    makes_units: bool = False
+    """Are tasks units of a stream, each of which has many batches?"""
 
     def __call__(self, task: Task, lend: Lend) -> Element:
         """Makes the element of a task: a tree of arrays, or a `Measured` with one.
@@ -98,23 +102,28 @@ class Work(Protocol):
         ``pools.lend`` of a `PoolPerThread`.  It may use memory again only if nobody holds the
         element that it was lent for.
         """
+        raise NotImplementedError
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """The elements of consecutive steps, for an engine that makes one after the other.
+        """The elements of consecutive steps, for a caller that makes one after the other."""
+        for step in steps:
+            yield self((step,), lend)
 
-        Only for steps: a loader of a stream never asks for a `Session.run`.
-        """
+    def elements(self, task: Task) -> int:
+        """How many elements a task makes."""
+        return 1
 
     def describe(self, task: Task) -> str:
         """Which records a task is made of, for messages."""
+        return f"task {task}"
+
+    def noun_of(self, task: Task) -> str:
+        """What a task makes, for messages: a step, if it makes one."""
+        return "step" if len(task) == 1 else self.noun
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The user's functions and sources with a name each, for messages."""
-
-    # A work may also have a `noun` for what it makes, if that is not a batch; `is_in_order`: True
-    # if its input can only be read in order, so that there is nothing for workers to do; and
-    # `makes_blocks`: True if a task of two numbers makes a block of steps (`block_run`); and
-    # `makes_windows`: True if a task of four numbers makes a window of them (`window_run`).
+        return iter(())
 
 
 class Pending(Protocol):
@@ -142,9 +151,6 @@ class Pending(Protocol):
         times: it waits for nobody.
         """
 
-    # It may also have `finish(until)`: waits until a task that was cancelled is not under way any
-    # more, or until that time of the monotonic clock.
-
 
 class Session:
     """Does the work of one loader.  An engine's session says how, with `submit` and `close`.
@@ -167,19 +173,30 @@ class Session:
         """
         raise NotImplementedError
 
-    sharers = 0
-    """Workers that may make one task together, each a part of it; 0: that is never done."""
-
-    shares_first = True
-    """Is the first step of a run shared?  Not where a free worker must put its ranges together:
-    all of them may be busy with later steps by then."""
-
-    shares_memory = False
+    shares_memory: bool = False
     """Do the arrays of an element lie in one piece of memory, which any of them keeps alive?"""
 
-    def submit_shared(self, task: Task) -> Pending:
-        """The same for a step that the consumer waits for, or one of the last: workers share it."""
-        return self.submit(task)
+    shares_sources: bool = False
+    """Do workers share what a source keeps in memory, as threads do?"""
+
+    here: int = 0
+    """How many of the next elements the caller is to make itself, without a task."""
+
+    def made_here(self, count: int) -> None:
+        """The caller has made so many elements itself."""
+
+    def notice(self, measured: Measured) -> None:
+        """An element is handed out, and this is known about its making."""
+
+    def is_end(self, error: BaseException) -> bool:
+        """Does this error of a task mean that the stream ends before it?"""
+        return False
+
+    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
+        """Waits until no worker is at these tasks any more, or until a time of the monotonic clock.
+
+        For engines whose workers call the user's functions in this process.
+        """
 
     def close(self) -> None:
         """Stops the workers, and waits for them.  A task that is submitted later starts them again.
@@ -194,10 +211,6 @@ class Session:
 
     def begin(self, tasks: int | None) -> None:
         """A series of tasks begins, so many of them (None: unknown).  For engines that measure."""
-
-    def run(self, steps: range) -> Run:
-        """The elements of consecutive steps, in order.  What is here suits most engines."""
-        return OrderedRun(self, steps)
 
 
 class Engine(Protocol):
@@ -241,114 +254,14 @@ class Run(Protocol):
         """
 
 
-class OrderedRun:
-    """The elements of consecutive steps, a window of them under way."""
-
-    def __init__(self, session: Session, steps: range) -> None:
-        self._session = session
-        self.position, self.stop = steps.start, steps.stop  # of the next step to be submitted
-        self._pending: deque[Pending] = deque()
-        self._uneven = 0  # steps to be shared, since one took far longer than the others
-        self._wait_s = 0.0  # for a step, about
-        self.is_closing = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Is no step under way?"""
-        return not self._pending
-
-    def start(self) -> None:
-        if self._session.window and not self.is_closing:
-            self._fill_window()
-
-    def next(self) -> Element:
-        pending, session = self._pending, self._session
-        if self.is_closing:
-            raise closed_error()
-        begun = monotonic() if session.sharers else 0.0
-        while True:
-            self._fill_window()
-            if not pending:
-                raise StopIteration
-            if self.is_closing:  # `interrupt` has not seen the first of them
-                raise closed_error()
-            try:
-                element = wait_for(pending[0], self)
-            except FillAgainError:
-                continue
-            pending.popleft()
-            if begun:
-                self._note_wait(monotonic() - begun)
-            return element
-
-    def _fill_window(self) -> None:
-        pending, session = self._pending, self._session
-        while self.position < self.stop and (not pending or len(pending) < session.window):
-            is_first = not pending and session.shares_first
-            is_shared = is_first or self._uneven > 0 or self._is_tail()
-            self._uneven -= self._uneven > 0
-            submit = session.submit_shared if is_shared else session.submit
-            pending.append(submit((self.position,)))
-            self.position += 1
-
-    def _is_tail(self) -> bool:
-        """Are fewer steps left than there are workers, and does the consumer wait for steps?"""
-        is_tail = self.stop - self.position < self._session.sharers
-        return is_tail and not (self._pending and self._pending[0].done())
-
-    def _note_wait(self, seconds: float) -> None:
-        """Looks whether a step took far longer than the others.
-
-        Then these were all done before it, and workers had nothing to do since the window was full.
-        """
-        pending, usual_s = self._pending, self._wait_s
-        is_long = seconds > max(SHARED_S, UNEVEN * usual_s) and len(pending) > 1
-        if is_long and all(one.done() for one in pending):
-            self._uneven = UNEVEN_STEPS
-        self._wait_s = usual_s + (seconds - usual_s) / 8
-
-    def ready(self) -> bool:
-        if not self._pending and self._session.window and not self.is_closing:
-            try:
-                self._fill_window()  # with a window of 1 nothing is under way between two steps
-            except Exception:
-                return True  # `next` says what is wrong
-        return not self._pending or self._pending[0].done()
-
-    def close(self) -> None:
-        self.is_closing = True
-        pending = [*self._pending]
-        self._pending.clear()
-        cancel_all(pending)
-
-    def interrupt(self) -> bool:
-        self.is_closing = True
-        for pending in list(self._pending)[:1]:
-            pending.cancel()
-        return self._session.window > 0
-
-    def describe(self) -> tuple[str, str]:
-        return self._session.describe()
-
-    # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
-    # pendings are dropped with every batch.
-    def __del__(self) -> None:
-        for pending in self.__dict__.get("_pending", ()):  # Ctrl-C may end `__init__` early
-            pending.cancel()
-
-
-def cancel_all(pending: Sequence[Pending]) -> None:
+def cancel_all(session: Session, pending: Sequence[Pending]) -> None:
     """Cancels tasks, and waits for those that are under way where the engine can: not for ever.
 
     So after closing an iterator, no thread calls a function of the user's for it any more.
     """
     for one in reversed(pending):  # the last first: it has not begun, perhaps
         one.cancel()
-    until = monotonic() + CLOSE_PATIENCE_S
-    for one in pending:
-        finish = getattr(one, "finish", None)
-        if finish is not None:
-            finish(until)
+    session.finish(pending, monotonic() + CLOSE_PATIENCE_S)
 
 
 class TryAgainError(LoaderxError):
@@ -424,7 +337,7 @@ def close_generator(elements: Any) -> None:
 
 def warn_if_in_order(work: Work, asked: str) -> None:
     """Warns that there is nothing to do for the workers that were asked for."""
-    if getattr(work, "is_in_order", False):
+    if work.is_in_order:
         warn_user(
             f"{asked} was asked for, but what stands above from_iterable runs in the caller's "
             "thread. To use workers, give the data as something with __len__ and __getitem__ "

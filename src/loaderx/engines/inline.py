@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Run, Session, Task, Work, close_generator
+from loaderx.engines.base import Session, Task, Work
 from loaderx.frozen import Frozen
-from loaderx.memory import Pool, PoolPerThread
+from loaderx.memory import PoolPerThread
 
 
 class Inline(Frozen):
@@ -18,6 +17,8 @@ class Inline(Frozen):
 
 
 class InlineSession(Session):
+    here = 1 << 62  # steps in a row, without a call of ours in between
+
     def __init__(self, work: Work) -> None:
         self._work = work
         self._pools = PoolPerThread()
@@ -25,8 +26,8 @@ class InlineSession(Session):
     def submit(self, task: Task) -> InlinePending:
         return InlinePending(self._work, task, self._pools)
 
-    def run(self, steps: range) -> Run:
-        return InlineRun(self._work.stream(steps, Pool().lend))
+    def describe(self) -> tuple[str, str]:
+        return "inline", "it was asked for"
 
 
 class InlinePending:
@@ -45,26 +46,3 @@ class InlinePending:
 
     def cancel(self) -> None:
         """There is nothing to stop."""
-
-
-class InlineRun:
-    """Consecutive steps, without a call of ours in between."""
-
-    def __init__(self, elements: Iterator[Any]) -> None:
-        self._elements = elements
-        self.next = elements.__next__
-
-    def start(self) -> None:
-        """Nobody would make an element ahead."""
-
-    def ready(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        close_generator(self._elements)
-
-    def interrupt(self) -> bool:
-        return False
-
-    def describe(self) -> tuple[str, str]:
-        return "inline", "it was asked for"

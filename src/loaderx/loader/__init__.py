@@ -3,7 +3,7 @@
 from loaderx.dataset import save_with
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import DataLoader
-from loaderx.loader.save_start import start_filling, start_saving
+from loaderx.loader.save import start_filling, start_saving
 from loaderx.loader.state import merge_states
 
 __all__ = ["DataLoader", "LoaderIterator", "merge_states"]

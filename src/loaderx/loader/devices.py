@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Run, Work
+from loaderx.engines.base import Run
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
 from loaderx.stages.node import Node
 from loaderx.stages.row_counts import RowCount
@@ -17,7 +17,6 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.jax.placement import Placement
-    from loaderx.loader.work import PlanWork
 
 
 class Devices:
@@ -26,7 +25,7 @@ class Devices:
     def __init__(
         self, placement: Placement, depth: int, shard: tuple[int, int], spec: Tree | None
     ) -> None:
-        from loaderx.stages.narrowing import has_wide  # late, as below: only devices need it
+        from loaderx.stages.narrow import has_wide  # late, as below: only devices need it
 
         self._placement: Placement | None = placement
         self._depth = depth
@@ -63,18 +62,13 @@ class Devices:
             cut.check_shareable()
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
-    def work(self, work: PlanWork) -> Work:
-        """The work, with numbers of 64 bits made narrow where the devices need that."""
+    def narrowed(self, node: Node) -> Node:
+        """The chain with numbers of 64 bits made narrow where the devices need that."""
         if self._narrow is None:
-            return work
-        if getattr(work, "makes_windows", False):
-            from loaderx.loader.window_work import NarrowedWindows, WindowWork  # few chains need it
+            return node
+        from loaderx.stages.narrow import Narrowed
 
-            assert isinstance(work, WindowWork)
-            return NarrowedWindows(work, self._narrow)
-        from loaderx.loader.narrowing import NarrowedWork
-
-        return NarrowedWork(work, self._narrow)
+        return Narrowed(node, self._narrow)
 
     def place(self, run: Run) -> Run:
         """A run whose batches are on the devices."""
@@ -87,10 +81,6 @@ class Devices:
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream_iterator import REMEMBERED
 
-        if self._narrow is not None:
-            from loaderx.loader.narrowing import NarrowedRun
-
-            run = NarrowedRun(run, self._narrow)
         # The positions of all batches ahead must be remembered, and that of the one handed out.
         return PlacedRun(run, self._here(), min(self._depth, REMEMBERED - 2))
 

@@ -36,10 +36,11 @@ from loaderx.errors import (
 from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
 from loaderx.loader.failures import failure_limit
-from loaderx.loader.passes import Passes, StepPasses
-from loaderx.loader.position import epoch_end, whole_epoch_of
+from loaderx.loader.passes import Passes, StepPasses, epoch_end, whole_epoch_of
+from loaderx.loader.run import TaskRun
 from loaderx.loader.state import DataDigest, FoundStep, State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
+from loaderx.loader.tasks.plan_work import PlanWork
 from loaderx.loader.waiting import Waiting
 from loaderx.stages.node import Node
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -53,9 +54,6 @@ Mark: TypeAlias = tuple[float, int, float]
 
 Place: TypeAlias = Callable[[Run], Run]
 """Turns a run of batches into one whose batches are on devices."""
-
-FetchAhead: TypeAlias = Callable[[Run, range], Run]
-"""Turns a run of steps into one whose records are fetched ahead of it, where sources do so."""
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
 counting = threading.RLock()  # a finaliser may count while another iterator is counted
@@ -82,8 +80,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         shard: tuple[int, int],
         session: Session | None,
         counters: Counters,
+        work: PlanWork | None,
         place: Place | None = None,
-        ahead: FetchAhead | None = None,
     ) -> None:
         self._node = node
         self._base = base  # one epoch
@@ -92,8 +90,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._steps = steps
         self._shard = shard  # this host, and the number of hosts
         self._session = session
+        self._work = work  # None: of a stream
         self._place = place
-        self._ahead = ahead
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
@@ -245,9 +243,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         session = self._open_session()
         session.begin(self._steps.stop - self._position)
         steps = range(self._position, self._steps.stop)
-        run = session.run(steps)
-        if self._ahead is not None:
-            run = self._ahead(run, steps)
+        assert self._work is not None
+        tasks = self._work.tasks(session, steps)
+        run = self._work.ahead(TaskRun(session, self._work, tasks), steps)
         return run if self._place is None else self._place(run)
 
     def _open_session(self) -> Session:
@@ -299,6 +297,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """The element of a `Measured`; its failures and times are counted."""
         if measured.failures or measured.read:
             self._count_failures(measured)
+        if self._session is not None:
+            self._session.notice(measured)
         self._counters.add_timing(measured.value, self._shard[1], measured.times)
         if self._counters.waiting is not None:
             self._look_at_waiting(self._counters.waiting)
@@ -392,7 +392,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def __getstate__(self) -> dict[str, object]:
         """Without what runs: a function that holds an iterator can be sent to a worker process."""
-        left = dict.fromkeys(("_session", "_place", "_ahead", "_run", "_next", "_lock", "_passes"))
+        left = dict.fromkeys(("_session", "_place", "_work", "_run", "_next", "_lock", "_passes"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False, "_is_started": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:

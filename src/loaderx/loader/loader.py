@@ -26,8 +26,8 @@ from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.state import DataDigest
 from loaderx.loader.stats import Counters, Stats, summary
+from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
-from loaderx.loader.work import PlanWork, work_of
 from loaderx.stages.batch import Batched
 from loaderx.stages.fingerprint import fingerprints
 from loaderx.stages.leaks import warn_of_changing_parts
@@ -201,7 +201,7 @@ class DataLoader(Generic[T]):
         self._base = self._node.one_epoch()
         endless = self._base.length is None
         self._all = self._base if endless else Repeated(self._base, None)
-        self._stream = _stream_setup(self._node, self._shard) if self._node.is_stream else None
+        self._stream = self._stream_setup() if self._node.is_stream else None
         self._data = self._stream.data if self._stream else DataDigest(self._base)
         self._work: PlanWork | None = None
         self._session: Session | None = None
@@ -219,6 +219,11 @@ class DataLoader(Generic[T]):
 
         def __getattr__(self, name):
             raise attribute_error("a DataLoader", LOADER, name, self)
+
+    def _stream_setup(self) -> StreamSetup:
+        from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
+
+        return StreamSetup(self._node, self._shard, self._devices)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -280,10 +285,9 @@ class DataLoader(Generic[T]):
         devices = self._devices
         with self._lock:
             if self._work is None or self._session is None:
-                self._work = work_of(self._all, self._shard)
-                self._session = self._engine.session(
-                    devices.work(self._work) if devices else self._work
-                )
+                node = devices.narrowed(self._all) if devices else self._all
+                self._work = work_of(node, self._shard)
+                self._session = self._engine.session(self._work)
         made: LoaderIterator[T] = LoaderIterator(
             self._all,
             self._base,
@@ -293,8 +297,8 @@ class DataLoader(Generic[T]):
             self._shard,
             self._session,
             self._counters,
+            self._work,
             devices.place if devices else None,
-            self._work.ahead,
         )
         self._iterators.add(made)
         return made
@@ -382,12 +386,6 @@ class DataLoader(Generic[T]):
 def _given(value: U) -> U:
     """An argument, or the value of its default."""
     return cast(U, value.value) if isinstance(value, _Default) else value
-
-
-def _stream_setup(node: Node, shard: tuple[int, int]) -> StreamSetup:
-    from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
-
-    return StreamSetup(node, shard)
 
 
 def _short_form(

@@ -15,6 +15,7 @@ from loaderx.errors import (
     StateError,
     check_int,
 )
+from loaderx.loader.devices import Devices
 from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.passes import how_long, most_of
 from loaderx.loader.state import (
@@ -25,7 +26,7 @@ from loaderx.loader.state import (
     read_stream_state,
 )
 from loaderx.loader.stats import Counters, EpochCounters
-from loaderx.loader.units import UnitSession, UnitWork
+from loaderx.loader.tasks.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead
@@ -48,20 +49,20 @@ Position = tuple[list[int], list[LanePosition]]
 class StreamSetup:
     """What the iterators of one loader share."""
 
-    def __init__(self, node: Node, shard: tuple[int, int]) -> None:
+    def __init__(self, node: Node, shard: tuple[int, int], devices: Devices | None = None) -> None:
         self.node = node
         self.base, self.epochs, self.steps = how_long(node)
-        self.plan = StreamPlan(self.base, shard=shard)
+        self.plan = StreamPlan(devices.narrowed(self.base) if devices else self.base, shard=shard)
         self.work = UnitWork(node, self.plan, shard)
         self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
         self.data = DataDigest(node)
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end what is endless below it
-        self.shard = shard
+        self.shard, self._devices = shard, devices
 
     def __reduce__(self) -> tuple[object, ...]:
         """The description: a new plan is made from it."""
-        return StreamSetup, (self.node, self.shard)
+        return StreamSetup, (self.node, self.shard, self._devices)
 
     def iterator(
         self,
@@ -232,6 +233,7 @@ class StreamIterator(LoaderIterator[T]):
             setup.shard,
             session,
             counters,
+            None,
             place,
         )
         self._setup = setup

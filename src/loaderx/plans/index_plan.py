@@ -16,6 +16,7 @@ from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
 from loaderx.reading.operators import Gather, Request, SourceRecords
 from loaderx.reading.rows import Rows
 from loaderx.reading.single_records import owned
+from loaderx.reading.stacking import NO_PADDING, Padding
 from loaderx.rng import ROOT
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
@@ -158,6 +159,11 @@ class IndexPlan:
     def shared_rows(self) -> int:
         """Rows of a batch, if it is worth while that several workers make them; else 0."""
         return 0 if self._batches is None else self._batches.shared_rows()
+
+    @property
+    def padding(self) -> Padding:
+        """What the rows of a batch are padded to."""
+        return NO_PADDING if self._batches is None else self._batches.padding
 
     def read_rows(self, step: int, first: int, stop: int, context: ReadContext) -> Rows:
         """Some rows of a batch, as they are before it is cut; fewer if it is short."""

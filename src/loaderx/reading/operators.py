@@ -21,7 +21,7 @@ from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
-from loaderx.reading.stacking import Padding
+from loaderx.reading.stacking import NO_PADDING, Padding
 from loaderx.rng import REPLACE, Keys, fold, fold_int
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
@@ -303,6 +303,11 @@ class BatchOperator:
         """Rows of a batch, if it is worth while that several workers make them; else 0."""
         return 0
 
+    @property
+    def padding(self) -> Padding:
+        """What the rows of a batch are padded to."""
+        return NO_PADDING
+
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
-        """Where the rows of a batch come from, for who shares them."""
+        """Where the rows of a batch come from, for workers that make some of them."""
         raise NotImplementedError

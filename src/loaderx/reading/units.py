@@ -43,30 +43,35 @@ class Opaque(Generic[T]):
         self.value = value
 
 
-class UnitOutput(TypedDict):
-    """The output of a unit."""
+class PackedRows(TypedDict):
+    """Rows on their way from the worker that made them: the encoding of all rows that travel."""
 
     columns: Tree  # None: they are single records
     records: Opaque[Names] | None
     chosen: Positions | None
     keys: Keys | None
+
+
+class UnitOutput(PackedRows):
+    """The output of a unit."""
+
     meters: npt.NDArray[np.int64]  # per stage that counts: its number, records in, records out
     failures: Opaque[list[Failed]] | None  # records that `on_error` left out
 
 
-def rows_from(output: UnitOutput, padding: Padding) -> Rows:
-    """The rows of a unit's output."""
-    keys = output["keys"]
-    if output["records"] is not None:
-        records, names, indices = output["records"].value
+def rows_from(packed: PackedRows, padding: Padding) -> Rows:
+    """The rows that were packed."""
+    keys = packed["keys"]
+    if packed["records"] is not None:
+        records, names, indices = packed["records"].value
         return Rows.of_records(
             records, keys, identify=None if names is None else named(names, indices)
         )
-    chosen = output["chosen"]
-    count = len(flatten(output["columns"])[0][0]) if chosen is None else len(chosen)
+    chosen = packed["chosen"]
+    count = len(flatten(packed["columns"])[0][0]) if chosen is None else len(chosen)
     if chosen is not None:
         padding = NO_PADDING
-    return Rows.of_columns(output["columns"], count, keys, chosen=chosen, padding=padding)
+    return Rows.of_columns(packed["columns"], count, keys, chosen=chosen, padding=padding)
 
 
 class Finish:

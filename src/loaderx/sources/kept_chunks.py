@@ -52,7 +52,7 @@ class KeptChunks(Generic[C]):
         self._unread: dict[int, int] = {}  # records of each that were not read yet
         self._nbytes = self._most_nbytes = 0
         self._budget = chunk_budget()
-        self._keeps_all = False
+        self._windows = 0  # under way
         self._has_warned = False
         self._lock = threading.Lock()
         self._making: dict[int, threading.Lock] = {}  # locked until that chunk is decoded
@@ -63,6 +63,9 @@ class KeptChunks(Generic[C]):
         held: dict[int, C] = getattr(self._held, "chunks", {})
         if number in held:
             return held[number]
+        window: set[int] | None = getattr(self._held, "window", None)
+        if window is not None:
+            window.add(number)
         while True:
             with self._lock:
                 found = self._kept.get(number)
@@ -85,7 +88,7 @@ class KeptChunks(Generic[C]):
                 self._kept[number] = made
                 self._unread[number] = int(self._rows[number])
                 self._nbytes += made.nbytes
-                while self._nbytes > self._budget and len(self._kept) > 1 and not self._keeps_all:
+                while self._nbytes > self._budget and len(self._kept) > 1 and not self._windows:
                     self._drop(next(iter(self._kept)))
                 self._most_nbytes = max(self._most_nbytes, self._nbytes)
             return made
@@ -132,7 +135,7 @@ class KeptChunks(Generic[C]):
 
     def _check(self, found: dict[int, C]) -> None:
         nbytes = sum(chunk.nbytes for chunk in found.values())
-        if nbytes <= self._budget or self._has_warned or self._keeps_all:
+        if nbytes <= self._budget or self._has_warned or self._windows:
             return
         self._has_warned = True
         warn_user(
@@ -143,14 +146,19 @@ class KeptChunks(Generic[C]):
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """Drops no chunk inside of the block that has unread records, and keeps none behind it."""
-        self._keeps_all, self._most_nbytes = True, 0
+        """Drops no chunk inside of the block, and keeps none that this thread used behind it."""
+        used: set[int] = set()
+        with self._lock:
+            self._windows += 1
+            self._most_nbytes = 0
+        self._held.window = used
         try:
             yield
         finally:
-            self._keeps_all = False
+            self._held.window = None
             with self._lock:
-                for number in list(self._kept):
+                self._windows -= 1
+                for number in used & self._kept.keys():
                     self._drop(number)
 
     @property

@@ -329,6 +329,10 @@ class Cut(BatchOperator):
     def index(self, addresses: BatchAddresses, number: int) -> tuple[int, str]:
         return self.child.index(addresses.inner, number)
 
+    @property
+    def padding(self) -> Padding:
+        return self.node.padding
+
     def shared_rows(self) -> int:
         return self.width if self.child.sharing is Sharing.USEFUL else 0
 

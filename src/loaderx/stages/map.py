@@ -25,6 +25,7 @@ from loaderx.reading.operators import (
     SourceRecords,
 )
 from loaderx.reading.rows import Positions, Record, Rows, rows_of
+from loaderx.reading.stacking import Padding
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.stages.encoding import stage_text
@@ -273,6 +274,10 @@ class ApplyToBatches(BatchOperator):
 
     def shared_rows(self) -> int:
         return self.child.shared_rows()
+
+    @property
+    def padding(self) -> Padding:
+        return self.child.padding
 
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
         return self.child.rows_below(addresses.inner if self.is_tagged else addresses)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loaderx.stages.filter import Filtered
     from loaderx.stages.flat_map import FlatMapped
     from loaderx.stages.mix import Mixed
+    from loaderx.stages.narrow import Narrowed
     from loaderx.stages.on_error import Guarded, Skipping
     from loaderx.stages.pack import PackedRecords
     from loaderx.stages.sample import Sampled
@@ -44,6 +45,7 @@ __all__ = [
     "FromSource",
     "Guarded",
     "Mixed",
+    "Narrowed",
     "PackedRecords",
     "Part",
     "Picked",
@@ -69,6 +71,7 @@ _LATE = {
     "FlatMapped": "flat_map",
     "Guarded": "on_error",
     "Mixed": "mix",
+    "Narrowed": "narrow",
     "PackedRecords": "pack",
     "Sampled": "sample",
     "Skipping": "on_error",

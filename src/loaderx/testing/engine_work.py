@@ -7,12 +7,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from loaderx.engines.base import Measured, Task, Timing
+from loaderx.engines.base import Measured, Task, Timing, Work
 from loaderx.memory import Array, Layout, Lend
 from loaderx.testing.comparing import check
 from loaderx.tree import Tree
@@ -24,7 +24,7 @@ _SIZE = 500  # numbers of an element
 _LAYOUT = Layout.of(((_SIZE,), np.dtype(np.uint64)))
 
 
-class Numbers:
+class Numbers(Work):
     """Makes an array from the numbers of a task.  Worker processes may have it: it is picklable.
 
     Args:
@@ -32,10 +32,6 @@ class Numbers:
         waits: tasks that wait until the gate is open.
         fails: tasks that raise a `ValueError`.
     """
-
-    thread_safe = True
-    unsure = ""
-    only_gathers = False
 
     def __init__(
         self,
@@ -57,15 +53,8 @@ class Numbers:
         values[...] = numbers_of(task)
         return {"values": values}
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Tree]:
-        for step in steps:
-            yield self((step,), lend)
-
     def describe(self, task: Task) -> str:
         return f"the numbers {task}"
-
-    def parts(self) -> Iterator[tuple[str, object]]:
-        return iter(())
 
 
 class MeasuredNumbers(Numbers):

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from loaderx.engines.base import Engine, Measured, Session, Task, Work
+from loaderx.loader.run import TaskRun
+from loaderx.loader.tasks.steps import StepTasks
 from loaderx.testing.comparing import check, check_equal
 from loaderx.testing.engine_work import (
     Gate,
@@ -294,9 +296,10 @@ class SessionContract:
     # Steps in order -----------------------------------------------------------------------------
 
     def test_a_run(self) -> None:
-        """``run`` gives consecutive steps in order, and can be closed in the middle."""
-        session = self._open(Numbers())
-        run = session.run(range(10, 50))
+        """A run gives consecutive steps in order, and can be closed in the middle."""
+        work = Numbers()
+        session = self._open(work)
+        run = TaskRun(session, work, StepTasks(session, range(10, 50)))
         for step in range(10, 50):
             _check_element(run.next(), (step,))
         try:
@@ -306,7 +309,7 @@ class SessionContract:
         else:
             raise AssertionError("next() of a run has given more than its steps.")
         run.close()
-        run = session.run(range(5, 10**9))
+        run = TaskRun(session, work, StepTasks(session, range(5, 10**9)))
         _check_element(run.next(), (5,))
         run.close()
         session.close()
@@ -314,8 +317,9 @@ class SessionContract:
     def test_a_run_is_ready(self) -> None:
         """``ready`` is False while a worker makes the next step, and True once it is made."""
         with Gate() as gate:
-            session = self._open(Numbers(gate, waits=[(1,)]))
-            run = session.run(range(100))
+            work = Numbers(gate, waits=[(1,)])
+            session = self._open(work)
+            run = TaskRun(session, work, StepTasks(session, range(100)))
             _check_element(run.next(), (0,))
             if session.window > 1:  # else step 1 begins when it is asked for
                 gate.wait_until_begun((1,))

@@ -16,7 +16,7 @@ import pytest
 from chains import arrays
 from inside import pool_of, processes_of
 from loaderx import DataLoader, LoaderxError, LoaderxWarning, RecordError
-from loaderx.engines import Processes
+from loaderx.engines import Processes, Work
 from loaderx.engines.processes import pool as pool_module
 from loaderx.engines.processes import protocol
 from loaderx.engines.processes.session import ProcessesSession
@@ -34,8 +34,7 @@ def pids():
 def work_of(function):
     """A work that makes elements from the numbers of a task.  It goes to workers by value."""
 
-    class Numbers:
-        thread_safe, unsure, only_gathers = True, "", False
+    class Numbers(Work):
         noun = "unit of the stream"
 
         def __call__(self, task, lend):
@@ -43,9 +42,6 @@ def work_of(function):
 
         def describe(self, task):
             return f"records {task[-1]} to {task[-1] + 9} of the input"
-
-        def parts(self):
-            return iter(())
 
     return Numbers()
 

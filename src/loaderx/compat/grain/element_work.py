@@ -8,20 +8,19 @@ from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.stacking import buffers
 from loaderx.engines.auto import AutoSession
-from loaderx.engines.base import OrderedRun, Session, Task
+from loaderx.engines.base import Session, Task, Work
 from loaderx.engines.threads import Threads
-from loaderx.memory import Lend, Pool
+from loaderx.loader.run import TaskRun
+from loaderx.loader.tasks.steps import StepTasks
+from loaderx.memory import Lend
 
 _AHEAD = 32  # elements to keep ready at most, whatever buffer is asked for
 _NO_PROCESSES = "worker processes were not asked for with mp_prefetch"
 
 
-class ElementWork:
+class ElementWork(Work):
     """Makes elements by their index."""
 
-    thread_safe = True  # Grain's threads read sources at once, too
-    unsure = ""
-    only_gathers = False
     noun = "element"
 
     def __init__(self, ds: MapDataset[Element]) -> None:
@@ -29,11 +28,10 @@ class ElementWork:
 
     def __call__(self, task: Task, lend: Lend) -> Element:
         buffers.lend = lend  # type: ignore[assignment]
-        return self._ds[task[0]]
-
-    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """Not used: a StopIteration of a source would be an error in a generator."""
-        raise NotImplementedError
+        try:
+            return self._ds[task[0]]
+        except StopIteration:
+            raise _SourceEnd from None
 
     def describe(self, task: Task) -> str:
         """For messages."""
@@ -44,51 +42,39 @@ class ElementWork:
         yield str(self._ds), self._ds
 
 
+class _SourceEnd(Exception):  # noqa: N818 (it is no error)
+    """A source has raised StopIteration, which means something else in a generator."""
+
+
 class ElementReader:
     """Elements in order, from an engine."""
 
     def __init__(self, ds: MapDataset[Element], session: Session, steps: range) -> None:
-        self._ds = ds
-        self._session = session
-        self._ordered = OrderedRun(session, steps)
-        self._search = session.search if isinstance(session, AutoSession) else None
-        self._lend = Pool().lend
-        self._resting = 0  # elements to make here, without measuring
-        session.begin(len(steps) if steps.stop < 2**62 else None)
+        self._run = TaskRun(session, ElementWork(ds), StepTasks(session, steps))
+        self._left = steps.stop - steps.start
+        session.begin(self._left if steps.stop < 2**62 else None)
 
     def next(self) -> Element:
         """The next element; StopIteration after the last, or if the source says so."""
-        ordered = self._ordered
-        if self._resting:
-            return self._made_here(ordered)
-        if self._search is not None and self._search.resting > 0 and ordered.is_empty:
-            left = ordered.stop - ordered.position
-            self._resting = self._rested = min(self._search.resting, left)
-            if self._resting:
-                return self._made_here(ordered)
-        return ordered.next()
-
-    def _made_here(self, ordered: OrderedRun) -> Element:
-        buffers.lend = self._lend
-        element = self._ds[ordered.position]
-        ordered.position += 1
-        self._resting -= 1
-        if not self._resting and self._search is not None:
-            self._search.rested(self._rested)
+        try:
+            element = self._run.next()
+        except _SourceEnd:
+            raise StopIteration from None
+        self._left -= 1
         return element
 
     @property
     def is_done(self) -> bool:
         """Are all elements handed out?"""
-        return self._ordered.is_empty and self._ordered.position >= self._ordered.stop
+        return not self._left
 
     def start(self) -> None:
         """Begins to read ahead."""
-        self._ordered.ready()
+        self._run.start()
 
     def close(self) -> None:
         """Ends the tasks under way; the session stays."""
-        self._ordered.close()
+        self._run.close()
 
 
 class Rows(MapDataset[Element]):

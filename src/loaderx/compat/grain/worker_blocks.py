@@ -26,7 +26,7 @@ from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 from loaderx.compat.grain.read_threads import reading
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import StructureError, flatten, map_structure
-from loaderx.engines.base import Pending, Session, Task, TryAgainError
+from loaderx.engines.base import Pending, Session, Task, TryAgainError, Work
 from loaderx.engines.processes.pickling import PicklingError
 from loaderx.memory import Lend
 
@@ -121,12 +121,9 @@ def _stacked(elements: list[Element]) -> Element:
     return rows if leaves and is_plain else None
 
 
-class BlocksWork:
+class BlocksWork(Work):
     """Makes a block for task ``(root, start, stop)``."""
 
-    thread_safe = True
-    unsure = ""
-    only_gathers = False
     noun = "element"
 
     def __init__(self, roots: Sequence[Root]) -> None:
@@ -140,10 +137,6 @@ class BlocksWork:
             block = self._roots[root].block(start, stop)
         seconds = perf_counter() - begun - reads.waited_s
         return block._replace(seconds=seconds, waited_s=reads.waited_s)
-
-    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """Not used: blocks go to workers."""
-        raise NotImplementedError
 
     def describe(self, task: Task) -> str:
         """For messages."""

@@ -20,7 +20,7 @@ from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.stacking import buffers
 from loaderx.compat.grain.trees import flatten
-from loaderx.engines.base import Task
+from loaderx.engines.base import Task, Work
 from loaderx.memory import Lend
 
 MOST_ELEMENTS = 32
@@ -38,15 +38,12 @@ class Chunk(NamedTuple):
     is_last: bool
 
 
-class ChainWork:
+class ChainWork(Work):
     """Makes chunk ``k`` of a run for task ``(run, beginning, k)``.
 
     Beginning 0 is that of the dataset, 1 that of ``state``.
     """
 
-    thread_safe = True
-    unsure = ""
-    only_gathers = False
     noun = "element"
 
     def __init__(self, ds: IterDataset[Element], state: State | None) -> None:
@@ -112,10 +109,6 @@ class ChainWork:
     def _finished(self, elements: list[Element], states: list[State], *, is_last: bool) -> Chunk:
         self._made += len(elements)
         return Chunk(elements, states, self._made - len(elements), is_last)
-
-    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """Not used: chunks go to a worker."""
-        raise NotImplementedError
 
     def describe(self, task: Task) -> str:
         """For messages."""

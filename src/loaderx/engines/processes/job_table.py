@@ -3,10 +3,6 @@
 A job waits in the consumer's queue until the pipes have room for it and there is a slot to make it
 in; then it is in the pipe, with a worker, and reported.  Its slot is its own until the result is
 taken or nobody wants it any more.
-
-A step that workers share is one job for each range of its rows, and one that puts these together,
-which is sent when all of them are done.  A range that was lost is made again, like every job.  If
-one fails, the step is made as a whole instead.
 """
 
 from __future__ import annotations
@@ -16,11 +12,10 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from loaderx.engines.base import Task
-from loaderx.engines.block_run import RaisedAhead
 from loaderx.engines.processes import exceptions, protocol
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.limits import tight_limits
@@ -28,7 +23,7 @@ from loaderx.engines.processes.pickling import PicklingError, ResetAttribute
 from loaderx.engines.processes.protocol import Report
 from loaderx.engines.processes.shared_slots import Slot
 from loaderx.engines.processes.worker_processes import WorkerProcess, WorkerProcesses, exit_reason
-from loaderx.engines.sharing import Range
+from loaderx.engines.raised_ahead import RaisedAhead
 from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
@@ -67,26 +62,11 @@ class JobTable:
     def add(self, task: Task, words: bytes) -> Job:
         """A new job, sent if there is room."""
         self._under_way += 1
-        job = self._new(task, protocol.STEP, words)
+        self._numbers += 1
+        job = Job(self._numbers, task, words)
         self._queue.append(job)
         self.send_queued()
         return job
-
-    def add_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
-        """A new job for a step, whose rows are made in ranges."""
-        self._under_way += 1
-        job = self._new(task, protocol.JOIN, protocol.pack_words((*task, len(ranges))))
-        for first, stop in ranges:
-            part = self._new(task, protocol.ROWS, protocol.pack_words((*task, first, stop)))
-            part.step = job
-            job.parts.append(part)
-        self._queue += job.parts
-        self.send_queued()
-        return job
-
-    def _new(self, task: Task, kind: int, words: bytes) -> Job:
-        self._numbers += 1
-        return Job(self._numbers, task, kind, words)
 
     def take(self, job: Job) -> list[Any]:
         """The leaves in the slot of a job that is done; closes the job."""
@@ -107,38 +87,22 @@ class JobTable:
     def send_queued(self) -> None:
         """Sends as many jobs as the pipes hold, and as there are slots for."""
         while self._queue and len(self.sent) < self._processes.capacity:
-            # A range needs its slot for a short while only, and what holds the others may be
-            # waiting for it.
-            must = self._queue[0].is_urgent or self._queue[0].kind == protocol.ROWS
-            slot = self._processes.slots.take(self._under_way, must=must)
+            slot = self._processes.slots.take(self._under_way)
             if slot is None:
                 return
-            job = self._queue.popleft()
-            if job.is_urgent:
-                self._send_ahead(job, slot)
-            else:
-                self._send(job, slot)
-
-    def _send_ahead(self, job: Job, slot: Slot) -> None:
-        """Sends a job before those that lie in the pipe: it came before them."""
-        with self._claims_locked():
-            waiting = self._read_tasks()
-            self._send(job, slot)
-            for one in waiting:
-                self._write(one)
+            self._send(self._queue.popleft(), slot)
 
     def send_first(self, job: Job) -> None:
         """Sends a job that somebody waits for before the others, in a slot of its own if need be.
 
         All slots may hold what the user has, or results that are asked for only after this one.
         """
-        for one in job.parts if job.is_waiting else [job]:
-            is_new = one.slot is None and not (one.is_closed or one.is_done or one.is_cancelled)
-            if is_new and len(self.sent) < self._processes.capacity:
-                slot = self._processes.slots.take(self._under_way, must=True)
-                assert slot is not None
-                self._queue.remove(one)
-                self._send(one, slot)
+        is_new = job.slot is None and not (job.is_closed or job.is_done or job.is_cancelled)
+        if is_new and len(self.sent) < self._processes.capacity:
+            slot = self._processes.slots.take(self._under_way, must=True)
+            assert slot is not None
+            self._queue.remove(job)
+            self._send(job, slot)
 
     def _send(self, job: Job, slot: Slot) -> None:
         job.slot, job.sent_at = slot, time.monotonic()
@@ -147,30 +111,16 @@ class JobTable:
 
     def _write(self, job: Job) -> None:
         assert job.slot is not None
-        if job.kind == protocol.JOIN:
-            job.slot.write_bytes(protocol.pack_places([part.place for part in job.parts]))
-        count = (len(job.task), 3, 2)[job.kind]
-        message = protocol.pack_task(job.number, job.slot.number, job.kind, count, job.words)
+        message = protocol.pack_task(job.number, job.slot.number, len(job.task), job.words)
         os.write(self._processes.tasks_in, message)
 
     def _close(self, job: Job) -> None:
         """Nobody is going to ask for the result of a job, or somebody has got it."""
         job.is_closed = True
-        if job.kind != protocol.ROWS:
-            self._under_way -= 1
+        self._under_way -= 1
         slot, job.slot = job.slot, None
         if slot is not None:
             self._processes.slots.put_back(slot)
-        self._drop_parts(job)
-
-    def _drop_parts(self, job: Job) -> None:
-        """The ranges of a step are not needed any more."""
-        for part in job.parts:
-            if part.is_done and not part.is_closed:
-                self._close(part)
-            elif not part.is_cancelled:
-                part.is_cancelled = True
-                self.cancelled.append(part)
 
     def drop_cancelled(self) -> None:
         """Jobs that nobody wants any more are not begun, and give their slots back."""
@@ -182,7 +132,7 @@ class JobTable:
             if job.number in self.sent:
                 is_sent = True
                 continue
-            if job.slot is None and not (job.is_done or job.is_waiting):
+            if job.slot is None and not job.is_done:
                 self._queue.remove(job)
             self._close(job)
         if is_sent:
@@ -224,10 +174,6 @@ class JobTable:
             return
         slot = job.slot
         assert slot is not None
-        job.took_s = report.took_us * 1e-6 + sum(part.took_s for part in job.parts)
-        if job.kind == protocol.ROWS:
-            self._read_rows(job, report)
-            return
         slot.is_kept = bool(report.flags & protocol.KEPT)
         tail = b""
         if report.flags & protocol.TAIL:
@@ -241,24 +187,6 @@ class JobTable:
             self._close(job)
         else:
             job.finish()
-
-    def _read_rows(self, part: Job, report: Report) -> None:
-        """A range of rows is done; after the last one, the step is put together."""
-        step, slot = part.step, part.slot
-        assert step is not None
-        assert slot is not None
-        part.made_at = (report.tail_start, report.tail_bytes)
-        slot.note_written(sum(part.made_at))
-        part.is_done = True
-        if part.is_cancelled:
-            self._close(part)
-        elif report.kind == protocol.FAILED:
-            step.kind, step.has_failed_part = protocol.STEP, True
-            self._drop_parts(step)
-            step.parts = []
-            self._queue.appendleft(step)
-        elif not step.is_waiting:
-            self._queue.appendleft(step)
 
     def _start_error(self, worker: WorkerProcess, *, is_init: bool) -> LoaderxError:
         packed = self._processes.claims.read_error(worker.number)
@@ -345,9 +273,6 @@ class JobTable:
         elif job.deaths >= MOST_DEATHS:
             del self.sent[job.number]
             job.finish()
-            if job.step is not None:
-                job.step.deaths, job.step.fate = job.deaths, job.fate
-                job.step.finish()
         else:
             self._write(job)
 

@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -42,7 +42,6 @@ from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.stuck import StuckCheck
 from loaderx.engines.processes.worker_processes import WorkerProcesses
-from loaderx.engines.sharing import Range, StepSharing
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import RecordError, warn_user
 
@@ -64,14 +63,12 @@ class WorkerPool:
         window: int,
         *,
         started: int,
-        sharing: StepSharing,
         timeout_s: float | None,
         replace_stuck: bool,
     ) -> None:
         self.owner = os.getpid()
         self.is_closing = False
         self._is_broken = False  # was it an exception that ended it, rather than `close`?
-        self.sharing = sharing
         self._grace_s = 0.0
         self.failure: Exception | None = None  # that `done` met, for `result` to raise
         self.warnings: deque[str] = deque()  # to be given outside of pool code
@@ -199,15 +196,6 @@ class WorkerPool:
             self._jobs.drop_cancelled()
             return self._jobs.add(task, words)
 
-    def submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
-        """The same for a step whose rows are made in ranges."""
-        return self._enter(self._submit_shared, task, ranges)
-
-    def _submit_shared(self, task: Task, ranges: Sequence[Range]) -> Job:
-        with self._lock:
-            self._jobs.drop_cancelled()
-            return self._jobs.add_shared(task, ranges)
-
     def cancel(self, job: Job) -> None:
         """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
         if not (job.is_cancelled or job.is_closed):
@@ -240,11 +228,7 @@ class WorkerPool:
                 raise closed_error()
             leaves = self._enter(self._wait_and_take, job)
             if job.is_closed and not job.is_cancelled:
-                if job.has_failed_part:
-                    self.sharing.give_up()
-                element = self._element(job, leaves)
-                self.sharing.took(job.took_s)
-                return element
+                return self._element(job, leaves)
 
     def _element(self, job: Job, leaves: list[Any]) -> Element:
         if job.deaths >= MOST_DEATHS:

@@ -22,20 +22,16 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from loaderx.engines.base import Task
 from loaderx.engines.processes.limits import above_standard, explained
 
-_HEAD = struct.Struct("<QIHH")  # job number, slot number, kind, how many numbers follow
+_HEAD = struct.Struct("<QII")  # job number, slot number, how many numbers follow
 _WORDS = struct.Struct("<5Q")  # the numbers of the task, and of whose it is where they are shared
 TASK_BYTES = _HEAD.size + _WORDS.size
-
-# Kinds of task.  STEP: make the element of a task.  ROWS: make some rows of a step, of which the
-# numbers are the step, the first row and the row after the last.  JOIN: put such rows together.
-STEP, ROWS, JOIN = range(3)
 
 LAYOUTS_KEPT = 64
 """Element layouts that both sides remember: the newest ones."""
@@ -64,8 +60,8 @@ def pack_words(task: Task) -> bytes:
     return _WORDS.pack(*task, *(0,) * (5 - len(task)))
 
 
-def pack_task(job: int, slot: int, kind: int, count: int, words: bytes) -> bytes:
-    return _HEAD.pack(job, slot, kind, count) + words
+def pack_task(job: int, slot: int, count: int, words: bytes) -> bytes:
+    return _HEAD.pack(job, slot, count) + words
 
 
 class TakenTask(NamedTuple):
@@ -73,38 +69,17 @@ class TakenTask(NamedTuple):
 
     job: int
     slot: int
-    kind: int
-    numbers: tuple[int, ...]
+    task: Task
 
 
 def unpack_task(data: bytes) -> TakenTask:
-    job, slot, kind, count = _HEAD.unpack_from(data)
-    return TakenTask(job, slot, kind, _WORDS.unpack_from(data, _HEAD.size)[:count])
+    job, slot, count = _HEAD.unpack_from(data)
+    return TakenTask(job, slot, _WORDS.unpack_from(data, _HEAD.size)[:count])
 
 
 def unpack_jobs(data: bytes) -> list[int]:
     """The numbers of the jobs in a row of tasks."""
     return [_HEAD.unpack_from(data, at)[0] for at in range(0, len(data), TASK_BYTES)]
-
-
-class RowsPlace(NamedTuple):
-    """Where packed rows of a step lie: in which slot, from where on, and how many bytes."""
-
-    slot: int
-    start: int
-    nbytes: int
-
-
-_PLACE = struct.Struct("<3Q")
-PLACE_BYTES = _PLACE.size
-
-
-def pack_places(places: Sequence[RowsPlace]) -> bytes:
-    return b"".join(_PLACE.pack(*place) for place in places)
-
-
-def unpack_places(data: bytes) -> list[RowsPlace]:
-    return [RowsPlace._make(place) for place in _PLACE.iter_unpack(data)]
 
 
 class Report(NamedTuple):

@@ -9,12 +9,10 @@ import time
 import weakref
 from threading import get_ident
 
-from loaderx.engines.base import Element, Run, Session, Task, Work, closed_error
-from loaderx.engines.block_run import BlockRun
+from loaderx.engines.base import Element, Session, Task, Work, closed_error
 from loaderx.engines.processes.jobs import Job
 from loaderx.engines.processes.pickling import Init, SharedPayload
 from loaderx.engines.processes.pool import PoolBrokenError, WorkerPool, reentered_error
-from loaderx.engines.sharing import StepSharing
 
 
 class ProcessesSession(Session):
@@ -30,7 +28,6 @@ class ProcessesSession(Session):
         init: called in each worker with its number and how many there are, before it gets the work.
     """
 
-    shares_first = False
     shares_memory = True
 
     def __init__(
@@ -47,8 +44,6 @@ class ProcessesSession(Session):
         self.window = workers + prefetch
         self.share_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
         self._work = work
-        self._sharing = StepSharing(work, workers)
-        self.sharers = self._sharing.sharers
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
         self._free_share = free_share
@@ -68,25 +63,6 @@ class ProcessesSession(Session):
             with contextlib.suppress(PoolBrokenError):
                 pool = self._started(self.workers)
                 return pool, pool.submit(task)
-
-    def submit_shared(self, task: Task) -> PendingJob:
-        ranges = self._sharing.ranges(task)
-        if len(ranges) < 2:
-            return self.submit(task)
-        while True:
-            with contextlib.suppress(PoolBrokenError):
-                pool = self._started(self.workers)
-                return PendingJob(self, pool, pool.submit_shared(task, ranges))
-
-    def run(self, steps: range) -> Run:
-        if getattr(self._work, "makes_windows", False):
-            from loaderx.engines.window_run import WindowRun, WindowsWork  # few chains need it
-
-            assert isinstance(self._work, WindowsWork)
-            return WindowRun(self, self._work, steps, self.workers)
-        if not getattr(self._work, "makes_blocks", False):
-            return super().run(steps)
-        return BlockRun(self, steps, shares_memory=True)
 
     def prepare(self, count: int) -> bool:
         """Starts the first so many workers if need be, and says whether they have started."""
@@ -139,7 +115,6 @@ class ProcessesSession(Session):
             self.workers,
             self.window,
             started=count,
-            sharing=self._sharing,
             timeout_s=self._timeout_s,
             replace_stuck=self._replace_stuck,
         )

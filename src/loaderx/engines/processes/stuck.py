@@ -37,8 +37,6 @@ class StuckCheck:
 
     def check(self, job: Job) -> None:
         """Warns, and kills a stuck worker if that was asked for."""
-        for part in job.parts:
-            self.check(part)
         if self._timeout_s is None or job.number not in self._sent:
             return
         busy = list(self._busy())

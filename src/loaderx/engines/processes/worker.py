@@ -18,12 +18,10 @@ import threading
 import time
 from typing import Any
 
-from loaderx.engines.base import Element, Measured, Task, Work, worker_error
+from loaderx.engines.base import Measured, Task, Work, worker_error
 from loaderx.engines.processes import exceptions, pickling, protocol
-from loaderx.engines.processes.packed_rows import read_rows, write_rows
-from loaderx.engines.processes.protocol import PLACE_BYTES, ClaimTable, Report, TakenTask
+from loaderx.engines.processes.protocol import ClaimTable, Report, TakenTask
 from loaderx.engines.processes.shared_slots import ElementLayout, SlotWriter
-from loaderx.engines.sharing import RowsWork
 from loaderx.errors import RecordError, one_line
 from loaderx.memory import Pool
 from loaderx.stages.global_generators import GlobalDraws
@@ -84,9 +82,7 @@ class _Worker:
         waiting = select.poll()
         waiting.register(self._tasks, select.POLLIN)
         while (taken := self._take(waiting)) is not None:
-            begun = time.perf_counter_ns()
-            report = self._make_rows(taken) if taken.kind == protocol.ROWS else self._make(taken)
-            report = report._replace(took_us=(time.perf_counter_ns() - begun) // 1000)
+            report = self._make(taken)
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 sys.stdout.flush()  # a worker may be killed at any time; what it printed is out
             os.write(self._reports, report.pack())
@@ -115,35 +111,10 @@ class _Worker:
             report = report._replace(flags=report.flags | protocol.KEPT)
         return report
 
-    def _make_rows(self, taken: TakenTask) -> Report:
-        """Makes some rows of a step, and packs them into the slot."""
-        step, first, stop = taken.numbers
-        assert isinstance(self._work, RowsWork)
-        try:
-            made = self._work.make_rows((step,), first, stop, self._rows_pool.lend)
-            nbytes = write_rows(self._slots, protocol.slot_start(taken.slot), made)
-        except BaseException:  # the step is made as a whole instead, and says what is wrong
-            return Report(taken.job, self._number, protocol.FAILED)
-        return Report(taken.job, self._number, protocol.DONE, tail_bytes=nbytes)
-
-    def _join_rows(self, taken: TakenTask) -> Element:
-        step, count = taken.numbers
-        start = protocol.slot_start(taken.slot)
-        places = protocol.unpack_places(os.pread(self._slots, count * PLACE_BYTES, start))
-        try:
-            parts = [read_rows(self._slots, place) for place in places]
-        except Exception:  # no memory for a copy of them, say: what is wrong is told by the whole
-            return self._work((step,), self._writer.lend)
-        assert isinstance(self._work, RowsWork)
-        return self._work.join_rows((step,), parts, self._writer.lend)
-
     def _make_element(self, taken: TakenTask) -> Report:
-        job, task = taken.job, taken.numbers
+        job, task = taken.job, taken.task
         try:
-            if taken.kind == protocol.JOIN:
-                element, task = self._join_rows(taken), task[:1]
-            else:
-                element = self._work(task, self._writer.lend)
+            element = self._work(task, self._writer.lend)
             measured = None
             if type(element) is Measured:
                 measured = element.failures, element.times, element.read

@@ -1,4 +1,4 @@
-"""Single records from workers: made in blocks, handed out one by one."""
+"""Single records from workers: made in ranges, handed out one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError
 from loaderx.engines import Processes, Session, Threads
-from loaderx.engines.block_run import MOST, BlockRun, RaisedAhead
+from loaderx.engines.base import Work
+from loaderx.engines.raised_ahead import RaisedAhead
+from loaderx.loader.run import TaskRun
+from loaderx.loader.tasks.records import MOST, RecordTasks
 
 ENGINES = [Threads(2), Threads(1, prefetch=0), Processes(2)]
 
@@ -133,50 +136,63 @@ def test_records_are_the_users_own():
     assert all((leaf == 2).all() for leaf in kept)
 
 
-# How blocks are cut -----------------------------------------------------------------------------
+# How ranges are cut -----------------------------------------------------------------------------
 
 
 class Made:
-    def __init__(self, block):
-        self.block = block
+    def __init__(self, made):
+        self.made = made
 
     def result(self):
-        if isinstance(self.block, Exception):
-            raise self.block
-        return self.block
+        if isinstance(self.made, Exception):
+            raise self.made
+        return self.made
 
     def done(self):
         return True
 
     def cancel(self):
-        self.block = ValueError("cancelled")
+        self.made = ValueError("cancelled")
 
 
-class Blocks(Session):
-    """Makes blocks of the numbers of their steps, as if each step took ``step_s``."""
+def made_of(elements, error=None, seconds=0.0):
+    took, nbytes = np.array([seconds]), np.zeros(1, np.int64)
+    parts = {"first": None, "last": None, "nbytes": nbytes}
+    return Made({**parts, "elements": elements, "error": error, "seconds": took})
+
+
+class Ranges(Session):
+    """Makes ranges of the numbers of their steps, as if each step took ``step_s``."""
 
     window = 3
 
-    def __init__(self, step_s=0.0, most=MOST, fails=(), lost=()):
+    def __init__(self, step_s=0.0, most=MOST, fails=(), lost=(), ends=False):
         self.step_s, self.most, self.fails, self.lost = step_s, most, fails, lost
+        self.ends = ends
         self.tasks = []
 
+    def is_end(self, error):
+        return self.ends
+
     def submit(self, task):
-        self.tasks.append(task)
-        first, count = task
-        steps = list(range(first, first + min(count, self.most)))
+        if len(task) == 1:
+            (step,) = task
+            self.tasks.append((step, 1))
+            return Made(RecordError("lost", step=step) if step in self.lost else step)
+        first, _, stop, _ = task
+        self.tasks.append((first, stop - first))
+        steps = list(range(first, min(stop, first + self.most)))
         bad = next((step for step in steps if step in self.fails), None)
         if any(step in self.lost for step in steps):
             return Made(RecordError("lost"))
         error = None
         if bad is not None:
             steps, error = steps[: steps.index(bad)], RaisedAhead(RecordError("bad", step=bad))
-        took = np.array([self.step_s * len(steps)])
-        return Made({"elements": steps, "error": error, "seconds": took})
+        return made_of(steps, error, self.step_s * len(steps))
 
 
-def run(session, stop, **options):
-    return BlockRun(session, range(stop), shares_memory=False, **options)
+def run(session, stop):
+    return TaskRun(session, Work(), RecordTasks(session, None, range(stop)))
 
 
 def taken(made):
@@ -188,8 +204,8 @@ def taken(made):
             return found
 
 
-def test_blocks_of_quick_steps_grow():
-    session = Blocks()
+def test_ranges_of_quick_steps_grow():
+    session = Ranges()
     assert taken(run(session, 1000)) == list(range(1000))
     sizes = [count for _, count in session.tasks]
     assert sizes[0] == 1
@@ -198,24 +214,24 @@ def test_blocks_of_quick_steps_grow():
 
 
 def test_slow_steps_go_alone():
-    session = Blocks(step_s=1.0)
+    session = Ranges(step_s=1.0)
     assert taken(run(session, 50)) == list(range(50))
     assert {count for _, count in session.tasks} == {1}
 
 
-def test_steps_of_a_tenth_of_a_millisecond_make_blocks_of_five():
-    session = Blocks(step_s=1.01e-4)
+def test_steps_of_a_tenth_of_a_millisecond_make_ranges_of_four():
+    session = Ranges(step_s=1.01e-4)
     assert taken(run(session, 100)) == list(range(100))
     assert max(count for _, count in session.tasks) == 4
 
 
 def test_what_a_worker_has_not_made_is_asked_for_again():
-    session = Blocks(most=3)
+    session = Ranges(most=3)
     assert taken(run(session, 200)) == list(range(200))
 
 
-def test_a_block_that_is_lost_is_made_step_by_step():
-    session = Blocks(lost=[77])
+def test_a_range_that_is_lost_is_made_step_by_step():
+    session = Ranges(lost=[77])
     made = run(session, 200)
     assert [made.next() for _ in range(77)] == list(range(77))
     with pytest.raises(RecordError) as caught:
@@ -225,17 +241,17 @@ def test_a_block_that_is_lost_is_made_step_by_step():
 
 
 def test_an_error_ends_the_run_or_the_stream():
-    made = run(Blocks(fails=[60]), 200)
+    made = run(Ranges(fails=[60]), 200)
     assert [made.next() for _ in range(60)] == list(range(60))
     assert made.ready()
     with pytest.raises(RecordError, match="step 60: bad"):
         made.next()
-    ending = run(Blocks(fails=[60]), 200, is_end=lambda error: True)
+    ending = run(Ranges(fails=[60], ends=True), 200)
     assert taken(ending) == list(range(60))
 
 
 def test_what_was_started_waits():
-    session = Blocks()
+    session = Ranges()
     made = run(session, 100)
     made.start()
     assert session.tasks == [(0, 1), (1, 1), (2, 1)]
@@ -244,24 +260,23 @@ def test_what_was_started_waits():
 
 
 class Slots(Session):
-    """The rows of a block lie in one array."""
+    """The rows of a range lie in one array."""
 
     window = 2
+    shares_memory = True
 
     def submit(self, task):
-        _, count = task
-        rows = [{"x": row} for row in np.zeros((count, 3))]
-        return Made({"elements": rows, "error": None, "seconds": np.zeros(1)})
+        return made_of([{"x": row} for row in np.zeros((task[2] - task[0], 3))])
 
 
 def test_a_record_keeps_no_memory_of_others():
-    found = taken(BlockRun(Slots(), range(200), shares_memory=True))
+    found = taken(run(Slots(), 200))
     sizes = [(3 if leaf.base is None else leaf.base.size) for leaf in (r["x"] for r in found)]
     assert sizes == [3] * 200
 
 
 def test_a_closed_run_gives_up():
-    made = run(Blocks(), 1000)
+    made = run(Ranges(), 1000)
     for _ in range(100):
         made.next()
     made.interrupt()

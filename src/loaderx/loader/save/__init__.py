@@ -1,4 +1,4 @@
-"""Where `Dataset.save` and `Dataset.cache` come in."""
+"""`Dataset.save` and `Dataset.cache(path)`: records written as columns, by any engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def start_saving(dataset: Dataset[Tree], given: SaveArguments) -> None:
     """Saves a dataset."""
-    from loaderx.loader.saving import save  # late: most programs save nothing
+    from loaderx.loader.save.saving import save  # late: most programs save nothing
 
     save(dataset, given)
 
 
 def start_filling(dataset: Dataset[Tree], path: object) -> Kept:
     """The folder of a cache."""
-    from loaderx.loader.filling import fill  # late: most programs keep nothing
+    from loaderx.loader.save.filling import fill  # late: most programs keep nothing
 
     return fill(dataset, path)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from loaderx.engines.base import Measured, Run, Task
+from loaderx.engines.base import Measured, Run, Task, Work
 from loaderx.frozen import Frozen
-from loaderx.loader.work import are_fetched, are_thread_safe, parts_of, sources_of
+from loaderx.loader.run import TaskRun
+from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Request, SourceRecords
@@ -59,10 +60,9 @@ class Steps(Frozen):
         return first, min(first + self.step_records, end)
 
 
-class SaveWork:
+class SaveWork(Work):
     """Reads the records of a step, and makes columns of them."""
 
-    only_gathers = False
     noun = "step"
 
     def __init__(self, node: Node, steps: Steps) -> None:
@@ -88,11 +88,13 @@ class SaveWork:
                 return found
         return [encoded_rows(context.read(operator, addresses), positions)]
 
-    def ahead(self, run: Run, steps: range) -> Run:
+    def ahead(self, run: TaskRun, steps: range) -> Run:
         """The run of these steps, whose records are fetched ahead of it if their sources do so."""
         if not are_fetched(self._sources):
             return run
-        from loaderx.loader.ahead_tracks import steps_ahead  # late: most sources fetch nothing
+        from loaderx.loader.fetch_ahead.tracks import (
+            steps_ahead,  # late: most sources fetch nothing
+        )
 
         return steps_ahead(run, self, steps)
 
@@ -101,10 +103,6 @@ class SaveWork:
         first, end = self.steps.bounds(step)[0], self.steps.bounds(stop - 1)[1]
         addresses = self._operator.resolve(ROOT, np.arange(first, end))
         return stop, list(self._operator.source_records(addresses))
-
-    def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
-        for step in steps:
-            yield self((step,), lend)
 
     def describe(self, task: Task) -> str:
         first, stop = self.steps.bounds(task[0])

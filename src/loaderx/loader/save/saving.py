@@ -25,14 +25,16 @@ from loaderx.frozen import Frozen
 from loaderx.loader.failures import FailureLog, failure_limit
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import DataLoader, engine_of
-from loaderx.loader.save_sample import (
+from loaderx.loader.run import TaskRun
+from loaderx.loader.save.sample import (
     LOOKED_AT,
     NO_RECORDS,
     made_by,
     read_sample,
     record_bytes,
 )
-from loaderx.loader.save_work import SaveWork, Steps, unpacked
+from loaderx.loader.save.work import SaveWork, Steps, unpacked
+from loaderx.loader.tasks.steps import StepTasks
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.row_columns import encoded_rows
@@ -160,7 +162,7 @@ class _IndexSaving(_Saving):
     ) -> None:
         steps = work.steps
         session.begin(len(numbers))
-        run = work.ahead(session.run(numbers), numbers)
+        run = work.ahead(TaskRun(session, work, StepTasks(session, numbers)), numbers)
         try:
             for step in numbers:
                 element = run.next()

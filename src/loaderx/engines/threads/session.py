@@ -23,7 +23,7 @@ from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Element,
     Measured,
-    Run,
+    Pending,
     Session,
     Task,
     Work,
@@ -31,11 +31,9 @@ from loaderx.engines.base import (
     forked_error,
     what_to_say,
 )
-from loaderx.engines.block_run import BlockRun
-from loaderx.engines.sharing import RowsWork, StepSharing
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.engines.thread_jobs import Flag, Job, RangeJob, SharedJob
 from loaderx.engines.threads import Threads
+from loaderx.engines.threads.jobs import Flag, Job
 from loaderx.errors import LoaderxError, RecordError, warn_user
 from loaderx.memory import Lend, Pool
 from loaderx.reading.error_text import READING
@@ -48,6 +46,8 @@ CHECK_S = 0.25  # how often a waiting consumer checks whether it was cancelled
 
 class ThreadsSession(Session):
     """A pool of threads for the tasks of one loader."""
+
+    shares_sources = True
 
     def __init__(
         self,
@@ -64,8 +64,6 @@ class ThreadsSession(Session):
         self.window = workers + prefetch
         self._turns = turns
         self._name, self._in_order = name, in_order
-        self._sharing = StepSharing(work, workers)
-        self.sharers = self._sharing.sharers
         self._pool: _ThreadPool | None = None
         self._finaliser: weakref.finalize[..., ThreadsSession] | None = None
         self._lock = threading.RLock()  # threads may share a loader
@@ -74,24 +72,21 @@ class ThreadsSession(Session):
         pool = self._usable_pool()
         job = Job(self._work, task, pool)
         pool.jobs.put(job)
-        return PendingInThread(job, self._sharing, self._turns, self._in_order)
+        return PendingInThread(job)
 
-    def submit_shared(self, task: Task) -> PendingInThread:
-        ranges = self._sharing.ranges(task)
-        if len(ranges) < 2:
-            return self.submit(task)
-        assert isinstance(self._work, RowsWork)
-        pool = self._usable_pool()
-        job = SharedJob(self._work, task, pool, ranges)
-        for part in job.parts:
-            pool.jobs.put(part)
-        return PendingInThread(job, self._sharing, self._turns)
+    def notice(self, measured: Measured) -> None:
+        if self._turns is not None:
+            self._turns.notice(measured)
 
-    def run(self, steps: range) -> Run:
-        if not getattr(self._work, "makes_blocks", False):
-            return super().run(steps)
-        is_end = _is_end_of_source if self._in_order else None
-        return BlockRun(self, steps, shares_memory=False, is_end=is_end)
+    def is_end(self, error: BaseException) -> bool:
+        if not self._in_order or not isinstance(error, RecordError) or error.stage != READING:
+            return False
+        return isinstance(error.__cause__, StopIteration)
+
+    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
+        for pending in cancelled:
+            if isinstance(pending, PendingInThread):
+                pending.finish(until)
 
     def _usable_pool(self) -> _ThreadPool:
         pool = self._pool
@@ -117,7 +112,7 @@ class ThreadsSession(Session):
                 raise
             return pool
 
-    def finish(self) -> None:
+    def drain(self) -> None:
         """Lets the threads do what was submitted, and then end; waits for nobody."""
         if self._pool is not None:
             self._pool.finish()
@@ -172,45 +167,29 @@ class Turns:
 class PendingInThread:
     """The consumer's side of a job."""
 
-    __slots__ = ("_in_order", "_job", "_sharing", "_turns")
+    __slots__ = ("_job",)
 
-    def __init__(
-        self, job: Job, sharing: StepSharing, turns: Turns | None, in_order: bool = False
-    ) -> None:
-        self._job, self._sharing, self._turns = job, sharing, turns
-        self._in_order = in_order
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def result(self) -> Element:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
         if _worker.stopping is job.stopping:  # a function iterates the loader that it works for
-            job.help(_worker.lend)
+            job.run(_worker.lend)  # all threads may be waiting for it, as this one would
         while not job.done.acquire(timeout=CHECK_S):
             # After its end, a pool may have been given one more job, which nobody will do.
             if job.is_cancelled or job.stopping.is_set:
                 break
         if not job.is_done:  # it may never end
             raise closed_error()
-        if job.has_failed_part:
-            self._sharing.give_up()
-        if self._in_order and _is_end_of_source(job.error):
-            raise StopIteration
         if job.error is not None:
             try:
                 raise job.error
             finally:
                 del job  # else the error would hold this frame, and the frame the error
-        self._sharing.took(job.seconds)
-        if self._turns is not None:
-            for element in self._elements(job.value):
-                self._turns.notice(element)
         return job.value
-
-    def _elements(self, value: Element) -> Sequence[Element]:
-        """The elements of a block, or the one element."""
-        is_block = len(self._job.task) == 2 and isinstance(value, dict) and "elements" in value
-        return value["elements"] if is_block else (value,)
 
     def done(self) -> bool:
         job = self._job
@@ -229,17 +208,11 @@ class PendingInThread:
             time.sleep(0.001)
 
 
-def _is_end_of_source(error: BaseException | None) -> bool:
-    if not isinstance(error, RecordError) or error.stage != READING:
-        return False
-    return isinstance(error.__cause__, StopIteration)
-
-
 class _ThreadPool:
     """Threads, and the queue from which they take their jobs."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[Job | RangeJob | None] = SimpleQueue()
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.stopping = Flag()
         self.threads: list[threading.Thread] = []
         self.idle: set[int] = set()  # threads that wait for a job
@@ -319,7 +292,7 @@ def _stop_all() -> None:
 
 
 def _worker_loop(
-    jobs: SimpleQueue[Job | RangeJob | None], stopping: Flag, idle: set[int], capacity: int
+    jobs: SimpleQueue[Job | None], stopping: Flag, idle: set[int], capacity: int
 ) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
     _worker.lend, _worker.stopping = lend, stopping

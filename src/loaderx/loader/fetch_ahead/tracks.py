@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from loaderx.engines.base import Run
-from loaderx.loader.ahead import AheadRun, ahead_budget
-from loaderx.loader.ahead_walk import Taken, Track
+from loaderx.loader.fetch_ahead.budget import Taken, Track
+from loaderx.loader.fetch_ahead.threads import AheadRun, ahead_budget
+from loaderx.loader.run import TaskRun
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import SourceRecords
 
@@ -22,7 +23,7 @@ class StepRecords(Protocol):
         """What steps up to ``stop``, or before it, read; and the step after them."""
 
 
-def steps_ahead(run: Run, known: StepRecords, steps: range) -> Run:
+def steps_ahead(run: TaskRun, known: StepRecords, steps: range) -> Run:
     """The run of these steps, fetched ahead."""
     return _ahead(run, [StepTrack(run, known, steps)])
 
@@ -40,7 +41,7 @@ def _ahead(run: Run, tracks: Sequence[Track]) -> Run:
 class StepTrack:
     """Consecutive steps.  Their numbers are those of the elements."""
 
-    def __init__(self, run: Run, known: StepRecords, steps: range) -> None:
+    def __init__(self, run: TaskRun, known: StepRecords, steps: range) -> None:
         self._run, self._known = run, known
         self._next, self._stop = steps.start, steps.stop
         self._handed_out, self._given = steps.start, 0
@@ -55,9 +56,7 @@ class StepTrack:
 
     @property
     def _submitted(self) -> int:
-        # Workers that make whole windows are far ahead of the consumer.
-        found: int = getattr(self._run, "submitted", 0)
-        return found
+        return self._run.submitted  # workers that make whole windows are far ahead of the consumer
 
     def given(self) -> int:
         self._given = self._submitted

@@ -17,15 +17,12 @@ from collections.abc import Iterator, Sequence
 
 from loaderx.engines.base import (
     Element,
-    OrderedRun,
     Pending,
-    Run,
     Session,
     Task,
     Work,
     warn_if_in_order,
 )
-from loaderx.engines.block_run import BlockRun
 from loaderx.engines.processes import Processes
 from loaderx.engines.threads import Threads
 from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError
@@ -63,11 +60,6 @@ class Shared:
         self._engine = engine
         self._lock = threading.RLock()
         self._members: list[weakref.ref[SharedSession]] = []
-
-    @property
-    def has_processes(self) -> bool:
-        """Do workers not share what a source keeps in memory?"""
-        return isinstance(self._engine, Processes)
 
     def session(self, work: Work) -> SharedSession:
         warn_if_in_order(work, f"{self!r}")
@@ -124,16 +116,18 @@ class SharedSession(Session):
         self._pending.add(made)
         return made
 
-    def run(self, steps: range) -> Run:
-        together, _ = self._engine.join(self)
-        if self._engine.has_processes and getattr(self.work, "makes_windows", False):
-            from loaderx.engines.window_run import WindowRun, WindowsWork  # few chains need it
+    @property
+    def shares_memory(self) -> bool:  # type: ignore[override]
+        return self._engine.join(self)[0].shares_memory
 
-            assert isinstance(self.work, WindowsWork)
-            return WindowRun(self, self.work, steps, self.window)
-        if not getattr(self.work, "makes_blocks", False):
-            return OrderedRun(self, steps)
-        return BlockRun(self, steps, shares_memory=together.shares_memory)
+    @property
+    def shares_sources(self) -> bool:  # type: ignore[override]
+        return self._engine.join(self)[0].shares_sources
+
+    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
+        for pending in cancelled:
+            if isinstance(pending, SharedPending):
+                pending.together.finish([pending.pending], until)
 
     def close(self) -> None:
         self.is_in_use = False
@@ -155,33 +149,28 @@ class SharedSession(Session):
 class SharedPending:
     """A task of one loader."""
 
-    __slots__ = ("__weakref__", "_pending", "_task", "_together")
+    __slots__ = ("__weakref__", "_task", "pending", "together")
 
     def __init__(self, together: Session, pending: Pending, task: Task) -> None:
-        self._together = together  # alive until this is done, though another may have replaced it
-        self._pending, self._task = pending, task
+        self.together = together  # alive until this is done, though another may have replaced it
+        self.pending, self._task = pending, task
 
     def result(self) -> Element:
         try:
-            return self._pending.result()
+            return self.pending.result()
         except RecordError as error:
             if error.step is None and len(self._task) == 1:
                 error.step = self._task[0]
             raise
 
     def done(self) -> bool:
-        return self._pending.done()
+        return self.pending.done()
 
     def cancel(self) -> None:
-        self._pending.cancel()
-
-    def finish(self, until: float) -> None:
-        finish = getattr(self._pending, "finish", None)
-        if finish is not None:
-            finish(until)
+        self.pending.cancel()
 
 
-class WorksTogether:
+class WorksTogether(Work):
     """The works of several loaders as one: the first number of a task says which is meant."""
 
     def __init__(self, works: Sequence[Work]) -> None:
@@ -192,10 +181,6 @@ class WorksTogether:
 
     def __call__(self, task: Task, lend: Lend) -> Element:
         return self._works[task[0]](task[1:], lend)
-
-    def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """Never called: each loader has a run of its own."""
-        raise NotImplementedError
 
     def describe(self, task: Task) -> str:
         return self._works[task[0]].describe(task[1:])

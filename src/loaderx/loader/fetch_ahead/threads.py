@@ -29,9 +29,9 @@ from typing import TypeAlias
 
 from loaderx.engines.base import Element, Run
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.engines.thread_jobs import Flag
+from loaderx.engines.threads.jobs import Flag
 from loaderx.errors import bytes_setting
-from loaderx.loader.ahead_walk import MOST_ROWS, Job, Track, Walk
+from loaderx.loader.fetch_ahead.budget import MOST_ROWS, Job, Track, Walk
 from loaderx.sources.remote.room import CACHE_LIMIT, limit_bytes
 from loaderx.sources.remote.transfer import stop_with
 

@@ -12,8 +12,8 @@ from inside import node_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.engines import Processes, Shared, Threads
 from loaderx.engines.base import Measured, Session
-from loaderx.engines.window_run import WindowRun
-from loaderx.loader.work import work_of
+from loaderx.loader.run import TaskRun
+from loaderx.loader.tasks.plan_work import work_of
 from loaderx.memory import Pool
 from loaderx.plans import chunk_windows
 from loaderx.sources.kept_chunks import chunk_budget
@@ -51,6 +51,7 @@ class Here(Session):
     """Makes windows in this process."""
 
     window = 3
+    shares_memory = True
 
     def __init__(self, work, lost=()):
         self.work, self.lost = work, lost
@@ -68,7 +69,8 @@ def records(kind=Chunks, log=None, window=20):
 def run_of(dataset, begin=0, shard=(0, 1), lost=()):
     work = work_of(node_of(dataset), shard)
     session = Here(work, lost)
-    return WindowRun(session, work, range(begin, len(dataset)), 2), session
+    tasks = work.tasks(session, range(begin, len(dataset)))
+    return TaskRun(session, work, tasks), session
 
 
 def value(element):

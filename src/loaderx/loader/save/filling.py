@@ -8,7 +8,7 @@ import numpy as np
 
 from loaderx.dataset import Dataset
 from loaderx.errors import FileError, RecordError
-from loaderx.loader.save_sample import (
+from loaderx.loader.save.sample import (
     made_by,
     read_sample,
     record_bytes,

@@ -3,42 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from loaderx.engines.base import Measured, Run, Task, Timing
+from loaderx.engines.base import Measured, Run, Session, Task, Timing, Work
 from loaderx.loader.sampling import Sampler
+from loaderx.loader.tasks.steps import StepTasks
 from loaderx.memory import Lend
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext, TimedContext
-from loaderx.reading.rows import Rows
 from loaderx.sources import ObjectSource, Source
 from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.engines.block_run import Block
-    from loaderx.engines.sharing import MadeRows
+    from loaderx.loader.run import TaskRun
+    from loaderx.loader.tasks.parts import Part
+    from loaderx.loader.tasks.ranges import MadeRange
+    from loaderx.loader.tasks.shared_steps import StepTimes
 
 
-class PlanWork:
+class PlanWork(Work):
     """Reads the elements of a plan."""
 
     def __init__(self, node: Node, shard: tuple[int, int]) -> None:
         self.plan = IndexPlan(node, shard=shard)
-        self._node = node
+        self._node: Node | None = node
         self.host, self.hosts = shard
         self._plain = self.plan.is_plain
         self._streams = self._plain or self.plan.reads_each
         rows = self.plan.shared_rows()
         self._shared_rows = rows if node.rows is None else min(rows, node.rows)
-        self.makes_blocks = not node.batched
+        self._calls_above = calls_batch_functions(node)
+        self._step_times: StepTimes | None = None
         self._sampler = Sampler()
         self._sources = sources_of(node)
         self.thread_safe, self.unsure = are_thread_safe(self._sources)
         self.only_gathers = all(_only_gathers(part) for _, part in parts_of(node))
+
+    def tasks(self, session: Session, steps: range) -> StepTasks:
+        """How an engine that has workers is given these steps."""
+        # Late: without workers, none of these is needed.
+        if not self.plan.batched:
+            from loaderx.loader.tasks.records import RecordTasks
+
+            return RecordTasks(session, self, steps)
+        # The consumer puts a shared step together, and would call functions of whole batches.
+        if not self._shared_rows or (self._calls_above and not session.shares_sources):
+            return StepTasks(session, steps)
+        from loaderx.loader.tasks.shared_steps import SharedStepTasks, StepTimes
+
+        self._step_times = self._step_times or StepTimes()
+        return SharedStepTasks(session, self, steps, self._shared_rows, self._step_times)
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Tree | Measured]:
         """The elements of consecutive steps."""
@@ -61,9 +76,9 @@ class PlanWork:
             return self.plan.stream_fast(step, until, lend)
         return self.plan.stream_records(step, until)
 
-    def __call__(self, task: Task, lend: Lend) -> Tree | Measured | Block:
-        if len(task) == 2:
-            return self._block(*task, lend)
+    def __call__(self, task: Task, lend: Lend) -> Tree | Measured | MadeRange:
+        if len(task) > 1:
+            return self.make_range(task, lend)
         (step,) = task
         sampler = self._sampler
         if not sampler.is_due():
@@ -79,76 +94,52 @@ class PlanWork:
         sampler.took(sum(timed.times.values()))
         return Measured(element, timed.failures, Timing(timed.times, weight))
 
-    def _block(self, first: int, count: int, lend: Lend) -> Block:
-        """The elements of some steps without a batch; fewer if one fails, or if they take long."""
-        from loaderx.engines.block_run import LONGEST_S, RaisedAhead  # late: only workers get here
+    def make_range(self, task: Task, lend: Lend) -> MadeRange:
+        """The rows of a range; fewer if a step fails, or if single records take long."""
+        from loaderx.loader.tasks.make_range import make_range  # late: only workers get here
 
-        elements: list[Tree | Measured] = []
-        error: RaisedAhead | None = None
-        begun = perf_counter()
-        try:
-            for element in self.stream(range(first, first + count), lend):
-                elements.append(element)
-                if perf_counter() - begun > LONGEST_S:
-                    break
-        except Exception as failure:
-            error = RaisedAhead(failure)
-        took = np.array([perf_counter() - begun])
-        return {"elements": elements, "error": error, "seconds": took}
+        return make_range(self, task, lend)
 
-    # The rows of a step, made by several workers.
+    def join(self, step: int, parts: Sequence[Part], lend: Lend) -> Tree | Measured | None:
+        """The element of a step, made of its parts; None if they do not fit together."""
+        from loaderx.loader.tasks.parts import join_parts
 
-    def shared_rows(self, task: Task) -> int:
-        """The most rows that a step may have: a short batch has fewer, wherever it stands."""
-        return self._shared_rows
+        return join_parts(self.plan, step, parts, lend)
 
-    def make_rows(self, task: Task, first: int, stop: int, lend: Lend) -> MadeRows:
-        from loaderx.engines.sharing import MadeRows  # late: only workers get here
+    def noun_of(self, task: Task) -> str:
+        is_step = len(task) == 1 or task[2:] in ((task[0], task[3]), (task[0] + 1, 0))
+        return "step" if is_step else "block of steps"
 
-        context = TimedContext(lend)
-        rows = self.plan.read_rows(task[0], first, stop, context)
-        return MadeRows(rows.records(), rows.is_stacked, context.failures, context.times)
+    def elements(self, task: Task) -> int:
+        return 1 if len(task) == 1 else max(1, task[2] - task[0])
 
-    def join_rows(self, task: Task, parts: Sequence[MadeRows], lend: Lend) -> Tree | Measured:
-        if all(part.is_stacked for part in parts):
-            return self(task, lend)  # all of it was gathered, which costs next to nothing
-        sampler, context = self._sampler, TimedContext(lend)
-        is_due, weight = sampler.is_due(), sampler.weight
-        context.rows = Rows.of_records([record for part in parts for record in part.records])
-        context.failures = [failure for part in parts for failure in part.failures]
-        element = self.plan.read(task[0], context)
-        if not is_due:
-            return Measured(element, context.failures, None) if context.failures else element
-        times = context.times
-        for part in parts:
-            for stage, seconds in part.times.items():
-                times[stage] = times.get(stage, 0.0) + seconds
-        sampler.took(sum(times.values()))
-        return Measured(element, context.failures, Timing(times, weight))
-
-    def ahead(self, run: Run, steps: range) -> Run:
+    def ahead(self, run: TaskRun, steps: range) -> Run:
         """The run of these steps, whose records are fetched ahead of it if their sources do so."""
         if not are_fetched(self._sources):
             return run
-        from loaderx.loader.ahead_tracks import steps_ahead  # late: most sources fetch nothing
+        from loaderx.loader.fetch_ahead.tracks import (
+            steps_ahead,  # late: most sources fetch nothing
+        )
 
         return steps_ahead(run, self.plan.copy(), steps)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_node": None, "_sources": []}  # workers do not need them
+        # Workers do not need them.
+        return {**self.__dict__, "_node": None, "_sources": [], "_step_times": None}
 
     def describe(self, task: Task) -> str:
         """The records of a step, by their place in the stream."""
-        steps = task[1] if len(task) == 2 else 1
+        assert self._node is not None
         first = self._node.rows_before(task[0])
-        after = self._node.rows_before(task[0] + steps)
+        after = self._node.rows_before(max(task[0] + 1, task[2] if len(task) > 1 else 0))
         if after - first <= 1:
             return f"record {first} of the stream"
         return f"records {first} to {after - 1} of the stream"
 
     def parts(self) -> Iterator[tuple[str, object]]:
         """Sources and transforms with the names that the dataset's ``repr`` gives them."""
-        yield from parts_of(self._node)
+        if self._node is not None:
+            yield from parts_of(self._node)
 
 
 def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
@@ -156,7 +147,7 @@ def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
     if node.random_access or not node.batched:
         return PlanWork(node, shard)
     # Late: few chains read chunks.
-    from loaderx.loader.window_work import WindowWork
+    from loaderx.loader.tasks.windows import WindowWork
     from loaderx.plans.chunk_windows import chunk_windows
 
     windows = chunk_windows(node, shard)
@@ -182,6 +173,11 @@ def are_fetched(sources: Sequence[Source]) -> bool:
 def sources_of(node: Node) -> list[Source]:
     """The sources of a chain that are read by index."""
     return [part for _, part in parts_of(node) if isinstance(part, Source)]
+
+
+def calls_batch_functions(node: Node) -> bool:
+    """Are functions of the user's called for whole batches?"""
+    return any(below.user_objects for below in node.below() if below.batched)
 
 
 def parts_of(node: Node) -> Iterator[tuple[str, object]]:

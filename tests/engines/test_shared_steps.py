@@ -12,29 +12,24 @@ import pytest
 from hypothesis import given, settings
 
 from chains import arrays, batched_chains, chains
-from inside import work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError, StackError
-from loaderx.engines import Auto, Processes, Threads, sharing
-from loaderx.engines.base import Measured
-from loaderx.loader.narrowing import NarrowedWork
-from loaderx.memory import Pool
-from loaderx.stages.narrowing import Narrow
+from loaderx.engines import Auto, Processes, Shared, Threads
+from loaderx.loader.tasks import shared_steps as shared_steps_module
 from oracle import assert_same, same
 from plain import grow, jitter
-from shared_steps import AlwaysShared, meet
+from shared_steps import meet, share_every_step
 from workers import once
 
 ENGINES = [Threads(2), Processes(2)]
 
 
 @pytest.fixture(autouse=True)
-def every_step_is_worth_sharing(monkeypatch):
-    monkeypatch.setattr(sharing, "SHARED_S", 0.0)
-    monkeypatch.setattr(sharing, "RANGE_S", 1e-9)
+def every_step_is_shared(monkeypatch):
+    share_every_step(monkeypatch)
 
 
 def shared(dataset, engine, **options):
-    return DataLoader(dataset, engine=AlwaysShared(engine), **options)
+    return DataLoader(dataset, engine=engine, **options)
 
 
 def as_text(record):
@@ -136,7 +131,8 @@ def test_a_host_shares_its_own_rows(engine, host):
 # That steps are shared: these would wait for ever if they were not.
 
 
-def test_a_slow_record_does_not_keep_the_other_threads_from_its_step():
+def test_a_slow_record_does_not_keep_the_other_threads_from_its_step(monkeypatch):
+    monkeypatch.undo()
     done = threading.Event()
 
     def slow(record):
@@ -151,7 +147,8 @@ def test_a_slow_record_does_not_keep_the_other_threads_from_its_step():
     assert batch["x"].tolist() == list(range(64))
 
 
-def test_a_slow_record_does_not_keep_the_other_processes_from_its_step(tmp_path):
+def test_a_slow_record_does_not_keep_the_other_processes_from_its_step(tmp_path, monkeypatch):
+    monkeypatch.undo()
     path = tmp_path / "meet"
     os.mkfifo(path)
 
@@ -167,6 +164,7 @@ def test_a_slow_record_does_not_keep_the_other_processes_from_its_step(tmp_path)
 
 def test_cheap_steps_and_gathers_are_not_shared(monkeypatch):
     monkeypatch.undo()
+    monkeypatch.setattr(shared_steps_module, "SHARED_S", 1e9)
     threads: dict[int, set[int]] = {}
 
     def note(record):
@@ -367,22 +365,19 @@ def test_stages_of_shared_steps_are_timed(engine):
 @settings(max_examples=10)
 @given(chains())
 def test_auto_may_share(dataset):
-    with DataLoader(dataset, engine=AlwaysShared(Auto(2))) as loader:
+    with DataLoader(dataset, engine=Auto(2)) as loader:
         assert_same(loader, list(dataset))
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=["threads", "processes"])
+@pytest.mark.parametrize("engine", [*ENGINES, Shared(Threads(2)), Shared(Processes(2))], ids=repr)
 def test_batches_for_devices_are_shared_too(engine):
     """Their 64-bit numbers become 32-bit after the rows were put together."""
+    jax = pytest.importorskip("jax")
     dataset = arrays(50).map(grow).batch(12)
-    work = NarrowedWork(work_of(dataset), Narrow(True))
-    assert engine.session(work).sharers == 2
-    session = AlwaysShared(engine).session(work)
-    run = session.run(range(5))
-    found = [run.next() for _ in range(5)]
-    found = [one.value if isinstance(one, Measured) else one for one in found]
-    run.close()
-    session.close()
-    alone = [work((step,), Pool().lend) for step in range(5)]
-    assert_same(found, [one.value if isinstance(one, Measured) else one for one in alone])
-    assert {leaf.dtype.itemsize for leaf in found[0].values()} == {4}
+    with DataLoader(dataset, engine=engine, sharding=jax.devices()[0]) as loader:
+        found = [{name: np.asarray(leaf) for name, leaf in batch.items()} for batch in loader]
+    expected = [
+        {name: leaf.astype(leaf.dtype.str.replace("8", "4")) for name, leaf in batch.items()}
+        for batch in dataset
+    ]
+    assert_same(found, expected)

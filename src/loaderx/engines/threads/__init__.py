@@ -9,7 +9,7 @@ from loaderx.errors import ArgumentError, check_bool, check_int, check_name
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
-    from loaderx.engines.threads_session import ThreadsSession
+    from loaderx.engines.threads.session import ThreadsSession
 
 
 class Threads(Frozen):
@@ -44,7 +44,7 @@ class Threads(Frozen):
 
     def session(self, work: Work) -> ThreadsSession:
         # Late: most loaders have no threads, or none at first.
-        from loaderx.engines.threads_session import ThreadsSession, Turns
+        from loaderx.engines.threads.session import ThreadsSession, Turns
 
         warn_if_in_order(work, "engine='threads'")
         workers = cores() if self.num_workers is None else self.num_workers

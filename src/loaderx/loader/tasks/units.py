@@ -11,22 +11,22 @@ from loaderx.engines.base import (
     Session,
     Task,
     Timing,
+    Work,
     cancel_all,
     closed_error,
     wait_for,
 )
+from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.loader.waiting import IN_ORDER
-from loaderx.loader.work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
 from loaderx.reading.lookahead import Lookahead, PendingUnit
 from loaderx.reading.units import UnitOutput
 from loaderx.stages.node import Node
-from loaderx.tree import Tree
 
 
-class UnitWork:
+class UnitWork(Work):
     """Makes units.  Picklable: it holds plans, and no position."""
 
     noun = "unit of the stream"
@@ -39,7 +39,6 @@ class UnitWork:
         self._sources = sources_of(node)
         self.thread_safe, self.unsure = are_thread_safe(self._sources)
         self.is_in_order = not plan.units  # every input is an iterable
-        self.only_gathers = False  # its stages are Python, the user's or ours
 
     def __call__(self, task: Task, lend: Lend) -> Measured:
         number, epoch_key, unit = task
@@ -47,15 +46,13 @@ class UnitWork:
         output = self.units[number].make(epoch_key, unit, context)
         return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
-    def stream(self, steps: range, lend: Lend) -> Iterator[Tree]:
-        """Never called: the tasks of a stream are units, not steps."""
-        raise NotImplementedError
-
     def ahead(self, run: Run, lookaheads: Sequence[Lookahead]) -> Run:
         """The run that reads these units, fetched ahead of it if their sources do so."""
         if not are_fetched(self._sources):
             return run
-        from loaderx.loader.ahead_tracks import units_ahead  # late: most sources fetch nothing
+        from loaderx.loader.fetch_ahead.tracks import (
+            units_ahead,  # late: most sources fetch nothing
+        )
 
         return units_ahead(run, lookaheads)
 
@@ -93,7 +90,13 @@ class UnitSession:
 
     def cancel(self, pending: Sequence[PendingUnit]) -> None:
         """Cancels units that were submitted here."""
-        cancel_all([one.submitted for one in pending if isinstance(one, SubmittedUnit)])
+        units = [one.submitted for one in pending if isinstance(one, SubmittedUnit)]
+        cancel_all(self._session, units)
+
+    def notice(self, measured: Measured) -> None:
+        """A unit has come, and this is known about its making."""
+        self._session.notice(measured)
+        self.measured.append(measured)
 
     def interrupt(self) -> bool:
         """Wakes the thread that waits for a unit; False if that thread makes the unit itself."""
@@ -129,7 +132,7 @@ class SubmittedUnit:
         output: UnitOutput = element
         if type(element) is Measured:
             output, element.value = element.value, None  # the arrays must not live on
-            session.measured.append(element)
+            session.notice(element)
         return output
 
     def cancel(self) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loaderx.errors import ChainError
-from loaderx.loader.save_work import SaveWork, Steps, packed
+from loaderx.loader.save.work import SaveWork, Steps, packed
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Positions
 from loaderx.sources.ondisk.cache import Json

@@ -1,0 +1,72 @@
+"""What worker threads do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Protocol
+
+from loaderx.engines.base import Element, Task, Work, closed_error, worker_error
+from loaderx.memory import Lend
+
+
+class Flag:
+    """A flag that nobody waits for.  Unlike an Event it has no lock: any code may set it."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+
+class ThreadPool(Protocol):
+    """What a job knows of the threads that may do it."""
+
+    owner: int  # the process
+    stopping: Flag
+
+
+class Job:
+    """A task, and what came of it."""
+
+    __slots__ = (
+        "claim", "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread",
+        "value", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: Work, task: Task, pool: ThreadPool) -> None:
+        self.work: Work | None = work
+        self.task = task
+        self.owner, self.stopping = pool.owner, pool.stopping
+        self.value: Element = None
+        self.error: BaseException | None = None
+        self.is_done = self.is_cancelled = False
+        self.thread = 0  # that does it
+        self.claim = threading.Lock()  # whoever gets it runs the job
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.stopping.is_set or self.is_cancelled
+
+    def run(self, lend: Lend) -> None:
+        """Does it, in this thread, unless another thread is at it already."""
+        if not self.claim.acquire(blocking=False):
+            return
+        self.thread = threading.get_ident()
+        work, self.work = self.work, None
+        if work is not None and not self.is_unwanted:
+            try:
+                self.value = work(self.task, lend)
+            except BaseException as error:
+                self.error = worker_error(error, self.task)
+        else:
+            self.error = closed_error()
+        self.is_done = True
+        with contextlib.suppress(RuntimeError):  # `cancel` was faster
+            self.done.release()
+
+    def is_under_way(self) -> bool:
+        """Is a thread other than this one at it?"""
+        return self.thread not in (0, threading.get_ident()) and not self.is_done

@@ -1,0 +1,1 @@
+"""Records behind URLs, fetched ahead of the stream."""

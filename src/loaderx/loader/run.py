@@ -1,0 +1,185 @@
+"""Hands out elements in order, whatever the engine is and however steps become tasks.
+
+A `TaskRun` keeps tasks under way in a session, waits for the first of them, and hands out what came
+of it.  What the tasks are, and which elements come of their results, is up to a `StepTasks` (or one
+of its subclasses in `loaderx.loader.tasks`).
+
+A session may ask the caller to make some elements itself (`Session.here`): an engine without
+workers always does, and the one that measures does so while it has nothing to measure.  Then no
+call of ours comes between two elements.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from loaderx.engines.base import (
+    Element,
+    Pending,
+    Session,
+    Task,
+    TryAgainError,
+    Work,
+    cancel_all,
+    close_generator,
+    closed_error,
+    wait_for,
+)
+from loaderx.loader.tasks.steps import Again, StepTasks
+from loaderx.memory import Pool
+from loaderx.reading.lookahead import FillAgainError
+
+
+class TaskRun:
+    """The elements of consecutive steps, in order."""
+
+    def __init__(self, session: Session, work: Work, tasks: StepTasks) -> None:
+        self._tasks = tasks
+        self._under_way = UnderWay(session, tasks)
+        if session.here > tasks.stop:  # the caller makes all of them
+            self._elements = work.stream(tasks.take(tasks.stop), Pool().lend)
+        else:
+            self._elements = _elements(self._under_way, session, work, tasks)
+        self.next: Callable[[], Element] = self._elements.__next__
+        self.start = self._under_way.start
+        self.ready = self._under_way.ready
+        self.interrupt = self._under_way.interrupt
+        self.describe = session.describe
+
+    @property
+    def submitted(self) -> int:
+        """The step after those that workers have been given."""
+        return self._tasks.given
+
+    def close(self) -> None:
+        self.next = _refuse  # a generator that is closed would end as if it were done
+        close_generator(self._elements)
+        self._under_way.close()
+
+
+def _refuse() -> Element:
+    raise closed_error()
+
+
+def _elements(
+    under_way: UnderWay, session: Session, work: Work, tasks: StepTasks
+) -> Iterator[Element]:
+    lend = Pool().lend
+    while True:
+        if session.here and under_way.is_empty and not under_way.is_closing:
+            steps = tasks.take(session.here)
+            if not steps:
+                return
+            yield from work.stream(steps, lend)
+            session.made_here(len(steps))
+            continue
+        if not under_way.take():
+            return
+        left = under_way.left
+        if len(left) > 1 and session.shares_memory:
+            while left:
+                yield tasks.detached(left.pop())
+        while left:
+            yield left.pop()
+        if tasks.error is not None:
+            error, tasks.error = tasks.error, None
+            if session.is_end(error):
+                return
+            try:
+                raise error
+            finally:
+                del error  # else it would hold this frame, and the frame the error
+
+
+class UnderWay:
+    """Tasks that were submitted, in order."""
+
+    def __init__(self, session: Session, tasks: StepTasks) -> None:
+        self._session, self._tasks = session, tasks
+        self._pending: deque[tuple[Task, Pending]] = deque()
+        self.left: list[Element] = []  # of the tasks that are done, the next one last
+        self.is_closing = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._pending
+
+    def start(self) -> None:
+        """Submits what workers can begin with."""
+        if self._session.window:
+            self._fill()
+
+    def _fill(self) -> None:
+        pending, tasks = self._pending, self._tasks
+        while not self.is_closing and (not pending or len(pending) < tasks.depth):
+            task = tasks.next(pending)
+            if task is None:
+                return
+            pending.append((task, self._session.submit(task)))
+            tasks.given = tasks.position
+
+    def take(self) -> bool:
+        """Waits for the next elements; False after the last."""
+        pending, tasks = self._pending, self._tasks
+        while not self.left and tasks.error is None:
+            if self.is_closing:
+                raise closed_error()
+            self._fill()
+            if not pending:
+                return False
+            if self.is_closing:  # `interrupt` has not seen the first of them
+                raise closed_error()
+            task, first = pending[0]
+            try:
+                made = wait_for(first, self)
+            except FillAgainError:
+                continue
+            except TryAgainError:
+                raise
+            except Exception as error:
+                if self._session.is_end(error):
+                    return False
+                again = tasks.after_loss(task, error)
+                pending.popleft()
+                self._put_first(again)
+                continue
+            pending.popleft()
+            self.left = tasks.collect(task, made)
+            if tasks.again:
+                again, tasks.again = tasks.again, []
+                self._put_first(again)
+        return True
+
+    def _put_first(self, again: list[Again]) -> None:
+        for task, made in reversed(again):
+            self._pending.appendleft((task, made or self._session.submit(task)))
+
+    def ready(self) -> bool:
+        if self.left or self._tasks.error is not None:
+            return True
+        if not self._pending and self._session.window and not self.is_closing:
+            try:
+                self._fill()  # with a window of 1 nothing is under way between two steps
+            except Exception:
+                return True  # `next` says what is wrong
+        return not self._pending or self._pending[0][1].done()
+
+    def close(self) -> None:
+        self.is_closing = True
+        pending = [one for _, one in self._pending]
+        self._pending.clear()
+        self.left = []
+        cancel_all(self._session, pending)
+
+    def interrupt(self) -> bool:
+        self.is_closing = True
+        for _, pending in list(self._pending)[:1]:
+            pending.cancel()
+        return self._session.window > 0
+
+    # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
+    # pendings are dropped with every batch.
+    def __del__(self) -> None:
+        for _, pending in self.__dict__.get("_pending", ()):  # Ctrl-C may end `__init__` early
+            pending.cancel()

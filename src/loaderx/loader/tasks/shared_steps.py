@@ -1,0 +1,101 @@
+"""Steps of which several workers make some rows each.
+
+While there are enough steps, workers that make one each have as much to do as workers that share
+one, and nothing has to be put together.  That is not so where a run begins, since the consumer
+waits for the first step and for nothing else, and where it ends, since fewer steps are left than
+there are workers.  There a step is cut into ranges of rows.
+
+A step is shared only if functions of the user's run for its single records, and none for the whole
+batch, which the consumer would have to call; and if steps take long, as soon as that is known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from loaderx.engines.base import Element, Session, Task
+from loaderx.loader.tasks.ranges import JoinsParts, MadeRange, RangeTasks
+from loaderx.loader.tasks.steps import Again, Submitted
+
+SHARED_S = 10e-3  # a step that takes less is not worth sharing
+RANGE_S = 4e-3  # that a range takes at least
+RANGES = 16  # of a step, at most; or as many as tasks are kept under way
+
+
+class StepTimes:
+    """What is known about the steps of a loader; all its runs share it."""
+
+    def __init__(self) -> None:
+        self.step_s: float | None = None  # that a shared step took, all its rows together
+        self.can_share = True
+
+
+class SharedStepTasks(RangeTasks):
+    """A task for each step, but for the first and the last ones."""
+
+    def __init__(
+        self, session: Session, work: JoinsParts, steps: range, rows: int, times: StepTimes
+    ) -> None:
+        super().__init__(session, work, steps)
+        self._first, self._rows, self._times = steps.start, rows, times
+        self._ranges: list[Task] = []  # of the step that is being cut, the next one last
+        self._more: dict[int, int] = {}  # by step: ranges beyond the one that a whole step is
+        self._spent_s = 0.0
+
+    def next(self, under_way: Sequence[Submitted]) -> Task | None:
+        if not self._ranges and self.position < self.stop and self.is_shared(under_way):
+            self._ranges = cut(self.position, self._rows, self._count())[::-1]
+            self._more[self.position] = len(self._ranges) - 1
+            self.position += 1
+        return self._ranges.pop() if self._ranges else super().next(under_way)
+
+    @property
+    def depth(self) -> int:
+        return self.session.window + sum(self._more.values())  # so many steps, however cut
+
+    def is_shared(self, under_way: Sequence[Submitted]) -> bool:
+        """Is the next step to be cut?"""
+        times, window = self._times, self.session.window
+        if window < 2 or not times.can_share:
+            return False
+        if times.step_s is not None and times.step_s < SHARED_S:
+            return False
+        if self.position == self._first:
+            return True
+        is_tail = self.stop - self.position < window // 2
+        return is_tail and not (under_way and under_way[0][1].done())  # the consumer waits
+
+    def _count(self) -> int:
+        """Into how many ranges: small ones, so that a slow record holds up few others."""
+        step_s, window = self._times.step_s, self.session.window
+        return window if step_s is None else max(window, min(RANGES, int(step_s / RANGE_S)))
+
+    def notice(self, made: MadeRange) -> None:
+        self._spent_s += float(made["seconds"][0])
+        if made["first"] is None:
+            self._times.can_share = False  # what cannot be sent would be made twice each time
+
+    def collect(self, task: Task, made: Element) -> list[Element]:
+        ready = super().collect(task, made)
+        if self._more and self.again == [] and (len(task) == 1 or task[2] > task[0]):
+            self._more.pop(task[0], None)  # the step is whole
+            if len(task) > 1:
+                self._times.step_s, self._spent_s = self._spent_s, 0.0
+        return ready
+
+    def after_loss(self, task: Task, error: Exception) -> list[Again]:
+        self._times.can_share = False
+        return super().after_loss(task, error)
+
+
+def cut(step: int, rows: int, count: int) -> list[Task]:
+    """The rows of a step in so many ranges, as equal as can be; never an empty one.
+
+    >>> cut(7, rows=10, count=4)
+    [(7, 0, 7, 2), (7, 2, 7, 5), (7, 5, 7, 7), (7, 7, 8, 0)]
+    """
+    count = max(1, min(rows, count))
+    borders = [rows * number // count for number in range(count)]
+    ranges = [(step, first, step, stop) for first, stop in itertools.pairwise(borders)]
+    return [*ranges, (step, borders[-1], step + 1, 0)]

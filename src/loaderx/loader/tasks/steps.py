@@ -1,0 +1,56 @@
+"""A task for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from loaderx.engines.base import Element, Pending, Session, Task
+
+Submitted: TypeAlias = tuple[Task, Pending]
+"""A task that is under way."""
+
+Again: TypeAlias = tuple[Task, Pending | None]
+"""A task that comes before all others, and its result if that is here already."""
+
+
+class StepTasks:
+    """Cuts consecutive steps into tasks, one each.  Subclasses cut them in other ways."""
+
+    def __init__(self, session: Session, steps: range) -> None:
+        self.session = session
+        self.position, self.stop = steps.start, steps.stop  # the next step that has no task yet
+        self.given = steps.start  # the step after those that workers have been given
+        self.error: BaseException | None = None  # of the step after the elements collected last
+        self.again: list[Again] = []  # to be done before all others
+
+    @property
+    def depth(self) -> int:
+        """How many tasks to keep under way."""
+        return self.session.window
+
+    def next(self, under_way: Sequence[Submitted]) -> Task | None:
+        """The next task, behind those that are under way; None after the last."""
+        position = self.position
+        if position >= self.stop:
+            return None
+        self.position = position + 1
+        return (position,)
+
+    def take(self, count: int) -> range:
+        """The next steps, for a caller that makes them itself."""
+        first = self.position
+        self.position = min(self.stop, first + count)
+        return range(first, self.position)
+
+    def collect(self, task: Task, made: Element) -> list[Element]:
+        """The elements that came of a task, the next one last."""
+        return [made]
+
+    def after_loss(self, task: Task, error: Exception) -> list[Again]:
+        """What to do instead of a task that failed as a whole; raises its error if that is all."""
+        raise error
+
+    def detached(self, element: Element) -> Element:
+        """An element that does not keep the memory of the others alive."""
+        return element

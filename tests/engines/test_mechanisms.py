@@ -1,0 +1,202 @@
+"""What speeds loading up works with every engine: a table says so, and why not where it does not.
+
+A mechanism that is silently off is a fault.  `mechanisms.txt` has a row for each mechanism and kind
+of chain, a column for each engine, with and without ``sharding=``; each cell is observed here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chains import arrays
+from chunk_sources import Chunks, reads
+from fetched import Fetched
+from inside import session_of
+from loaderx import DataLoader, Dataset
+from loaderx.engines import Auto, PoolPerThread, Processes, Session, Shared, Threads
+from loaderx.loader.tasks.ranges import RangeTasks
+from loaderx.loader.tasks.records import RecordTasks
+from loaderx.loader.tasks.shared_steps import SharedStepTasks
+from loaderx.plans import chunk_windows
+from plain import grow
+
+TABLE = Path(__file__).with_name("mechanisms.txt")
+
+
+class Outside:
+    """An engine that is not loaderx's."""
+
+    def session(self, work):
+        return OutsideSession(work)
+
+
+class OutsideSession(Session):
+    window = 4
+
+    def __init__(self, work):
+        self._work, self._pools = work, PoolPerThread()
+        self._executor, self._lock = None, threading.Lock()
+
+    def submit(self, task):
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(2)
+            return self._executor.submit(lambda: self._work(task, self._pools.lend))
+
+    def close(self):
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(cancel_futures=True)
+
+
+def settled(kind):
+    """`auto` that has found these workers to be the best."""
+
+    def begin(loader):
+        session = session_of(loader)
+        if kind == "processes":
+            session.search.found = ("processes", 2)
+        else:
+            session.search.found = ("threads", 2)
+        session.search.resting = 0
+
+    return begin
+
+
+ENGINES = {
+    "threads": lambda: Threads(2),
+    "processes": lambda: Processes(2),
+    "Shared(threads)": lambda: Shared(Threads(2)),
+    "Shared(processes)": lambda: Shared(Processes(2)),
+    "auto: threads": lambda: Auto(2),
+    "auto: processes": lambda: Auto(2),
+    "outside": lambda: Outside(),
+}
+
+
+def loader_of(dataset, engine, sharding):
+    """A loader, and its first iterator."""
+    options = {"sharding": pytest.importorskip("jax").devices()[0]} if sharding else {}
+    loader = DataLoader(dataset, engine=ENGINES[engine](), **options)
+    iterator = iter(loader)
+    if engine.startswith("auto"):
+        settled(engine.partition(": ")[2])(loader)
+    return loader, iterator
+
+
+class Seen:
+    """The tasks of runs that are ranges."""
+
+    def __init__(self, monkeypatch, kind):
+        self.tasks = []
+        collect = kind.collect
+
+        def noting(tasks, task, made):
+            self.tasks.append(task)
+            return collect(tasks, task, made)
+
+        monkeypatch.setattr(kind, "collect", noting)
+
+
+def sees_single_records(engine, sharding, tmp_path, monkeypatch):
+    """Several records in a task."""
+    seen = Seen(monkeypatch, RecordTasks)
+    monkeypatch.setattr("loaderx.loader.tasks.records.RANGE_S", 60.0)
+    monkeypatch.setattr("loaderx.loader.tasks.make_range.LONGEST_S", 60.0)
+    loader, iterator = loader_of(arrays(300).map(grow), engine, sharding)
+    with loader:
+        assert sum(1 for _ in iterator) == 300
+    return any(last - first > 1 for first, _, last, _ in seen.tasks)
+
+
+def sees_windows(engine, sharding, tmp_path, monkeypatch):
+    """Every chunk is decoded once in an epoch."""
+    monkeypatch.setattr(chunk_windows, "LEAST_STEPS", 0)
+    sizes, log = [9, 4, 11, 5, 7, 7, 2, 30, 6], tmp_path / "log"
+    dataset = Dataset.from_source(Chunks(sizes, log)).shuffle(1, block="source", window=20)
+    loader, iterator = loader_of(dataset.batch(8), engine, sharding)
+    with loader:
+        assert sum(1 for _ in iterator) == -(-sum(sizes) // 8)
+    return reads(log) == dict.fromkeys(range(len(sizes)), 1)
+
+
+def sees_shared_steps(engine, sharding, tmp_path, monkeypatch):
+    """Several workers make the first step."""
+    seen = Seen(monkeypatch, SharedStepTasks)
+    loader, iterator = loader_of(arrays(256).map(grow).batch(64), engine, sharding)
+    with loader:
+        assert sum(1 for _ in iterator) == 4
+    return any(len(task) == 4 and task[0] == task[2] for task in seen.tasks)
+
+
+def sees_fetching_ahead(engine, sharding, tmp_path, monkeypatch, dataset=None):
+    """Records are fetched before they are read."""
+    source = Fetched(64)
+    chain = Dataset.from_source(source)
+    chain = chain.batch(4) if dataset is None else dataset(chain)
+    loader, iterator = loader_of(chain, engine, sharding)
+    with loader:
+        next(iterator)
+        source.wait_for(lambda: source.fetched[60] == 1)
+    return True
+
+
+def sees_recycling(engine, sharding, tmp_path, monkeypatch, dataset=None):
+    """Batches that were dropped give their memory to later ones."""
+    chain = arrays(6400, 512).batch(64) if dataset is None else dataset
+    loader, iterator = loader_of(chain, engine, sharding)
+    places = Counter()
+    with loader:
+        for batch in iterator:
+            places[address_of(batch["y"])] += 1
+            del batch
+    return len(places) < sum(places.values()) / 2
+
+
+def address_of(leaf):
+    return leaf.ctypes.data if isinstance(leaf, np.ndarray) else leaf.unsafe_buffer_pointer()
+
+
+def is_wanted(record):
+    return True
+
+
+MECHANISMS = {
+    "single records in ranges, by index": sees_single_records,
+    "windows of chunks, by index": sees_windows,
+    "rows of a step shared, by index": sees_shared_steps,
+    "fetching ahead, by index": sees_fetching_ahead,
+    "memory used again, by index": sees_recycling,
+}
+
+
+def table():
+    """The cells of the file: (mechanism, engine, with sharding) to "on", or the reason."""
+    found = {}
+    for line in TABLE.read_text().splitlines():
+        if line and not line.startswith("#"):
+            mechanism, engine, plain, sharded = (cell.strip() for cell in line.split("|"))
+            found[mechanism, engine, False], found[mechanism, engine, True] = plain, sharded
+    return found
+
+
+@pytest.mark.parametrize("sharding", [False, True], ids=["numpy", "sharding"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_table_is_true(mechanism, engine, sharding, tmp_path, monkeypatch):
+    expected = table()[mechanism, engine, sharding]
+    is_on = MECHANISMS[mechanism](engine, sharding, tmp_path, monkeypatch)
+    assert is_on == (expected == "on"), expected
+
+
+def test_every_cell_is_in_the_table():
+    cells = {(m, e, s) for m in MECHANISMS for e in ENGINES for s in (False, True)}
+    assert set(table()) == cells
+    assert issubclass(RecordTasks, RangeTasks)
