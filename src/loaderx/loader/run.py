@@ -37,7 +37,7 @@ class TaskRun:
     def __init__(self, session: Session, work: Work, tasks: StepTasks) -> None:
         self._tasks = tasks
         self._under_way = UnderWay(session, tasks)
-        if session.here > tasks.stop:  # the caller makes all of them
+        if session.here >= tasks.stop:  # the caller makes all of them
             self._elements = work.stream(tasks.take(tasks.stop), Pool().lend)
         else:
             self._elements = _elements(self._under_way, session, work, tasks)
@@ -67,8 +67,9 @@ def _elements(
 ) -> Iterator[Element]:
     lend = Pool().lend
     while True:
-        if session.here and under_way.is_empty and not under_way.is_closing:
-            steps = tasks.take(session.here)
+        here = session.here  # once: other threads may use the session
+        if here and under_way.is_empty and not under_way.is_closing:
+            steps = tasks.take(here)
             if not steps:
                 return
             yield from work.stream(steps, lend)
