@@ -171,6 +171,22 @@ def test_the_first_step_is_shared_and_the_last_if_the_consumer_waits(
     assert {task[0] for task in session.submitted} == set(range(steps))
 
 
+def test_a_caller_that_goes_on_by_itself_begins_a_cut_step_again():
+    """As where `auto` gives up its workers in the middle of a step."""
+    work = work_of(arrays(40).map(grow).batch(10))
+    session = Waiting(work)
+    tasks = work.tasks(session, range(4))
+    for _ in range(2):
+        task = tasks.next([])
+        assert task[0] == task[2] == 0
+        assert tasks.collect(task, work(task, Pool().lend)) == []
+    assert tasks.take(1) == range(1)
+    assert tasks.next([]) == (1,)
+    assert len(tasks.collect((1,), work((1,), Pool().lend))) == 1
+    assert tasks.take(10) == range(2, 4)
+    assert tasks.next([]) is None
+
+
 def test_after_a_failure_nothing_is_shared():
     def fail(record):
         if record["x"] == 3:

@@ -73,6 +73,15 @@ class RangeTasks(StepTasks):
         self._joined: Element = None  # the last step that was put together: it has its own memory
         self._lend = Pool().lend
 
+    def take(self, count: int) -> range:
+        self.position, self._parts = (
+            self._reached,
+            [],
+        )  # a step of which there are rows begins again
+        steps = self.advance(count)
+        self._reached = steps.stop
+        return steps
+
     def collect(self, task: Task, made: Element) -> list[Element]:
         if len(task) == 1:
             self._reached, self._parts = task[0] + 1, []

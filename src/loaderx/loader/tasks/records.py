@@ -26,7 +26,7 @@ class RecordTasks(RangeTasks):
     _size = 1
 
     def next(self, under_way: Sequence[Submitted]) -> Task | None:
-        steps = self.take(self._size)
+        steps = self.advance(self._size)
         return (steps.start, 0, steps.stop, 0) if steps else None
 
     def notice(self, made: MadeRange) -> None:

@@ -50,6 +50,10 @@ class SharedStepTasks(RangeTasks):
             self.position += 1
         return self._ranges.pop() if self._ranges else super().next(under_way)
 
+    def take(self, count: int) -> range:
+        self._ranges, self._more = [], {}
+        return super().take(count)
+
     @property
     def depth(self) -> int:
         return self.session.window + sum(self._more.values())  # so many steps, however cut

@@ -38,7 +38,11 @@ class StepTasks:
         return (position,)
 
     def take(self, count: int) -> range:
-        """The next steps, for a caller that makes them itself."""
+        """The next steps, for a caller that makes them itself.  No task is under way."""
+        return self.advance(count)
+
+    def advance(self, count: int) -> range:
+        """Moves on by so many steps; returns them."""
         first = self.position
         self.position = min(self.stop, first + count)
         return range(first, self.position)

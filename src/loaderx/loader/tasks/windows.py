@@ -94,6 +94,10 @@ class WindowTasks(RangeTasks):
                 self._set_most(self._windows_work.nbytes(task))
         return task
 
+    def take(self, count: int) -> range:
+        self._windows = None
+        return super().take(count)
+
     def notice(self, made: MadeRange) -> None:
         self._set_most(int(made["nbytes"][0]))
 
