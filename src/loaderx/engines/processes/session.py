@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 import weakref
 from threading import get_ident
 
@@ -42,7 +41,7 @@ class ProcessesSession(Session):
     ) -> None:
         self.workers = workers
         self.window = workers + prefetch
-        self.share_s = self.start_s = 0.0  # what it took to share the work, and to start a worker
+        self.start_s = 0.0  # what it took to start a worker
         self._work = work
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
@@ -106,9 +105,7 @@ class ProcessesSession(Session):
     def _new_pool(self, count: int) -> WorkerPool:
         payload = self._payload
         if payload is None:
-            begun = time.perf_counter()
             self._payload = payload = SharedPayload(self._work, self._free_share, self._init)
-            self.share_s = time.perf_counter() - begun
         return WorkerPool(
             payload,
             self._work,

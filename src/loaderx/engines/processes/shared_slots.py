@@ -92,16 +92,6 @@ class Slot:
         assert self._range is not None
         return self._range.read(start, length)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Leaves bytes at the beginning of the slot for the worker that gets it."""
-        self.map_at_least(len(data))
-        assert self._range is not None
-        self._range.write(0, data)
-
-    def note_written(self, nbytes: int) -> None:
-        """A worker has written so many bytes that are not read here."""
-        self._written = max(self._written, nbytes)
-
     def leaves(self, layout: ElementLayout) -> list[Array | None]:
         """The leaves that lie in the slot; whoever holds one holds the slot."""
         if layout is not self._layout:

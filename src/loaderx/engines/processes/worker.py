@@ -23,7 +23,6 @@ from loaderx.engines.processes import exceptions, pickling, protocol
 from loaderx.engines.processes.protocol import ClaimTable, Report, TakenTask
 from loaderx.engines.processes.shared_slots import ElementLayout, SlotWriter
 from loaderx.errors import RecordError, one_line
-from loaderx.memory import Pool
 from loaderx.stages.global_generators import GlobalDraws
 
 CHECK_S = 0.5  # how often a worker looks whether the consumer is there
@@ -69,9 +68,7 @@ class _Worker:
         self._number = number
         self._work = work
         self._claims = claims
-        self._slots = slots
         self._writer = SlotWriter(slots)
-        self._rows_pool = Pool()
         self._tasks = tasks
         self._reports = reports
         self._layouts: dict[tuple[object, ...], int] = {}
