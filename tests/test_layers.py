@@ -25,13 +25,14 @@ LAYERS = [
     {"engines", "dataset"},
     {"plans"},
     {"stages"},
+    {"chain"},
     {"reading", "image"},
     {"sources", "order"},
-    {"gathering", "memory", "picture", "rng"},
+    {"gathering", "memory", "rng", "show"},
     {"tree_prefix"},
     {"tree"},
     {"hints", "installed"},
-    {"errors", "free_memory", "frozen", "given"},
+    {"errors", "free_memory", "first_use", "frozen"},
 ]
 
 

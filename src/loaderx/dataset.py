@@ -19,6 +19,14 @@ from typing import (
 
 import numpy as np
 
+from loaderx.chain.describe import describe_chain
+from loaderx.chain.functions import resolve
+from loaderx.chain.global_generators import SeededMap
+from loaderx.chain.leaks import warn_of_changing_parts
+from loaderx.chain.node import Node
+from loaderx.chain.numbers import check_block, check_window
+from loaderx.chain.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
+from loaderx.chain.unit_size import check_lanes
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -44,15 +52,7 @@ from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.advice import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
-from loaderx.stages.describe import describe_chain
-from loaderx.stages.functions import resolve
-from loaderx.stages.global_generators import SeededMap
-from loaderx.stages.leaks import warn_of_changing_parts, warn_of_two_orders
-from loaderx.stages.limits import check_block, check_window
-from loaderx.stages.node import Node
 from loaderx.stages.select import index_table, slice_text, split_bounds
-from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap, Transform
-from loaderx.stages.units import check_lanes
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
@@ -1001,7 +1001,7 @@ def _several(datasets: object, more: tuple[object, ...]) -> object:
 
 
 def _joined(join: Joined) -> Dataset[Tree]:
-    warn_of_two_orders(join)
+    join.warn_of_two_orders()
     return Dataset._of(join)
 
 

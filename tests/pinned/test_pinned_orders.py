@@ -20,8 +20,8 @@ import pytest
 
 from inside import node_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
+from loaderx.chain.node import Node
 from loaderx.stages import nodes
-from loaderx.stages.node import Node
 from tests.pinned.chains import CHAINS
 from tests.pinned.inputs import write_files
 from tests.pinned.reading import (

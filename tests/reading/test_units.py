@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import stream_oracle
 from inside import node_of
 from loaderx import DataLoader, Dataset
+from loaderx.chain import stream_build
 from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.lookahead import MakeHere
-from loaderx.stages import stream_build
 from stream_chains import batched_streams, record_streams
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaderx.memory import Pool
-from loaderx.reading.row_columns import decoded_rows
+from loaderx.reading.stored_rows import decoded_rows
 from loaderx.sources.column_pick import Piece, gathered
 from loaderx.sources.column_widening import settled, widened
 from loaderx.sources.record_columns import Encoded, encode

@@ -23,16 +23,16 @@ import pytest
 import loaderx
 from inside import dataset_of, node_of
 from loaderx import ChainError, Dataset
+from loaderx.chain.families import ByIndex, KeepsPlaces
+from loaderx.chain.node import Node
+from loaderx.chain.stream_build import Above, Repeats, StreamBuild
+from loaderx.chain.stream_stage import stream_cut
+from loaderx.chain.unit_size import stream_input_of
 from loaderx.reading.batch_readers import Lanes
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.operators import Request
 from loaderx.stages import WindowStage, nodes
-from loaderx.stages.families import ByIndex, KeepsPlaces
 from loaderx.stages.narrow import Narrow, Narrowed
-from loaderx.stages.node import Node
-from loaderx.stages.stream_build import Above, Repeats, StreamBuild
-from loaderx.stages.stream_stage import stream_cut
-from loaderx.stages.units import stream_input_of
 
 # The examples -----------------------------------------------------------------------------------
 
@@ -225,6 +225,7 @@ CALLS = {
     # Attributes that are shown in a shorter form.
     "error_policy": lambda node: getattr(node.error_policy, "__name__", node.error_policy),
     "inputs": lambda node: [each.stage for each in node.inputs],
+    "shuffled_blocks": lambda node: node.shuffled_blocks and node.shuffled_blocks.stage,
     "user_objects": lambda node: [name for name, _ in node.user_objects],
     "short_batches": lambda node: node.short_batches and [tuple(e) for e in node.short_batches],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaderx import DataLoader, Dataset
+from loaderx.chain.node import Node
 from loaderx.engines import Session
 from loaderx.engines.processes.pool import WorkerPool
 from loaderx.engines.processes.worker_processes import WorkerProcesses
@@ -15,7 +16,6 @@ from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.sources import Source
 from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.stages.node import Node
 
 
 def node_of(dataset: Dataset[Any]) -> Node:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from inside import node_of
+from loaderx.chain.node import Node
+from loaderx.chain.transforms import Map, MapWithIndex, RandomKeys, RandomMap
 from loaderx.order.mixing import schedule
 from loaderx.order.permutation import permute
 from loaderx.rng import (
@@ -29,8 +31,6 @@ from loaderx.rng import (
     record_generators,
 )
 from loaderx.stages import nodes as stages
-from loaderx.stages.node import Node
-from loaderx.stages.transforms import Map, MapWithIndex, RandomKeys, RandomMap
 from loaderx.tree import as_array, flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key

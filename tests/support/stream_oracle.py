@@ -14,9 +14,9 @@ import numpy as np
 
 import oracle
 from inside import node_of
+from loaderx.chain.node import Node
 from loaderx.rng import BRANCH, CHILD, ORDER, PIECE, ROW, STAGE, fold_int, record_generators
 from loaderx.stages import nodes as stages
-from loaderx.stages.node import Node
 from loaderx.tree import flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key

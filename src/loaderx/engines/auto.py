@@ -20,8 +20,8 @@ from loaderx.engines.base import (
 )
 from loaderx.engines.processes import why_not
 from loaderx.errors import RecordError, check_int, warn_user
+from loaderx.first_use import reachable
 from loaderx.frozen import Frozen
-from loaderx.given import reachable
 from loaderx.memory import PoolPerThread
 from loaderx.reading.lookahead import FillAgainError
 

@@ -17,11 +17,11 @@ import numpy as np
 from jax import transfer_guard_host_to_device
 from jax.sharding import Sharding
 
+from loaderx.chain.row_counts import RowCount
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.leaf_devices import LeafDevices
 from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.stages.narrow import Narrow
-from loaderx.stages.row_counts import RowCount
 from loaderx.tree import DType, Leaf, Structure, Tree, flatten
 from loaderx.tree_prefix import Prefix, as_prefix, map_prefix, prefix_values, spread
 

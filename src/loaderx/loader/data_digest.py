@@ -12,15 +12,15 @@ from types import FrameType
 
 import numpy as np
 
+from loaderx.chain.encoding import digest, encode
+from loaderx.chain.node import Node
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Request
 from loaderx.rng import ROOT
 from loaderx.sources.base import OwnSource
 from loaderx.sources.objects import ObjectSource
-from loaderx.stages.encoding import digest, encode
 from loaderx.stages.inputs import FromSource
-from loaderx.stages.node import Node
 from loaderx.tree import flatten
 
 _RECORDS = 8

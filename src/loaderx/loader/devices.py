@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from loaderx.chain.node import Node
+from loaderx.chain.row_counts import RowCount
+from loaderx.chain.stream_stage import stream_cut
 from loaderx.engines.base import Run
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import RowCount
-from loaderx.stages.stream_stage import stream_cut
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from loaderx.chain.node import Node
 from loaderx.errors import RecordError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.reading.context import Failed
-from loaderx.stages.node import Node
 
 if TYPE_CHECKING:
     from logging import Logger

@@ -21,6 +21,7 @@ from threading import get_ident
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from loaderx.chain.node import Node
 from loaderx.dataset import Dataset
 from loaderx.engines.base import Measured, Run, Session
 from loaderx.errors import (
@@ -42,7 +43,6 @@ from loaderx.loader.state import DataDigest, FoundStep, State, make_state, read_
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.plan_work import PlanWork
 from loaderx.loader.waiting import Waiting
-from loaderx.stages.node import Node
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
 T = TypeVar("T")

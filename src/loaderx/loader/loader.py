@@ -9,6 +9,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
+from loaderx.chain.fingerprint import fingerprints
+from loaderx.chain.leaks import warn_of_changing_parts
+from loaderx.chain.node import Node
 from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes, Session, Threads
 from loaderx.errors import (
@@ -29,9 +32,6 @@ from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
 from loaderx.stages.batch import Batched
-from loaderx.stages.fingerprint import fingerprints
-from loaderx.stages.leaks import warn_of_changing_parts
-from loaderx.stages.node import Node
 from loaderx.stages.repeat import Repeated
 from loaderx.tree import Tree
 

@@ -7,8 +7,8 @@ epoch after the last one of which a batch was taken.
 
 from __future__ import annotations
 
+from loaderx.chain.node import Node
 from loaderx.order.epochs import LIMIT
-from loaderx.stages.node import Node
 from loaderx.stages.repeat import Repeated
 from loaderx.stages.select import Sliced
 

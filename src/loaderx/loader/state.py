@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from loaderx.chain.encoding import parse_stage
+from loaderx.chain.fingerprint import identity
+from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
-from loaderx.reading.state_numbers import UNCHANGED, Changed, LanePosition, shown
-from loaderx.stages.encoding import parse_stage
-from loaderx.stages.fingerprint import identity
-from loaderx.stages.node import Node
+from loaderx.reading.saved_position import UNCHANGED, Changed, LanePosition, shown
 
 STATE_VERSION = 2
 

@@ -6,6 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
+from loaderx.chain.fingerprint import fingerprints
+from loaderx.chain.node import Node
+from loaderx.chain.stream_stage import stream_cut
+from loaderx.chain.unit_size import unit_fingerprint
 from loaderx.engines.base import Measured, Run, Session, Timing
 from loaderx.errors import (
     ArgumentError,
@@ -30,12 +34,8 @@ from loaderx.loader.tasks.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead
-from loaderx.reading.state_numbers import UNCHANGED, LanePosition, first_entry
-from loaderx.stages.fingerprint import fingerprints
-from loaderx.stages.node import Node
+from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
-from loaderx.stages.stream_stage import stream_cut
-from loaderx.stages.units import unit_fingerprint
 from loaderx.tree import Tree
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
+from loaderx.chain.families import Moved
+from loaderx.chain.node import Node
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
 from loaderx.rng import BLOCK, ROOT, Keys, fold
 from loaderx.sources.base import Indices
 from loaderx.stages import nodes as stages
-from loaderx.stages.moves import Moved
-from loaderx.stages.node import Node
 
 ROWS_AT_ONCE = 1 << 15  # whose windows are looked up together
 LEAST_STEPS = 4  # whose rows a task has at least

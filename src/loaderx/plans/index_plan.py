@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from loaderx.chain.node import Node
 from loaderx.errors import RecordError
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
@@ -18,7 +19,6 @@ from loaderx.reading.rows import Rows
 from loaderx.reading.single_records import owned
 from loaderx.reading.stacking import NO_PADDING, Padding
 from loaderx.rng import ROOT
-from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 BLOCK_ROWS = 32_768

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from loaderx.chain.node import Node
+from loaderx.chain.stream_build import Above, MakeReader, Repeats, StreamBuild
+from loaderx.chain.stream_stage import stream_cut
+from loaderx.chain.unit_size import stream_input_of
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import BatchReader, CutRecords, Lanes
@@ -11,14 +15,10 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.lookahead import Lookahead, MakeHere, PendingUnit, UnitMaker
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.rows import Rows
+from loaderx.reading.saved_position import Changed, LanePosition
 from loaderx.reading.stacking import NO_PADDING
-from loaderx.reading.state_numbers import Changed, LanePosition
-from loaderx.reading.units import Finish
-from loaderx.stages.node import Node
+from loaderx.reading.unit_plan import Finish
 from loaderx.stages.repeat import RepeatAfterBatch
-from loaderx.stages.stream_build import Above, MakeReader, Repeats, StreamBuild
-from loaderx.stages.stream_stage import stream_cut
-from loaderx.stages.units import stream_input_of
 from loaderx.tree import Tree
 
 

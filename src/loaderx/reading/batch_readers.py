@@ -15,9 +15,9 @@ from loaderx.order.epochs import LIMIT
 from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Rows, joined_keys
+from loaderx.reading.saved_position import Changed, LanePosition
+from loaderx.reading.saved_position import whole as whole_number
 from loaderx.reading.single_records import copy_of
-from loaderx.reading.state_numbers import Changed, LanePosition
-from loaderx.reading.state_numbers import whole as whole_number
 
 Positions = Sequence[LanePosition]
 """The position of each lane."""

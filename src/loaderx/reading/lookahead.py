@@ -15,7 +15,7 @@ from typing import Protocol
 
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import SourceRecords
-from loaderx.reading.units import UnitOutput, UnitPlan
+from loaderx.reading.unit_plan import UnitOutput, UnitPlan
 
 Path = tuple[int, ...]
 """The epoch number of every repeat above, outermost first."""

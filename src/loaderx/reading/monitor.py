@@ -9,7 +9,7 @@ from typing import NamedTuple
 from loaderx.errors import warn_user
 from loaderx.memory import Pool
 from loaderx.reading.context import Failed, ReadContext, TimedContext
-from loaderx.reading.units import READ, UnitOutput
+from loaderx.reading.unit_plan import READ, UnitOutput
 
 FEW_RECORDS = 10_000  # before a filter is judged
 FEW_ROWS = 64

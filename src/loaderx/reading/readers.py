@@ -14,9 +14,9 @@ from loaderx.errors import LoaderxError, StateError
 from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.rows import Rows
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
+from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
+from loaderx.reading.unit_plan import UnitOutput, UnitPlan, rows_from
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.reading.units import UnitOutput, UnitPlan, rows_from
 
 FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
 

@@ -20,8 +20,8 @@ import numpy as np
 from loaderx.errors import LoaderxError, StackError
 from loaderx.gathering import take_rows, taken
 from loaderx.memory import Layout, Lend
-from loaderx.reading.columns import records_of, wrong_rows
 from loaderx.reading.error_text import failed
+from loaderx.reading.returned_columns import records_of, wrong_rows
 from loaderx.reading.stacking import NO_PADDING, RESIZE, Padding, stack, unpadded
 from loaderx.rng import CHILD, Keys, fold
 from loaderx.tree import Array, Structure, Tree, flatten

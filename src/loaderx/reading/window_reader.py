@@ -15,9 +15,9 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.readers import Reader, listed
 from loaderx.reading.rows import Rows, joined_keys
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
+from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
+from loaderx.reading.unit_plan import READ, Finish, epoch_key, rows_from
 from loaderx.reading.unit_stage import UnitStage, run_stages
-from loaderx.reading.units import READ, Finish, epoch_key, rows_from
 
 FEW_EPOCHS = 4  # before an endless input is judged: where an epoch begins may not be seen
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loaderx.errors import ArgumentError, LoaderxError
-from loaderx.given import Given
+from loaderx.first_use import AttributesBeforeUse
 from loaderx.memory import Lend
 from loaderx.sources.arrays import ArraySource
 from loaderx.sources.base import Indices, OwnSource, Source, chunk_starts, overrides
@@ -49,7 +49,9 @@ class ObjectSource(OwnSource):
         check_readable(obj)
         self._obj = obj
         self.is_plain = isinstance(obj, (list, tuple, range))
-        self.given = None if self.is_plain else Given(obj)  # before `len`, which may open a file
+        self.given = (
+            None if self.is_plain else AttributesBeforeUse(obj)
+        )  # before `len`, which may open a file
         self._length = checked_length(obj)
         self._is_source = is_source(obj)
         self._spec = checked_spec(obj) if self._is_source else None

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import ChangesPlaces
+from loaderx.chain.node import Node
+from loaderx.chain.row_counts import RowCount, ShortBatches
+from loaderx.chain.stream_stage import StreamCut
+from loaderx.chain.transforms import whole
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -33,18 +39,12 @@ from loaderx.reading.operators import (
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
-from loaderx.reading.units import Finish
+from loaderx.reading.unit_plan import Finish
 from loaderx.rng import Keys
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import ChangesPlaces
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import RowCount, ShortBatches
-from loaderx.stages.stream_stage import StreamCut
-from loaderx.stages.transforms import whole
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
 Collate: TypeAlias = Callable[[list[Record]], Tree]
 """Makes a batch of a list of records."""

@@ -6,14 +6,15 @@ from functools import cached_property
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import MovedByIndex
+from loaderx.chain.numbers import BlockSize
 from loaderx.errors import ArgumentError, ChainError
 from loaderx.order.blocks import Blocks, EqualBlocks, UnequalBlocks, shuffle_inside
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
+from loaderx.reading.unit_plan import UnitBounds
 from loaderx.rng import BLOCK, ORDER, Keys, fold, fold_int
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.limits import BlockSize
-from loaderx.stages.moves import MovedByIndex
 from loaderx.stages.seed import seed_of
 
 
@@ -87,10 +88,18 @@ class BlockShuffled(MovedByIndex):
         assert self.input.block_starts is not None
         return UnequalBlocks(self.input.block_starts)
 
+    @property
+    def shuffled_blocks(self) -> BlockShuffled:
+        return self
+
     def whole_windows(self, least: int) -> int:
         """About how many elements so many whole windows have that ``least`` fit, and a block."""
         size = self.span or self.blocks.least
         return -(-max(least, self.blocks.largest) // size) * size
+
+    def unit_bounds(self, seed: int, rows: int) -> UnitBounds:
+        """Where units of about ``rows`` elements begin and end."""
+        return self.move(seed).in_windows_of(rows)
 
     def move(self, seed: int) -> BlockShuffle:
         return BlockShuffle(

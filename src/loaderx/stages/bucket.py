@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.node import Node
+from loaderx.chain.numbers import check_window
+from loaderx.chain.row_counts import RowCount
+from loaderx.chain.stream_stage import OptionsStage, StreamCut, WindowOptions
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,16 +29,12 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Value
+from loaderx.reading.unit_plan import Finish
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.reading.units import Finish
-from loaderx.stages.limits import check_window
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import RowCount
-from loaderx.stages.stream_stage import OptionsStage, StreamCut, WindowOptions
 from loaderx.tree import flatten
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 
 class Bucketing(WindowOptions):

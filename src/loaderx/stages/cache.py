@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from loaderx.chain.families import ByIndex, KeepsPlaces
+from loaderx.chain.node import Node
 from loaderx.errors import ChainError
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.row_store import RowStore
 from loaderx.sources import Source
 from loaderx.sources.ondisk.row_folder import RowFolder
 from loaderx.stages.cache_rows import FillFolder, KeepRows, ReadSaved
-from loaderx.stages.families import ByIndex, KeepsPlaces
-from loaderx.stages.node import Node
 
 Kept: TypeAlias = RowStore | RowFolder | Source
 """Where records are kept: in memory, in a folder that is being filled, or saved in one."""

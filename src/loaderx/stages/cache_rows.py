@@ -14,10 +14,10 @@ from loaderx.memory import Lend, Pool
 from loaderx.reading.addresses import Addresses, SourceAddresses
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Gather, OverRecords, RecordOperator, SourceRecords
-from loaderx.reading.row_columns import decoded_rows, encoded_rows, is_plain
 from loaderx.reading.row_memory import IN_COLUMNS, MISSING, Flags, RowMemory
 from loaderx.reading.row_store import RowStore
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.stored_rows import decoded_rows, encoded_rows, is_plain
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
 from loaderx.sources.column_data import ColumnType

@@ -8,15 +8,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import ByIndex
+from loaderx.chain.numbers import checked_length
 from loaderx.errors import ChainError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.rows import Positions
 from loaderx.rng import Keys
 from loaderx.sources.base import Indices
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import ByIndex
 from loaderx.stages.join import Merged, Router
-from loaderx.stages.limits import checked_length
 
 
 class Concatenated(ByIndex, Merged):

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.functions import Function
+from loaderx.chain.node import UnitCost
+from loaderx.chain.stream_stage import StreamStage
 from loaderx.errors import StackError
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Fail, Record, Rows
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.functions import Function
-from loaderx.stages.node import UnitCost
-from loaderx.stages.stream_stage import StreamStage
 from loaderx.tree import Array, Tree, flatten
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 
 class Filtered(StreamStage):

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.encoding import array_text, stage_text
+from loaderx.chain.families import ByIndex, ChangesPlaces, InOrder
+from loaderx.chain.numbers import checked_length
 from loaderx.errors import ChainError, LoaderxError, RecordError, StackError, StateError
 from loaderx.memory import Lend, aligned
 from loaderx.reading.addresses import SourceAddresses
@@ -34,23 +37,20 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.saved_position import Changed, LanePosition, entries, shown, whole
 from loaderx.reading.single_records import in_chunks, one_by_one
 from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, shown, whole
-from loaderx.reading.units import epoch_key
+from loaderx.reading.unit_plan import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source
 from loaderx.sources.base import Indices, OwnSource, chunk_starts
 from loaderx.sources.file_source import BadRecordError, FileSource
 from loaderx.sources.pads import PaddedGather, PadsLists
-from loaderx.stages.encoding import array_text, stage_text
-from loaderx.stages.families import ByIndex, ChangesPlaces, InOrder
-from loaderx.stages.limits import checked_length
 from loaderx.tree import LEAF, Array, Tree, flatten
 
 if TYPE_CHECKING:
+    from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
     from loaderx.sources.iterables import IterableSource, OpenIterable
-    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
 
 _POSITION = ("records read", "has it ended", "its own state")
 MOST_READ = 1 << 40  # records of an iterable: skipping more would take weeks

@@ -12,7 +12,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, ChainError, RecordError, StackError
+from loaderx.chain.encoding import Encoded, digest, encode, parse_stage
+from loaderx.chain.families import ChangesPlaces
+from loaderx.chain.fingerprint import fingerprints, identity
+from loaderx.chain.leaks import changing_parts
+from loaderx.chain.node import Node
+from loaderx.errors import ArgumentError, ChainError, RecordError, StackError, warn_user
 from loaderx.memory import Layout
 from loaderx.reading.addresses import (
     Addresses,
@@ -37,10 +42,6 @@ from loaderx.reading.operators import (
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.sources.array_parts import ArrayParts
-from loaderx.stages.encoding import Encoded, digest, encode, parse_stage
-from loaderx.stages.families import ChangesPlaces
-from loaderx.stages.fingerprint import fingerprints, identity
-from loaderx.stages.node import Node
 from loaderx.tree import Tree, describe, flatten
 
 _WORTH_A_GATHER = 16  # rows of one source in a batch: fewer are copied faster one by one
@@ -117,6 +118,23 @@ class Joined(ChangesPlaces):
         ]
         named = {"function": Encoded(f"[{', '.join(names)}]")} if names else {}
         return {"datasets": digests, **named}
+
+    def warn_of_two_orders(self) -> None:
+        """Warns if parts of one shuffled dataset are joined: each component shuffles by itself."""
+        found: dict[int, tuple[str, Node]] = {}  # by the shuffle: its order, and the first part
+        for number, component in enumerate(self.components):
+            for part, shuffle in changing_parts(component):
+                order = shuffle.fingerprint(self.component_seed(number, 0))
+                known, first = found.setdefault(id(shuffle), (order, part))
+                if known != order:
+                    warn_user(
+                        f"{self.kind}: {first.stage} and {part.stage} are parts of the same "
+                        f"{shuffle.stage}, but each dataset that is joined shuffles in its own "
+                        "order, so they share records and miss others. Split first, one, other = "
+                        "ds.split(0.5, 0.5), and shuffle the parts; or give the shuffle a seed, "
+                        ".shuffle(seed=0), for one order."
+                    )
+                    return
 
     def component_seed(self, number: int, seed: int) -> int:
         """The default seed of a component: its own, or another one for each of them.

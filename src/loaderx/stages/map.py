@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import KeepsPlaces, MadeInUnits
+from loaderx.chain.global_generators import SeededMap
+from loaderx.chain.node import Node
+from loaderx.chain.transforms import RandomKeys, Transform, with_full
 from loaderx.errors import LoaderxError
 from loaderx.reading.addresses import Addresses, Steps, TaggedAddresses, TaggedSteps
 from loaderx.reading.batch_readers import AfterBatch, BatchReader, Counted
@@ -28,16 +33,11 @@ from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.stacking import Padding
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import KeepsPlaces, MadeInUnits
-from loaderx.stages.global_generators import SeededMap
-from loaderx.stages.node import Node
 from loaderx.stages.seed import seed_of
-from loaderx.stages.transforms import RandomKeys, Transform, with_full
 from loaderx.tree import ArraySpec, Tree, flatten
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 _LARGE_AT_ONCE = 4  # decoded images that are held while a function makes smaller ones of them
 

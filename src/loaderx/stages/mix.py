@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.numbers import checked_length
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -26,16 +28,14 @@ from loaderx.reading.error_text import within
 from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, interleaved
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
+from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
-from loaderx.stages.encoding import stage_text
 from loaderx.stages.join import Merged, Router
-from loaderx.stages.limits import checked_length
 from loaderx.stages.repeat import RepeatReader
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
 
 def mix_tickets(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
@@ -170,7 +170,7 @@ class Mixed(Merged):
         return ByTickets(self.schedule, [part.length for part in self.components], ordinal)
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        from loaderx.stages.stream_build import guards_of
+        from loaderx.chain.stream_build import guards_of
 
         pushed, rest = above.split()
         pushed += guards_of(rest)

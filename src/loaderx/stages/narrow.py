@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loaderx.chain.families import KeepsPlaces, MadeInUnits
 from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend, Pool
 from loaderx.reading.addresses import Addresses, Steps
@@ -32,12 +33,11 @@ from loaderx.reading.stacking import Padding
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys
 from loaderx.sources.base import Indices
-from loaderx.stages.families import KeepsPlaces, MadeInUnits
 from loaderx.tree import Array, Structure, Tree, as_array, flatten, is_array_like
 from loaderx.tree_prefix import Prefix, spread
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 _NARROW = {
     np.dtype(wide): np.dtype(narrow)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import KeepsPlaces, MadeInUnits
+from loaderx.chain.stream_stage import StreamStage
 from loaderx.errors import ArgumentError, ChainError, RecordError, one_line
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.batch_readers import BatchReader
@@ -22,13 +25,10 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Record, Rows
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import KeepsPlaces, MadeInUnits
-from loaderx.stages.stream_stage import StreamStage
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, StreamBuild
+    from loaderx.chain.stream_build import Above, StreamBuild
 
 
 class HandlesFailures(MadeInUnits):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.numbers import check_window
+from loaderx.chain.stream_stage import OptionsStage, WindowOptions
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -23,11 +25,9 @@ from loaderx.reading.rows import Rows, joined
 from loaderx.reading.stacking import Value
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import PIECE, fold
-from loaderx.stages.limits import check_window
-from loaderx.stages.stream_stage import OptionsStage, WindowOptions
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 STRATEGIES = ("best_fit", "first_fit", "concat")
 OVERFLOWS = ("error", "truncate", "split", "drop")

@@ -6,6 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loaderx.chain.families import Moved
+from loaderx.chain.node import Node
+from loaderx.chain.numbers import checked_length
+from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ChainError, StateError
 from loaderx.order.epochs import LIMIT, wrap
 from loaderx.reading.batch_readers import BatchReader, Counted, counter_of
@@ -14,15 +18,11 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
+from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.rng import Keys
-from loaderx.stages.limits import checked_length
-from loaderx.stages.moves import Moved
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
 MANY_EPOCHS = 1 << 36  # more than any stream has
 

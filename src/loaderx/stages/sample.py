@@ -7,15 +7,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.encoding import Encoded, encode, stage_text
+from loaderx.chain.families import MovedByIndex
+from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError
 from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
 from loaderx.rng import ORDER, Keys, fold, fold_int
-from loaderx.stages.encoding import Encoded, encode, stage_text
-from loaderx.stages.moves import MovedByIndex
-from loaderx.stages.node import Node
 from loaderx.stages.seed import seed_of
 from loaderx.tree import Leaf
 

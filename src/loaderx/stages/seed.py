@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loaderx.chain.families import KeepsPlaces
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
-from loaderx.stages.families import KeepsPlaces
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
 
 class Seeded(KeepsPlaces):

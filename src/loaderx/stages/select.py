@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.encoding import Encoded, encode, stage_text
+from loaderx.chain.families import Moved, MovedByIndex
+from loaderx.chain.node import Node
+from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, PositionError
 from loaderx.order.epochs import LIMIT, child
 from loaderx.order.permutation import permute
@@ -17,18 +21,14 @@ from loaderx.reading.lookahead import Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
-from loaderx.reading.state_numbers import Changed, LanePosition, entries, whole
+from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.sources.base import Indices
-from loaderx.stages.encoding import Encoded, encode, stage_text
-from loaderx.stages.moves import Moved, MovedByIndex
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import ShortBatches
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loaderx.stages.stream_build import Above, MakeReader, Reading, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
 # take, skip, slices -----------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Sliced(Moved):
         return Slice(self.start, self.step)
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
-        from loaderx.stages.stream_build import guards_of
+        from loaderx.chain.stream_build import guards_of
 
         (inside,) = above.input.inputs
         pushed, rest = above.split()

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import MadeInUnits, Moved, MovedByIndex
+from loaderx.chain.stream_stage import check_windows
 from loaderx.errors import ChainError
 from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader
@@ -14,14 +17,10 @@ from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import ORDER, Keys, fold, fold_int
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import MadeInUnits
-from loaderx.stages.moves import Moved, MovedByIndex
 from loaderx.stages.seed import seed_of
-from loaderx.stages.stream_stage import check_windows
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 
 class Shuffled(MovedByIndex):

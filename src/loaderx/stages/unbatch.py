@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from loaderx.chain.families import ByIndex, ChangesPlaces, OneInput
+from loaderx.chain.node import Node
 from loaderx.errors import ChainError, RecordError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses
@@ -12,8 +14,6 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request, SourceRecords
 from loaderx.reading.rows import Positions, Rows, rows_problem
 from loaderx.rng import Keys
-from loaderx.stages.families import ByIndex, ChangesPlaces, OneInput
-from loaderx.stages.node import Node
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
 

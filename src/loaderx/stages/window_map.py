@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.functions import Function
+from loaderx.chain.node import Node
+from loaderx.chain.stream_stage import StreamStage
 from loaderx.errors import ArgumentTypeError, ChainError, RecordError, StackError
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import USER_ERRORS, failed, raise_if_signalled
 from loaderx.reading.rows import Positions, Record, Rows, joined
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import CHILD, Keys, fold, record_generators, stage_keys
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.functions import Function
-from loaderx.stages.node import Node
 from loaderx.stages.seed import seed_of
-from loaderx.stages.stream_stage import StreamStage
 from loaderx.stages.window_stage import WindowStage, is_random
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 
 def is_window_stage(transform: object) -> TypeGuard[WindowStage]:

@@ -10,11 +10,11 @@ from typing import dataclass_transform
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.numbers import check_window
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_seed
 from loaderx.frozen import Frozen
 from loaderx.reading.rows import Record
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.limits import check_window
 
 _COMMON = ("window", "seed")  # the options of every stage
 _RESERVED = ("components", "function", "input")  # of other meaning in the text of a stage

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import ByIndex
+from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ChainError
 from loaderx.reading.addresses import Addresses, ZippedAddresses, ZippedSteps
 from loaderx.reading.context import ReadContext
@@ -18,10 +21,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import ByIndex
 from loaderx.stages.join import Joined
-from loaderx.stages.row_counts import ShortBatches
 from loaderx.tree import Structure, Tree
 
 

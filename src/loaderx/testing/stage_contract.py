@@ -11,7 +11,7 @@ import cloudpickle
 import numpy as np
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StateError, merge_states
-from loaderx.stages.node import Node
+from loaderx.chain.node import Node
 from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
 from loaderx.testing.stage_work import (
     damaged_states,

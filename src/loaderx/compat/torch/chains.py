@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from loaderx.chain.functions import Function
 from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchListed, FetchRecord, runs_of
 from loaderx.dataset import Dataset
 from loaderx.frozen import Frozen
 from loaderx.rng import EPOCH, ROW, fold_int, key_words
 from loaderx.sources import ArraySource, adapt
-from loaderx.stages.functions import Function
 from loaderx.stages.map import Transformed
 from loaderx.tree import Tree
 

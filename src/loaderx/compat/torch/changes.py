@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from loaderx.given import Attributes, attributes_of, reachable
+from loaderx.first_use import Attributes, attributes_of, reachable
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _SIZED = (dict, list, set, deque, tuple)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.chain.functions import Function
+from loaderx.chain.transforms import Fail, Needs, each, each_with, whole
 from loaderx.compat.torch.collate import arrays_of
 from loaderx.frozen import Frozen
 from loaderx.rng import Keys, key_words
-from loaderx.stages.functions import Function
-from loaderx.stages.transforms import Fail, Needs, each, each_with, whole
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from loaderx.engines.processes.mapped_ranges import LARGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import map_file, shared_file
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
+from loaderx.first_use import AttributesBeforeUse
 from loaderx.free_memory import free_memory
-from loaderx.given import Given
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
@@ -199,7 +199,7 @@ def _pickled_work(
         raise _error_for(work, given, error) from error
 
 
-def _error_for(work: Work, given: Sequence[Given], error: Exception) -> PicklingError:
+def _error_for(work: Work, given: Sequence[AttributesBeforeUse], error: Exception) -> PicklingError:
     """Says what cannot be sent, and what to do about it."""
 
     def can_be_sent(value: Any) -> bool:
@@ -218,7 +218,7 @@ def _error_for(work: Work, given: Sequence[Given], error: Exception) -> Pickling
     )
 
 
-def _given(work: Work) -> list[Given]:
+def _given(work: Work) -> list[AttributesBeforeUse]:
     """How the user's objects were before their first use."""
     found = (
         getattr(holder, "given", None)
@@ -232,7 +232,7 @@ def _pickled(
     value: Any,
     buffers: list[pickle.PickleBuffer],
     replaced: list[str],
-    given: Sequence[Given] = (),
+    given: Sequence[AttributesBeforeUse] = (),
     reset: list[ResetAttribute] | None = None,
 ) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -250,7 +250,7 @@ def _pickled(
     return out.getvalue()
 
 
-def _can_be_pickled(value: Any, given: Sequence[Given] = ()) -> bool:
+def _can_be_pickled(value: Any, given: Sequence[AttributesBeforeUse] = ()) -> bool:
     try:
         _pickled(value, [], [], given)
     except Exception:
@@ -261,7 +261,7 @@ def _can_be_pickled(value: Any, given: Sequence[Given] = ()) -> bool:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     replaced: list[str]
     """Paths of mapped files that show other files by now."""
-    given: Sequence[Given] = ()
+    given: Sequence[AttributesBeforeUse] = ()
     reset_attributes: list[ResetAttribute]
 
     def reducer_override(self, value: Any) -> Any:

@@ -13,7 +13,12 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from loaderx.given import Given, attributes_of, is_sent_by_attributes, variables_of
+from loaderx.first_use import (
+    AttributesBeforeUse,
+    attributes_of,
+    is_sent_by_attributes,
+    variables_of,
+)
 
 MOST_STEPS = 32
 _WRAPPERS: dict[Any, tuple[str, ...]] = {
@@ -44,7 +49,11 @@ class Place(NamedTuple):
 
 
 def advice(
-    part: Any, can_be_sent: Callable[[Any], bool], given: Sequence[Given], *, is_source: bool
+    part: Any,
+    can_be_sent: Callable[[Any], bool],
+    given: Sequence[AttributesBeforeUse],
+    *,
+    is_source: bool,
 ) -> str:
     """What is at fault in a source or a function, and what to do about it."""
     place = _find(part, can_be_sent, given)
@@ -78,7 +87,9 @@ def getstate(name: str) -> str:
     return f"def __getstate__(self): return {{**self.__dict__, {name!r}: None}}"
 
 
-def _find(root: Any, can_be_sent: Callable[[Any], bool], given: Sequence[Given]) -> Place | None:
+def _find(
+    root: Any, can_be_sent: Callable[[Any], bool], given: Sequence[AttributesBeforeUse]
+) -> Place | None:
     value, places = root, []
     seen: set[int] = set()
     for _ in range(MOST_STEPS):
@@ -98,7 +109,7 @@ def _find(root: Any, can_be_sent: Callable[[Any], bool], given: Sequence[Given])
     return own[-1] if own else places[0] if places else None
 
 
-def _is_set_back(place: Place, given: Sequence[Given]) -> bool:
+def _is_set_back(place: Place, given: Sequence[AttributesBeforeUse]) -> bool:
     """Is an attribute sent as it was before the first use?"""
     return any(each.had(place.owner, place.name) is False for each in given)
 

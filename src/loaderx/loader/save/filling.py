@@ -6,6 +6,7 @@ import contextlib
 
 import numpy as np
 
+from loaderx.chain.node import Node
 from loaderx.dataset import Dataset
 from loaderx.errors import FileError, RecordError
 from loaderx.loader.save.sample import (
@@ -26,7 +27,6 @@ from loaderx.sources.ondisk.save_folder import check_begun, check_folder, folder
 from loaderx.sources.ondisk.save_parts import merged_types
 from loaderx.sources.ondisk.saved_rows import open_saved, saved_source
 from loaderx.sources.record_columns import Encoded
-from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 _PART_BYTES = 1 << 28  # as in `save`

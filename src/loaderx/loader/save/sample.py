@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from loaderx.chain.fingerprint import fingerprints, identity
+from loaderx.chain.node import Node
 from loaderx.errors import ChainError
 from loaderx.loader.save.work import SaveWork, Steps, packed
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Positions
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.record_columns import Encoded
-from loaderx.stages.fingerprint import fingerprints, identity
-from loaderx.stages.node import Node
 
 LOOKED_AT = 32  # records, from which the size of others is estimated, too
 NO_RECORDS = "cannot save: the dataset has no records."

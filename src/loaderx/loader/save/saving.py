@@ -17,6 +17,7 @@ from typing import cast
 
 import numpy as np
 
+from loaderx.chain.node import Node
 from loaderx.dataset import Dataset, SaveArguments
 from loaderx.engines import Engine
 from loaderx.engines.base import Measured, Session
@@ -37,8 +38,8 @@ from loaderx.loader.save.work import SaveWork, Steps, unpacked
 from loaderx.loader.tasks.steps import StepTasks
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
-from loaderx.reading.row_columns import encoded_rows
 from loaderx.reading.rows import Rows
+from loaderx.reading.stored_rows import encoded_rows
 from loaderx.sources.ondisk.cache import Json
 from loaderx.sources.ondisk.progress import progress
 from loaderx.sources.ondisk.save_folder import (
@@ -51,7 +52,6 @@ from loaderx.sources.ondisk.save_folder import (
 from loaderx.sources.ondisk.save_parts import PartsWriter, finish
 from loaderx.sources.ondisk.save_types import check_images
 from loaderx.sources.record_columns import Encoded
-from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # the most that is made at once, more or less

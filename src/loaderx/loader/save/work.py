@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from loaderx.chain.node import Node
 from loaderx.engines.base import Measured, Run, Task, Work
 from loaderx.frozen import Frozen
 from loaderx.loader.run import TaskRun
@@ -14,8 +15,8 @@ from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_o
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Request, SourceRecords
-from loaderx.reading.row_columns import encoded_rows
 from loaderx.reading.rows import Positions
+from loaderx.reading.stored_rows import encoded_rows
 from loaderx.rng import ROOT
 from loaderx.sources.column_data import arrays_of, collect
 from loaderx.sources.ondisk.native_layout import type_json, type_of
@@ -23,7 +24,6 @@ from loaderx.sources.record_columns import Encoded
 from loaderx.sources.table import TableSource
 from loaderx.sources.table_columns import table_columns
 from loaderx.stages.inputs import ReadSource
-from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 

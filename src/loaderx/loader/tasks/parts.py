@@ -10,7 +10,7 @@ from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import Failed, TimedContext
 from loaderx.reading.rows import Rows, as_batch, fit_together
 from loaderx.reading.stacking import NO_PADDING
-from loaderx.reading.units import Opaque, PackedRows, rows_from
+from loaderx.reading.unit_plan import Opaque, PackedRows, rows_from
 from loaderx.tree import Tree
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from loaderx.chain.node import Node
 from loaderx.engines.base import Measured, Run, Session, Task, Timing, Work
 from loaderx.loader.sampling import Sampler
 from loaderx.loader.tasks.steps import StepTasks
@@ -12,7 +13,6 @@ from loaderx.memory import Lend
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.reading.context import ReadContext, TimedContext
 from loaderx.sources import ObjectSource, Source
-from loaderx.stages.node import Node
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from loaderx.chain.node import Node
 from loaderx.engines.base import (
     Measured,
     Pending,
@@ -22,8 +23,7 @@ from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
 from loaderx.reading.context import TimedContext
 from loaderx.reading.lookahead import Lookahead, PendingUnit
-from loaderx.reading.units import UnitOutput
-from loaderx.stages.node import Node
+from loaderx.reading.unit_plan import UnitOutput
 
 
 class UnitWork(Work):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
+from loaderx.chain.node import Node
 from loaderx.engines.base import Session, Task
 from loaderx.loader.tasks.plan_work import PlanWork, parts_of
 from loaderx.loader.tasks.ranges import MadeRange, RangeTasks
@@ -19,7 +20,6 @@ from loaderx.loader.tasks.steps import Submitted
 from loaderx.memory import Lend
 from loaderx.plans.chunk_windows import ChunkWindows
 from loaderx.sources.kept_chunks import KeepsChunks, chunk_budget
-from loaderx.stages.node import Node
 
 
 class WindowWork(PlanWork):

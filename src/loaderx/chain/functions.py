@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderx.errors import ArgumentTypeError
+from loaderx.first_use import AttributesBeforeUse
 from loaderx.frozen import Frozen
-from loaderx.given import Given
 
 
 class Function(Frozen):
@@ -16,10 +16,10 @@ class Function(Frozen):
 
     call: Callable[..., Any]
     name: str
-    given: Given | None = None
+    given: AttributesBeforeUse | None = None
 
     def __post_init__(self) -> None:
-        self.__dict__["given"] = Given(self.call)
+        self.__dict__["given"] = AttributesBeforeUse(self.call)
 
 
 _METHODS = ("map", "random_map", "map_with_index", "filter")  # of transform objects

@@ -13,17 +13,17 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from loaderx.chain.node import Node
+from loaderx.chain.unit_size import StreamInput
 from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead
 from loaderx.reading.monitor import Meter, Monitor
 from loaderx.reading.operators import Request
 from loaderx.reading.readers import Reader, UnitReader
 from loaderx.reading.stacking import NO_PADDING
+from loaderx.reading.unit_plan import Finish, UnitPlan
 from loaderx.reading.unit_stage import UnitStage, first_guard
-from loaderx.reading.units import Finish, UnitPlan
 from loaderx.reading.window_reader import WindowReader
-from loaderx.stages.node import Node
-from loaderx.stages.units import StreamInput
 
 MANY_ROWS = 1 << 14  # in a batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaderx.stages.node import Node
+from loaderx.chain.node import Node
 
 
 def describe_chain(node: Node) -> str:

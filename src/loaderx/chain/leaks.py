@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from loaderx.chain.node import Node
 from loaderx.errors import warn_user
-from loaderx.stages.node import Node
-
-if TYPE_CHECKING:
-    from loaderx.stages.join import Joined
 
 
 def warn_of_changing_parts(node: Node) -> bool:
@@ -16,7 +11,7 @@ def warn_of_changing_parts(node: Node) -> bool:
 
     Called where further epochs begin: at a repeat, or when a loader is asked for an epoch.
     """
-    for part, shuffle in _changing_parts(node):
+    for part, shuffle in changing_parts(node):
         dot = "" if part.stage.startswith("[") else "."
         warn_user(
             f"{dot}{part.stage} stands after {shuffle.stage}, which draws a new order in every "
@@ -29,25 +24,7 @@ def warn_of_changing_parts(node: Node) -> bool:
     return False
 
 
-def warn_of_two_orders(join: Joined) -> None:
-    """Warns if parts of one shuffled dataset are joined: each component shuffles by itself."""
-    found: dict[int, tuple[str, Node]] = {}  # by the shuffle: its order, and the first part
-    for number, component in enumerate(join.components):
-        for part, shuffle in _changing_parts(component):
-            order = shuffle.fingerprint(join.component_seed(number, 0))
-            known, first = found.setdefault(id(shuffle), (order, part))
-            if known != order:
-                warn_user(
-                    f"{join.kind}: {first.stage} and {part.stage} are parts of the same "
-                    f"{shuffle.stage}, but each dataset that is joined shuffles in its own order, "
-                    "so they share records and miss others. Split first, one, other = "
-                    "ds.split(0.5, 0.5), and shuffle the parts; or give the shuffle a seed, "
-                    ".shuffle(seed=0), for one order."
-                )
-                return
-
-
-def _changing_parts(node: Node) -> list[tuple[Node, Node]]:
+def changing_parts(node: Node) -> list[tuple[Node, Node]]:
     """Stages that keep a part of their input, each with a shuffle below that changes it."""
     if node.begins_epochs:
         return []  # checked when that stage was made
@@ -55,7 +32,7 @@ def _changing_parts(node: Node) -> list[tuple[Node, Node]]:
         for below in node.inputs[0].below():
             if below.shuffle_span is not None and _cuts(node, below, below.shuffle_span):
                 return [(node, below)]
-    return [found for each in node.inputs for found in _changing_parts(each)]
+    return [found for each in node.inputs for found in changing_parts(each)]
 
 
 def _cuts(part: Node, shuffle: Node, span: int) -> bool:

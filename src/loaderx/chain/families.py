@@ -6,17 +6,17 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
+from loaderx.chain.node import Node
+from loaderx.chain.row_counts import ShortBatches
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.batch_readers import BatchReader
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request
+from loaderx.reading.operators import BatchOperator, Move, RecordOperator, Request
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.sources.base import Indices
-from loaderx.stages.node import Node
-from loaderx.stages.row_counts import ShortBatches
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
 # What a stage reads from ------------------------------------------------------------------------
 
@@ -161,3 +161,38 @@ class MadeInUnits(OneInput):
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
         return build.reader(self.input, above.over(self.make_unit_stage(build)))
+
+
+class Moved(ChangesPlaces, OneInput):
+    """Changes the positions of elements.
+
+    Read by index, it is a `Move` of the operator below it: only addresses go through it.
+    """
+
+    moves = True
+    can_drop = False
+    user_objects = ()
+
+    @abstractmethod
+    def move(self, seed: int) -> Move:
+        """Where each element is found in the input."""
+
+    def make_record_operator(self, request: Request) -> RecordOperator:
+        below = self.input.record_operator(request)
+        below.moves.insert(0, self.move(request.seed))
+        return below
+
+    def batch_operator(self, request: Request) -> BatchOperator:
+        below = self.input.batch_operator(request)
+        below.moves.insert(0, self.move(request.seed))
+        return below
+
+    @cached_property
+    def spec(self) -> Tree | None:
+        return self.input.spec
+
+
+class MovedByIndex(ByIndex, Moved):
+    """Moves elements only of datasets that are read by index."""
+
+    unit_cost = "records"

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from loaderx.chain.node import Node, ShuffledBlocks
+from loaderx.chain.stream_stage import stream_cut
 from loaderx.errors import ChainError
 from loaderx.frozen import Frozen
-from loaderx.reading.units import UnitBounds
-from loaderx.stages.node import Node
-from loaderx.stages.stream_stage import stream_cut
+from loaderx.reading.unit_plan import UnitBounds
 from loaderx.tree import ArraySpec, flatten
-
-if TYPE_CHECKING:
-    from loaderx.stages.block_shuffle import BlockShuffled
 
 UNIT_ROWS = 1024
 MASKED_UNIT_ROWS = 8192  # where records are only masked
@@ -34,14 +30,14 @@ class StreamInput(Frozen):
     node: Node
     rows: int | None  # None for ordered rows without a window above: as many as are asked for
     inputs: tuple[StreamInput, ...]  # those of ordered rows
-    blocks: BlockShuffled | None = None  # units are whole windows of it, about so large
+    blocks: ShuffledBlocks | None = None  # units are whole windows of it, about so large
 
     def bounds(self, seed: int) -> UnitBounds | None:
         """Where units begin and end, if they are whole windows of shuffled blocks."""
         if self.blocks is None:
             return None
         assert self.rows is not None
-        return self.blocks.move(seed).in_windows_of(self.rows)
+        return self.blocks.unit_bounds(seed, self.rows)
 
     def below(self) -> Iterator[StreamInput]:
         """This input and those below it."""
@@ -113,7 +109,7 @@ def _fair_share(node: Node, lanes: int, most: int) -> int:
     return 1 << (rows.bit_length() - 1)
 
 
-def _shuffled_chunks(node: Node) -> BlockShuffled | None:
+def _shuffled_chunks(node: Node) -> ShuffledBlocks | None:
     """The shuffle of a source's chunks.
 
     A unit with only some of a window needs all chunks of it, and every worker would decode them. So
@@ -121,11 +117,9 @@ def _shuffled_chunks(node: Node) -> BlockShuffled | None:
     """
     if node.random_access:
         return None
-    from loaderx.stages.block_shuffle import BlockShuffled  # late: few chains have it
-
     while node.keeps_places:
         node = node.inputs[0]
-    return node if isinstance(node, BlockShuffled) else None
+    return node.shuffled_blocks
 
 
 def _nbytes(leaf: ArraySpec) -> int:

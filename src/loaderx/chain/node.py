@@ -16,23 +16,39 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Literal, Protocol, final
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.row_counts import RowCount, ShortBatches
 from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import Anchor, BatchOperator, Policy, RecordOperator, Request
+from loaderx.reading.unit_plan import UnitBounds
 from loaderx.sources.base import Indices
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.row_counts import RowCount, ShortBatches
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
 UnitCost = Literal["nothing", "mask", "records", "many"]
 """What a stage does to the records of a unit: nothing, mask them as columns, more than that, or
 make many of each."""
+
+
+class ShuffledBlocks(Protocol):
+    """A shuffle of blocks, whose windows units of a stream can end with."""
+
+    @property
+    def span(self) -> int | None:
+        """Elements in a window; None if elements stay in order within their block."""
+
+    def whole_windows(self, least: int) -> int:
+        """About how many elements so many whole windows have that ``least`` fit, and a block."""
+        ...
+
+    def unit_bounds(self, seed: int, rows: int) -> UnitBounds:
+        """Where units of about ``rows`` elements begin and end."""
 
 
 class Node(Frozen, ABC):
@@ -256,6 +272,11 @@ class Node(Frozen, ABC):
     @property
     def shuffle_span(self) -> int | None:
         """How many consecutive elements are shuffled together; None if the stage does not."""
+        return None
+
+    @property
+    def shuffled_blocks(self) -> ShuffledBlocks | None:
+        """The stage itself, if it shuffles blocks."""
         return None
 
     @property

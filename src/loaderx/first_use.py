@@ -30,7 +30,7 @@ _HELD = object()  # an attribute that held something
 Attributes = dict[str, object]
 
 
-class Given:
+class AttributesBeforeUse:
     """The attributes of an object, and of the objects in it, when it was given to loaderx."""
 
     __slots__ = ("_before",)
@@ -40,8 +40,8 @@ class Given:
         for value in reachable(*roots):
             self._remember(value)
 
-    def __reduce__(self) -> tuple[type[Given], tuple[()]]:
-        return Given, ()  # ids mean nothing in another process
+    def __reduce__(self) -> tuple[type[AttributesBeforeUse], tuple[()]]:
+        return AttributesBeforeUse, ()  # ids mean nothing in another process
 
     def _remember(self, value: object) -> None:
         attributes = attributes_of(value)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from loaderx.chain.functions import Function
+from loaderx.chain.transforms import Fail, Needs, each
 from loaderx.frozen import Frozen
 from loaderx.rng import Keys, key_words
-from loaderx.stages.functions import Function
-from loaderx.stages.transforms import Fail, Needs, each
 from loaderx.tree import Tree
 
 _turn = threading.RLock()  # a function may use another dataset that does the same

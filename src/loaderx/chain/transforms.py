@@ -12,12 +12,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from loaderx.chain.functions import Function
 from loaderx.errors import ChainError, LoaderxError, StackError
 from loaderx.frozen import Frozen
 from loaderx.memory import aligned
 from loaderx.reading.error_text import USER_ERRORS
 from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
-from loaderx.stages.functions import Function
 from loaderx.tree import Tree
 
 _NONE = type(None)

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.families import ChangesPlaces, InOrder, MadeInUnits, OneInput
+from loaderx.chain.node import Node, UnitCost
 from loaderx.errors import ChainError
 from loaderx.frozen import Frozen
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import BatchReader, Lanes
 from loaderx.reading.readers import Reader
+from loaderx.reading.unit_plan import Finish
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.reading.units import Finish
-from loaderx.stages.encoding import stage_text
-from loaderx.stages.families import ChangesPlaces, InOrder, MadeInUnits, OneInput
-from loaderx.stages.node import Node, UnitCost
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.stages.stream_build import StreamBuild
+    from loaderx.chain.stream_build import StreamBuild
 
 
 class StreamStage(ChangesPlaces, InOrder, MadeInUnits):

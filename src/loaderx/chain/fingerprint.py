@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loaderx.stages.encoding import parse_stage
-from loaderx.stages.node import Node
+from loaderx.chain.encoding import parse_stage
+from loaderx.chain.node import Node
 
 
 def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
