@@ -39,9 +39,9 @@ import numpy as np
 from suite.slow_server import Rate
 
 from loaderx import DataLoader, Dataset
-from loaderx.sources.column_data import ColumnData, ColumnType
-from loaderx.sources.ondisk.native_layout import Description, write_description
-from loaderx.sources.ondisk.native_writer import PartWriter
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.native.layout import Description, write_description
+from loaderx.sources.native.writer import PartWriter
 
 RECORD, PART, BATCH, BLOCK = 1 << 16, 256, 16, 64  # bytes, and then records
 PIECE = 1 << 17

@@ -35,9 +35,24 @@ LAYERS = [
     {"errors", "free_memory", "first_use", "frozen"},
 ]
 
+# The same for the packages and modules of `sources`.
+SOURCE_LAYERS = [
+    {"open"},
+    {"formats"},
+    {"native"},
+    {"columns"},
+    {"adapt"},
+    {"format"},
+    {"cache"},
+    {"files"},
+    {"remote"},
+    {"images", "mapping", "progress"},
+    {"base"},
+]
 
-def layer(name):
-    for number, names in enumerate(LAYERS):
+
+def layer(name, layers=LAYERS):
+    for number, names in enumerate(layers):
         if name in names:
             return number
     raise AssertionError(f"{name} is in no layer")
@@ -68,6 +83,31 @@ def test_imports_point_downward(own, path):
         if name == own or (layer(own) < layer("loader") and name in loaderx.__all__):
             continue  # the programs on top use what users use
         assert layer(name) > layer(own), f"{path} imports {name}, which is not below it"
+
+
+def imported_of_sources(path):
+    """What a file imports of `sources`: the names of its packages and modules."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loaderx.sources"):
+            inner = (node.module or "").split(".")[2:]
+            yield from [inner[0]] if inner else [alias.name for alias in node.names]
+
+
+# Upward, and late: an object of a user's that turns out to be a dataset of Hugging Face's.
+UPWARD = {("adapt/objects.py", "formats"), ("adapt/file_objects.py", "formats")}
+
+
+def test_imports_within_sources_point_downward():
+    root = ROOT / "sources"
+    for path in sorted(root.rglob("*.py")):
+        below = path.relative_to(root)
+        own = below.with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        for name in imported_of_sources(path):
+            if name != own and (below.as_posix(), name) not in UPWARD:
+                lower = layer(name, SOURCE_LAYERS) > layer(own, SOURCE_LAYERS)
+                assert lower, f"{path} imports {name}, which is not below it"
 
 
 def test_only_one_package_imports_jax():
@@ -107,12 +147,12 @@ LATE = {
     "loaderx.jax",
     "loaderx.loader.stream_iterator",
     "loaderx.plans.stream_plan",
-    "loaderx.sources.cold_reads",
-    "loaderx.sources.h5_datasets",
-    "loaderx.sources.iterables",
-    "loaderx.sources.kept_chunks",
+    "loaderx.sources.files.cold",
+    "loaderx.sources.adapt.h5_datasets",
+    "loaderx.sources.adapt.iterables",
+    "loaderx.sources.adapt.kept_chunks",
     "loaderx.sources.mapping",
-    "loaderx.sources.tokens",
+    "loaderx.sources.adapt.tokens",
     "loaderx.stages.filter",
     "loaderx.stages.on_error",
 }

@@ -27,7 +27,7 @@ def loaderx(folder: Path) -> Iterator[int]:
 
 
 def numpy_by_hand(folder: Path) -> Iterator[int]:
-    from loaderx.sources.files import open_arrays
+    from loaderx.sources.files.arrays import open_arrays
 
     arrays = open_arrays(folder / "cifar.npz")
     rows = len(arrays["label"])

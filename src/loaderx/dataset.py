@@ -49,7 +49,7 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Policy
 from loaderx.reading.stacking import Value
 from loaderx.sources import ArraySource, RangeSource, Source, adapt
-from loaderx.sources.advice import refuse_sources
+from loaderx.sources.adapt.checks import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.select import index_table, slice_text, split_bounds
@@ -160,7 +160,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 ``~/.cache/loaderx``. With False nothing but downloads is kept on disk: files behind
                 URLs are fetched into the default folder nevertheless.
         """
-        from loaderx.sources.opening import open_path  # a dozen formats: slow to import
+        from loaderx.sources.open.opening import open_path  # a dozen formats: slow to import
 
         found = open_path(
             path,
@@ -229,7 +229,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> [batch.tolist() for batch in Dataset.from_iterable(count).batch(2)]
         [[0, 1], [2, 3], [4]]
         """
-        from loaderx.sources.iterables import IterableSource  # late: most data has an index
+        from loaderx.sources.adapt.iterables import IterableSource  # late: most data has an index
 
         return Dataset._of(stages.FromIterable(IterableSource(iterable)))
 
@@ -989,8 +989,10 @@ def save_with(save: RunSave, fill: RunFill) -> None:
 
 
 def _open_arrays(path: str | os.PathLike[str], keys: Sequence[str] | None) -> dict[str, Leaf]:
-    from loaderx.sources.files import open_arrays  # late: zipfile and pathlib are slow to import
-    from loaderx.sources.ondisk.cache import cache_folder
+    from loaderx.sources.cache.folder import cache_folder
+    from loaderx.sources.files.arrays import (
+        open_arrays,  # late: zipfile and pathlib are slow to import
+    )
 
     return open_arrays(path, keys, cache_folder(None).files)
 

@@ -16,7 +16,7 @@ from loaderx.loader.run import TaskRun
 from loaderx.loader.tasks.plan_work import work_of
 from loaderx.memory import Pool
 from loaderx.plans import chunk_windows
-from loaderx.sources.kept_chunks import chunk_budget
+from loaderx.sources.adapt.kept_chunks import chunk_budget
 from oracle import assert_same
 from plain import jitter
 

@@ -24,7 +24,8 @@ from loaderx import (
     RecordError,
     StackError,
 )
-from loaderx.sources.ondisk import native_writer, save_folder
+from loaderx.sources.native import save_folder
+from loaderx.sources.native import writer as native_writer
 from saved_records import check_same, some_records
 from stopping import stopped_at
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loaderx import Dataset
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 
 tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
 pytestmark = [

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from loaderx import ArgumentError, FileError
-from loaderx.sources.arrow_columns import arrow_data
-from loaderx.sources.arrow_types import Features, column_type, column_types
-from loaderx.sources.column_build import DataArrays, build_column
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import TableSource
+from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.formats.arrow.columns import arrow_data
+from loaderx.sources.formats.arrow.types import Features, column_type, column_types
 
 NOON = dt.datetime(2024, 5, 6, 12, 30, 1)
 STRUCT = pa.struct([("n", pa.int16()), ("inner", pa.struct([("s", pa.string())]))])
@@ -243,8 +243,8 @@ def test_arrays_of_known_shape():
 def test_pandas_is_not_imported():
     script = """
 import sys, pyarrow as pa
-from loaderx.sources.arrow_columns import arrow_data
-from loaderx.sources.arrow_types import column_type
+from loaderx.sources.formats.arrow.columns import arrow_data
+from loaderx.sources.formats.arrow.types import column_type
 numbers = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
 text = pa.Array.from_buffers(pa.string(), 1, [None, *map(pa.py_buffer, (bytes(8), b""))])
 many = pa.Array.from_buffers(

@@ -16,7 +16,7 @@ from inside import source_of
 from loaderx import Dataset, StackError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources import HuggingFace, ObjectSource
-from loaderx.sources.arrow_objects import PlainTable
+from loaderx.sources.formats.arrow.objects import PlainTable
 from loaderx.testing import SourceContract
 from oracle import assert_same, stack
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset
-from loaderx.sources.bulk_text import (
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.columns.columns import ListedArrays, TextColumn
+from loaderx.sources.columns.text import (
     ImportLater,
     bulk_values,
     can_be_taken,
@@ -20,9 +22,7 @@ from loaderx.sources.bulk_text import (
     touch,
     viewed_texts,
 )
-from loaderx.sources.columns import ListedArrays, TextColumn
-from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.parts import Parts
+from loaderx.sources.files.parts import Parts
 from native_files import kinds_of, runs, write
 
 COUNT = 300
@@ -57,7 +57,7 @@ def order_of(count, seed=1):
 def has_pyarrow(request, monkeypatch):
     if request.param:
         pytest.importorskip("pyarrow")
-    monkeypatch.setattr("loaderx.sources.columns.is_imported", lambda: request.param)
+    monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: request.param)
     return request.param
 
 
@@ -121,7 +121,7 @@ def test_which_way_is_taken():
 
 def test_views_in_several_buffers(monkeypatch):
     pytest.importorskip("pyarrow", "19")
-    monkeypatch.setattr("loaderx.sources.bulk_text.BUFFER", 1 << 12)
+    monkeypatch.setattr("loaderx.sources.columns.text.BUFFER", 1 << 12)
     values = texts_of(600, shortest=10)
     data, offsets = laid_out(values)
     order = order_of(COUNT)
@@ -194,7 +194,7 @@ def test_pyarrow_that_cannot_be_imported_is_not_missed(monkeypatch):
 
 def test_only_batches_count(monkeypatch):
     counted = []
-    monkeypatch.setattr("loaderx.sources.columns.is_imported", lambda: False)
+    monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: False)
     monkeypatch.setattr(import_later, "count", counted.append)
     column = column_of(texts_of(20))
     column.values(order_of(COUNT)[:20])

@@ -12,7 +12,7 @@ from chunk_sources import Chunks, Documents, Logged, reads
 from inside import node_of
 from loaderx import ArgumentError, ArgumentTypeError, ChainError, Dataset, LoaderxWarning
 from loaderx.sources import ChunkSource
-from loaderx.sources.kept_chunks import KeptChunks
+from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.testing import SourceContract
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset
-from loaderx.sources import cold_reads
-from loaderx.sources.cold_reads import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows, Span
-from loaderx.sources.formats import line_copies
+from loaderx.sources.files import cold as cold_reads
+from loaderx.sources.files.cold import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows, Span
+from loaderx.sources.formats.lines import copies as line_copies
 
 pytestmark = pytest.mark.skipif(
     not CAN_ADVISE, reason="this system takes no hints for mapped files"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from loaderx.memory import Pool
 from loaderx.reading.stored_rows import decoded_rows
-from loaderx.sources.column_pick import Piece, gathered
-from loaderx.sources.column_widening import settled, widened
-from loaderx.sources.record_columns import Encoded, encode
+from loaderx.sources.columns.pick import Piece, gathered
+from loaderx.sources.columns.record_columns import Encoded, encode
+from loaderx.sources.columns.widening import settled, widened
 from saved_records import check_same, some_records
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loaderx import Dataset, FileError, RecordError
-from loaderx.sources.file_source import BadRecordError, FileSource, Problem
+from loaderx.sources.base import BadRecordError, FileSource, Problem
 
 
 class Numbers(FileSource):

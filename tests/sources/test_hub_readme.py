@@ -8,7 +8,7 @@ import pytest
 
 from loaderx.errors import FileError
 from loaderx.sources.format import Folder
-from loaderx.sources.hub_readme import readme_splits
+from loaderx.sources.open.readme import readme_splits
 
 FILES = (
     "data/train-00000-of-00002.parquet",

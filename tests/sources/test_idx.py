@@ -98,6 +98,6 @@ def test_a_missing_file(tmp_path):
 
 
 def test_it_is_imported_late():
-    code = "import sys, loaderx; assert 'loaderx.sources.idx' not in sys.modules"
+    code = "import sys, loaderx; assert 'loaderx.sources.formats.idx' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
     assert not hasattr(lx.sources, "open_idxx")

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from loaderx import ArgumentError
-from loaderx.sources import image_limits, images
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources import images
+from loaderx.sources import images as image_limits
+from loaderx.sources.base import BadRecordError
 from loaderx.sources.images import Window, decode_image, decode_turned, decode_window
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaderx.sources import joined_maps as module
-from loaderx.sources.joined_maps import joined_maps
+from loaderx.sources.columns import joined_parts as module
+from loaderx.sources.columns.joined_parts import joined_maps
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can join maps")
 

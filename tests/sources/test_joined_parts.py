@@ -12,8 +12,8 @@ import pytest
 from file_families import WRITERS
 from inside import lines_of, source_of
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.sources import joined_parts
-from loaderx.sources.parts import lie_outside
+from loaderx.sources.columns import joined_parts
+from loaderx.sources.files.parts import lie_outside
 from tf_files import example, write_tfrecord
 
 ROWS = 240

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from loaderx.sources import images
-from loaderx.sources.images import Window, decode_window, pixels_of
-from loaderx.sources.jpeg_rows import ends_after
+from loaderx.sources.images import Window, decode_window, ends_after, pixels_of
 from photos import encoded, photo
 
 pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")

@@ -15,9 +15,9 @@ import pytest
 from file_server import serving
 from loaderx import Dataset
 from loaderx.errors import FileError, RecordError
+from loaderx.sources.files.paths import is_below
 from loaderx.sources.format import Folder
-from loaderx.sources.formats.tfds import read_info
-from loaderx.sources.ondisk.paths import is_below
+from loaderx.sources.formats.tf.tfds import read_info
 
 FILES = Path(__file__).parents[1] / "files"
 OUT = ["/etc/hostname", "../x.mds", "a/../../x.mds", "..", ".", "", "C:\\x.mds", "C:/x", "\\x",

@@ -11,10 +11,10 @@ from descriptors import few_descriptors, room
 from file_families import WRITERS
 from loaderx import Dataset, LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.sources.columns import FixedColumn, ListedArrays, TextColumn
-from loaderx.sources.ondisk.npy_writer import NpyWriter
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import TableSource
+from loaderx.sources.columns.columns import FixedColumn, ListedArrays, TextColumn
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.npy import NpyWriter
+from loaderx.sources.files.parts import Parts
 from loaderx.testing import SourceContract
 from loaderx.tree import ArraySpec
 

@@ -10,10 +10,10 @@ import pytest
 from loaderx import DataLoader, Dataset
 from loaderx.errors import LoaderxError, StackError
 from loaderx.sources import Jsonl
-from loaderx.sources.columns import FixedColumn, ListColumn, ListedArrays, TextColumn
-from loaderx.sources.formats import line_copies
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import TableSource
+from loaderx.sources.columns.columns import FixedColumn, ListColumn, ListedArrays, TextColumn
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.formats.lines import copies as line_copies
 from loaderx.tree import ArraySpec
 
 

@@ -8,9 +8,9 @@ from collections import namedtuple
 import numpy as np
 import pytest
 
-from loaderx.sources.column_data import ColumnData, ColumnType, joined
-from loaderx.sources.column_widening import MisfitError, merged, settled, widened
-from loaderx.sources.record_columns import UNKNOWN, CannotStoreError, encode, encode_columns
+from loaderx.sources.columns.data import ColumnData, ColumnType, joined
+from loaderx.sources.columns.record_columns import UNKNOWN, CannotStoreError, encode, encode_columns
+from loaderx.sources.columns.widening import MisfitError, merged, settled, widened
 
 Pair = namedtuple("Pair", "a b")
 

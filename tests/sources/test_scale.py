@@ -19,7 +19,7 @@ import pytest
 
 from file_families import WRITERS
 from loaderx import Dataset
-from loaderx.sources.ondisk.cache import checksum_of
+from loaderx.sources.cache.folder import checksum_of
 from processes import environment
 
 RECORDS = 10**8

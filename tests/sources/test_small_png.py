@@ -9,9 +9,8 @@ import zlib
 import numpy as np
 import pytest
 
-from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.images import decode_image, pillow_module
-from loaderx.sources.small_png import open_small_png
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.images import decode_image, open_small_png, pillow_module
 
 pytest.importorskip("PIL")
 

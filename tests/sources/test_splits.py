@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
-from loaderx.sources.split_names import split_of
-from loaderx.sources.splits import SplitSize, names_in, resolve_split
+from loaderx.sources.formats.splits import SplitSize, names_in, resolve_split, split_of
 
 SIZES = {"train": SplitSize(101, [40, 40, 21]), "test": SplitSize(10), "": SplitSize(7)}
 

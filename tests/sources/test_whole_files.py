@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from loaderx import Dataset
-from loaderx.sources import cold_reads, whole_files
-from loaderx.sources.cold_reads import CAN_ADVISE
+from loaderx.sources.files import cold as cold_reads
+from loaderx.sources.files import cold as whole_files
+from loaderx.sources.files.cold import CAN_ADVISE, PIECE_BYTES, WholeFiles
 from loaderx.sources.mapping import CAN_REQUEST, request_pages
-from loaderx.sources.whole_files import PIECE_BYTES, WholeFiles
 
 
 class Mapped:

@@ -25,7 +25,8 @@ from loaderx import (
     RecordError,
     StackError,
 )
-from loaderx.sources.ondisk import native_writer, row_files
+from loaderx.sources.native import row_files
+from loaderx.sources.native import writer as native_writer
 from loaderx.stages.cache import Cached
 from loaderx.testing.comparing import check_all_equal
 from plain import grow

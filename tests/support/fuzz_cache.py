@@ -16,7 +16,7 @@ from file_families import WRITERS
 from fuzz_case import run_case
 from fuzz_files import damaged
 from loaderx import Dataset, LoaderxError
-from loaderx.sources.formats import line_copies
+from loaderx.sources.formats.lines import copies as line_copies
 
 FAMILIES = ("arrow", "csv", "jsonl", "parquet", "tar", "text", "tfrecord", "gz")
 VALUES = (None, 0, -1, 2**63, 1.5, "x", "", [], {}, [[]], [None] * 3, True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from fuzz_case import run_case
 from loaderx import Dataset, LoaderxError, RecordError
-from loaderx.sources.ondisk.tar_index import split_name
+from loaderx.sources.formats.tar.index import split_name
 
 HAS_PILLOW = importlib.util.find_spec("PIL") is not None
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)

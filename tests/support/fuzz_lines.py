@@ -21,9 +21,9 @@ import numpy as np
 
 from fuzz_files import damaged
 from loaderx import ArgumentError, Dataset, FileError, LoaderxError, RecordError
-from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.csv_columns import fast_numbers
-from loaderx.sources.formats.json_parsing import fast_parser
+from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.formats.lines.json_parsing import fast_parser
 
 TEXTS = (
     "",

@@ -15,7 +15,7 @@ from loaderx.loader.tasks.units import UnitWork
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.sources import Source
-from loaderx.sources.ondisk.file_set import FileSet
+from loaderx.sources.files.file_set import FileSet
 
 
 def node_of(dataset: Dataset[Any]) -> Node:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from loaderx.sources.column_data import ColumnData, ColumnType
-from loaderx.sources.ondisk.native_layout import Description, write_description
-from loaderx.sources.ondisk.native_writer import PartWriter
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.native.layout import Description, write_description
+from loaderx.sources.native.writer import PartWriter
 
 
 def runs(values, dtype=np.uint8) -> ColumnData:

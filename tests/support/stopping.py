@@ -8,7 +8,7 @@ import signal
 import traceback
 import warnings
 
-from loaderx.sources.ondisk import native_writer
+from loaderx.sources.native import writer as native_writer
 
 _CALLS = ("rename", "replace", "link", "unlink", "fsync", "makedirs", "ftruncate")
 

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 
-from loaderx.sources.ondisk.cache import cache_folder
-from loaderx.sources.ondisk.cache_entries import CacheEntry, cache_entries, remove_entry
-from loaderx.sources.ondisk.owners import ABANDONED_S
+from loaderx.sources.cache.entries import CacheEntry, cache_entries, remove_entry
+from loaderx.sources.cache.folder import cache_folder
+from loaderx.sources.cache.owners import ABANDONED_S
 
 _DAY_S = 86_400.0
 

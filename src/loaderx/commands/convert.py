@@ -9,9 +9,9 @@ import numpy as np
 from loaderx import Dataset
 from loaderx.errors import FileError, StackError
 from loaderx.frozen import Frozen
+from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.images import decode_image
-from loaderx.sources.ondisk.cache import CacheFolder, cache_folder
-from loaderx.sources.ondisk.native_layout import read_description
+from loaderx.sources.native.layout import read_description
 from loaderx.tree import Tree, flatten
 
 

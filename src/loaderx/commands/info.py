@@ -10,8 +10,8 @@ import numpy as np
 from loaderx.commands.opened import Opened
 from loaderx.errors import LoaderxError
 from loaderx.sources import Source
-from loaderx.sources.file_source import FileSource
-from loaderx.sources.ondisk.cache_entries import folder_bytes
+from loaderx.sources.base import FileSource
+from loaderx.sources.cache.entries import folder_bytes
 from loaderx.tree import ArraySpec, Tree, flatten, spec_of
 
 _MOST_CLASSES = 8

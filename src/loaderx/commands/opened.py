@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from loaderx.errors import LoaderxError
 from loaderx.sources import Source
+from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.ondisk.cache import CacheFolder, cache_folder
-from loaderx.sources.opening import Recognised, recognise
+from loaderx.sources.open.opening import Recognised, recognise
 
 
 class Opened:

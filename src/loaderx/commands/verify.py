@@ -10,8 +10,8 @@ import numpy as np
 from loaderx.commands.opened import Opened
 from loaderx.errors import LoaderxError, one_line
 from loaderx.sources import Source
-from loaderx.sources.file_source import FileSource, Problem
-from loaderx.sources.ondisk.progress import progress
+from loaderx.sources.base import FileSource, Problem
+from loaderx.sources.progress import progress
 
 
 def verify(path: str, format: str | None = None, cache: str | None = None, most: int = 100) -> bool:

@@ -18,8 +18,8 @@ from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import Request
 from loaderx.rng import ROOT
+from loaderx.sources.adapt.objects import ObjectSource
 from loaderx.sources.base import OwnSource
-from loaderx.sources.objects import ObjectSource
 from loaderx.stages.inputs import FromSource
 from loaderx.tree import flatten
 

@@ -23,7 +23,7 @@ from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Padding
 from loaderx.rng import REPLACE, Keys, fold, fold_int
-from loaderx.sources.arrays import ArraySource
+from loaderx.sources.adapt.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
 from loaderx.tree import Tree
 

@@ -27,7 +27,7 @@ from loaderx.free_memory import free_memory
 from loaderx.gathering import take_rows
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Record, Rows
-from loaderx.sources.arrays import gatherer_of
+from loaderx.sources.adapt.arrays import gatherer_of
 from loaderx.sources.base import Gather
 from loaderx.tree import Array, DType, Leaf, Structure, Tree, flatten
 

@@ -7,11 +7,11 @@ import numpy as np
 from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Rows
-from loaderx.sources.column_build import DataArrays, build_column
-from loaderx.sources.column_data import ColumnData, ColumnType
-from loaderx.sources.parts import Parts
-from loaderx.sources.record_columns import CannotStoreError, Encoded, encode, encode_columns
-from loaderx.sources.table import records_of
+from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.record_columns import CannotStoreError, Encoded, encode, encode_columns
+from loaderx.sources.columns.table import records_of
+from loaderx.sources.files.parts import Parts
 from loaderx.tree import Tree, flatten
 
 

@@ -10,22 +10,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 from loaderx.memory import Lend
-from loaderx.sources.arrays import ArraySource
+from loaderx.sources.adapt.arrays import ArraySource
+from loaderx.sources.adapt.objects import ObjectSource, adapt
+from loaderx.sources.adapt.ranges import RangeSource
 from loaderx.sources.base import ForWorkers, Indices, Source
-from loaderx.sources.objects import ObjectSource, adapt
-from loaderx.sources.ranges import RangeSource
 
 if TYPE_CHECKING:
-    from loaderx.sources.arrow_objects import HuggingFace
-    from loaderx.sources.chunked import ChunkSource
+    from loaderx.sources.adapt.chunked import ChunkSource
+    from loaderx.sources.adapt.tokens import Tokens
+    from loaderx.sources.formats.arrow.objects import HuggingFace
     from loaderx.sources.formats.csv import Csv
+    from loaderx.sources.formats.idx import open_idx
     from loaderx.sources.formats.image_folder import ImageFolder
-    from loaderx.sources.formats.jsonl import Jsonl
+    from loaderx.sources.formats.lines.jsonl import Jsonl
+    from loaderx.sources.formats.tar.webdataset import WebDataset
     from loaderx.sources.formats.tf.example import parse_example
-    from loaderx.sources.formats.tfrecord import TFRecord
-    from loaderx.sources.formats.webdataset import WebDataset
-    from loaderx.sources.idx import open_idx
-    from loaderx.sources.tokens import Tokens
+    from loaderx.sources.formats.tf.tfrecord import TFRecord
 
 __all__ = [
     "ArraySource",
@@ -54,15 +54,15 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # gzip, json, csv and the like are slow to import
-    "ChunkSource": "loaderx.sources.chunked",
+    "ChunkSource": "loaderx.sources.adapt.chunked",
     "Csv": "loaderx.sources.formats.csv",
-    "HuggingFace": "loaderx.sources.arrow_objects",
+    "HuggingFace": "loaderx.sources.formats.arrow.objects",
     "ImageFolder": "loaderx.sources.formats.image_folder",
-    "Jsonl": "loaderx.sources.formats.jsonl",
-    "TFRecord": "loaderx.sources.formats.tfrecord",
-    "Tokens": "loaderx.sources.tokens",
-    "WebDataset": "loaderx.sources.formats.webdataset",
-    "open_idx": "loaderx.sources.idx",
+    "Jsonl": "loaderx.sources.formats.lines.jsonl",
+    "TFRecord": "loaderx.sources.formats.tf.tfrecord",
+    "Tokens": "loaderx.sources.adapt.tokens",
+    "WebDataset": "loaderx.sources.formats.tar.webdataset",
+    "open_idx": "loaderx.sources.formats.idx",
     "parse_example": "loaderx.sources.formats.tf.example",
 }
 

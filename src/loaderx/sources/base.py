@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, check_int
+from loaderx.errors import ArgumentError, FileError, check_int, one_line
+from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend, Pool
-from loaderx.tree import Tree, flatten
+from loaderx.tree import Array, DType, Tree, flatten
 
 Indices: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -229,3 +230,97 @@ def takes_lend(gather: Callable[..., Tree]) -> bool:
         listed = ", ".join(str(one) for one in parameters)
         raise TypeError(f"gather({listed})")
     return len(needed) == 2 or [one.name for one in positional[1:2]] == ["lend"]
+
+
+class Problem(Frozen):
+    """A record that cannot be read."""
+
+    record: int
+    where: str  # its file, and its place in it
+    reason: str
+
+
+class BadRecordError(FileError):
+    """One record cannot be read; the others can.
+
+    Any other `LoaderxError` of a read of many records is taken for one of the whole source.  After
+    this one the records are read one by one, and the bad one is a `RecordError`, which `on_error`
+    may skip.
+    """
+
+
+class FileSource(OwnSource):
+    """Records of files: what `Dataset.open` and the command line ask beyond `Source`."""
+
+    @property
+    def thread_safe(self) -> bool:
+        return True
+
+    one_file_per_record = False
+    """Is each record a file of its own?  Messages name it, beside the index."""
+
+    @property
+    def large_records(self) -> bool:
+        """Are records so large that those of a batch do not fit into the caches together?"""
+        return False
+
+    @property
+    def shard_counts(self) -> Sequence[int] | None:
+        """How many records each shard has; None where there are no shards."""
+        return None
+
+    def chunks(self) -> Indices | None:
+        counts = self.shard_counts
+        if counts is None or len(counts) < 2:
+            return None
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+    def where(self, index: int) -> str:
+        """The file of a record and its place in it, for messages."""
+        return f"record {index}"
+
+    def check(self, index: int) -> str | None:
+        """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
+        return None
+
+    def problems(self) -> Iterator[Problem | None]:
+        """Reads and checks every record: for each a problem, or None."""
+        for index in range(len(self)):
+            try:
+                reason = self.check(index)
+                if reason is None:
+                    self.records(np.array([index]))
+            except Exception as error:
+                reason = one_line(error)
+                if isinstance(error, BadRecordError):  # which begins with where it is
+                    reason = str(error).removeprefix(f"{self.where(index)}: ")
+            yield None if reason is None else Problem(index, self.where(index), reason)
+
+
+class PaddedBatch(Frozen):
+    """A batch, and the lengths that its lists had, by the paths of their leaves."""
+
+    tree: Tree
+    lengths: dict[str, Array]
+
+
+class PaddedGather(Protocol):
+    """Gathers records with their lists padded."""
+
+    def dtypes(self) -> dict[str, DType]:
+        """Of the leaves, by their paths."""
+        ...
+
+    def gather(
+        self, indices: Indices, values: Mapping[str, Array], lend: Lend
+    ) -> PaddedBatch | None:
+        """The records at ``indices``, with ``values`` behind lists; None if that cannot be."""
+        ...
+
+
+class PadsLists:
+    """A source that pads its lists itself: a batch costs no Python for each record."""
+
+    def padded(self, lengths: Mapping[str, int]) -> PaddedGather | None:
+        """Its records with lists padded to these lengths, by path; None if it cannot."""
+        raise NotImplementedError

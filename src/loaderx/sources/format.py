@@ -12,9 +12,9 @@ from typing import BinaryIO, TypeAlias
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
-from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, cache_folder
-from loaderx.sources.ondisk.file_system import LOCAL_FILES, FileSystems
-from loaderx.sources.ondisk.paths import below
+from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folder
+from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
+from loaderx.sources.files.paths import below
 
 HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
 

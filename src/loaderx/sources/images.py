@@ -10,7 +10,7 @@ it is installed, which is faster and gives the same pixels.  The rules:
 - pixels stay where they lie in the file: images are not turned, whatever EXIF says, as with
   torchvision and TensorFlow; `decode_turned` is for those who want it otherwise;
 - a JPEG that is cut off is an error, where libjpeg would fill the rest with gray;
-- an image has no more pixels than `image_limits` allows.
+- an image has no more pixels than `most_pixels` allows.
 
 `decode_window` decodes JPEGs at a half, a quarter or an eighth of their size, which takes less
 time: most coefficients of a block are not transformed.  With simplejpeg, rows below the window are
@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import io
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -31,13 +33,144 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
-from loaderx.sources.file_source import BadRecordError
-from loaderx.sources.image_limits import IMAGE_PIXELS, check_pixels, most_pixels
-from loaderx.sources.jpeg_rows import ends_after
-from loaderx.sources.small_png import open_small_png
+from loaderx.sources.base import BadRecordError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+# How many pixels an image may have: a file of a hundred bytes can claim any number.
+#
+# ``LOADERX_IMAGE_PIXELS`` sets the most that is decoded; by default 178,956,970, from which on
+# Pillow refuses an image (its ``MAX_IMAGE_PIXELS``, of which this is the double, is not known to
+# worker processes, where an environment variable is).  What a PNG claims is compared with what its
+# bytes can hold, since Pillow takes pixels that are missing for black ones.
+
+IMAGE_PIXELS = "LOADERX_IMAGE_PIXELS"
+_MOST_PIXELS = 178_956_970
+_PNG, _IHDR = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB")
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by the kind of colour
+_DENSEST = 1032  # bytes that one byte of deflate can stand for
+
+
+@cache
+def most_pixels() -> int:
+    """The most pixels that an image may have."""
+    told = os.environ.get(IMAGE_PIXELS, "").strip()
+    if not told:
+        return _MOST_PIXELS
+    try:
+        found = int(told[:30])
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ArgumentError(f"{IMAGE_PIXELS} must be a number of pixels, got {told!r}.")
+    return found
+
+
+def check_pixels(data: bytes, width: int, height: int) -> None:
+    """Refuses an image that is too large, or that claims more than its bytes can hold."""
+    claimed = f"the image claims to have {width:,} x {height:,} pixels"
+    if width * height > most_pixels():
+        raise BadRecordError(
+            f"{claimed}, and {most_pixels():,} are allowed. If it is right, set {IMAGE_PIXELS} to "
+            "a larger number."
+        )
+    if data.startswith(_PNG) and len(data) >= 16 + _IHDR.size:
+        width, height, bits, colour = _IHDR.unpack_from(data, 16)
+        if width * height * bits * _CHANNELS.get(colour, 1) // 8 > _DENSEST * len(data):
+            raise BadRecordError(f"{claimed}, more than its {len(data):,} bytes can hold.")
+
+
+# Small, plain PNGs, decoded without opening them as files, which saves a quarter of their time.
+#
+# Pillow's own decoder makes the pixels, so they are the same.  Plain means 8 bits a channel, no
+# palette, not interlaced, one chunk of pixels and no chunk besides the required ones: TensorFlow
+# and OpenCV write small images so.  All other files, and damaged ones, are left to Pillow.
+
+_HEAD = struct.Struct(">16sIIBBBBBII4s")
+_BEGIN = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_CRC_BYTES = 4
+_MOST_BYTES = 1 << 16  # Pillow gives so many to its decoder at once
+_SMALL_PIXELS = 1 << 18  # for more, opening the file is a small part of it all
+_PNG_MODES = {0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}  # by the kind of colour
+
+
+def open_small_png(data: bytes, pillow: ModuleType) -> Image | None:
+    """The decoded image; None if this is something else, or damaged."""
+    if not _HEAD.size + len(_PNG_END) <= len(data) <= _MOST_BYTES or not data.startswith(_BEGIN):
+        return None
+    _, width, height, bits, colour, *rest, crc, length, kind = _HEAD.unpack_from(data)
+    mode, end = _PNG_MODES.get(colour), _HEAD.size + length
+    if mode is None or bits != 8 or any(rest) or kind != b"IDAT":
+        return None
+    if data[end + _CRC_BYTES :] != _PNG_END or zlib.crc32(data[12:29]) != crc:
+        return None
+    if (
+        not 0
+        < width * height
+        <= min(_SMALL_PIXELS, most_pixels(), pillow.MAX_IMAGE_PIXELS or _SMALL_PIXELS)
+    ):
+        return None
+    try:
+        image: Image = pillow.frombytes(mode, (width, height), data[_HEAD.size : end], "zip", mode)
+    except Exception:  # of damaged files Pillow raises almost anything
+        return None
+    return image
+
+
+# Baseline JPEGs that end earlier: so a decoder need not read what lies below a part of the image.
+#
+# A file says in its header how many rows it has, and a decoder stops after them.  It warns of what
+# is left over, and so must be told to pass over warnings.  But then it would fill a file that is
+# cut off with gray: hence only files that end with the mark of the end are made shorter.
+
+_JPEG_END = b"\xff\xd9"
+_START_OF_SCAN = 0xDA
+_BASELINE = (0xC0, 0xC1)
+_OTHER_FRAMES = {*range(0xC2, 0xD0)} - {0xC4, 0xC8, 0xCC}  # progressive, lossless, arithmetic
+_BARE = {0x01, *range(0xD0, 0xDA)}  # marks without a length, which no header has
+_BLOCK = 8
+_LEAST_SAVED = 16  # rows
+
+
+def ends_after(data: bytes, rows: int) -> bytearray | None:
+    """The file with only as many rows as the first ``rows`` need.
+
+    Colours of a row are made with those of the next, so a row of blocks more is kept: the first
+    ``rows`` are what the whole file gives.  None: it cannot be cut, or that would save nothing.
+    """
+    try:
+        found = _frame(data)
+    except IndexError:  # the header is damaged, or reaches the end
+        return None
+    if found is None or not data.endswith(_JPEG_END):
+        return None
+    place, height, blocks = found
+    kept = (-(-rows // blocks) + 1) * blocks
+    if kept > height - _LEAST_SAVED:
+        return None
+    made = bytearray(data)
+    made[place : place + 2] = kept.to_bytes(2, "big")
+    return made
+
+
+def _frame(data: bytes) -> tuple[int, int, int] | None:
+    """Where the height stands, the height, and the rows of a row of blocks."""
+    at, frame = 2, 0
+    while (mark := data[at + 1]) != _START_OF_SCAN:
+        if data[at] != 0xFF or mark == 0xFF or mark in _OTHER_FRAMES or mark in _BARE:
+            return None
+        if mark in _BASELINE:
+            frame = at
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    components = data[frame + 9]
+    if not frame or data[at] != 0xFF or data[at + 4] != components:
+        return None  # the colours follow each other, each with all rows
+    tallest = max(data[frame + 11 + 3 * number] & 15 for number in range(components))
+    height = int.from_bytes(data[frame + 5 : frame + 7], "big")
+    return frame + 5, height, _BLOCK * tallest
+
 
 T = TypeVar("T")
 

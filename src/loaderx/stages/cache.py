@@ -15,7 +15,7 @@ from loaderx.errors import ChainError
 from loaderx.reading.operators import BatchOperator, RecordOperator, Request
 from loaderx.reading.row_store import RowStore
 from loaderx.sources import Source
-from loaderx.sources.ondisk.row_folder import RowFolder
+from loaderx.sources.native.row_folder import RowFolder
 from loaderx.stages.cache_rows import FillFolder, KeepRows, ReadSaved
 
 Kept: TypeAlias = RowStore | RowFolder | Source

@@ -20,12 +20,12 @@ from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.stored_rows import decoded_rows, encoded_rows, is_plain
 from loaderx.rng import ROOT, Keys
 from loaderx.sources import Source
-from loaderx.sources.column_data import ColumnType
-from loaderx.sources.column_widening import settled, widened
-from loaderx.sources.ondisk.row_folder import RowFolder
-from loaderx.sources.ondisk.save_parts import merged_types
-from loaderx.sources.ondisk.saved_rows import saved_source
-from loaderx.sources.record_columns import Encoded
+from loaderx.sources.columns.data import ColumnType
+from loaderx.sources.columns.record_columns import Encoded
+from loaderx.sources.columns.widening import settled, widened
+from loaderx.sources.native.row_folder import RowFolder
+from loaderx.sources.native.row_parts import saved_source
+from loaderx.sources.native.save_parts import merged_types
 from loaderx.stages.inputs import ReadSource
 from loaderx.tree import Tree
 

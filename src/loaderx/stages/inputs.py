@@ -43,14 +43,20 @@ from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.unit_plan import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source
-from loaderx.sources.base import Indices, OwnSource, chunk_starts
-from loaderx.sources.file_source import BadRecordError, FileSource
-from loaderx.sources.pads import PaddedGather, PadsLists
+from loaderx.sources.base import (
+    BadRecordError,
+    FileSource,
+    Indices,
+    OwnSource,
+    PaddedGather,
+    PadsLists,
+    chunk_starts,
+)
 from loaderx.tree import LEAF, Array, Tree, flatten
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
-    from loaderx.sources.iterables import IterableSource, OpenIterable
+    from loaderx.sources.adapt.iterables import IterableSource, OpenIterable
 
 _POSITION = ("records read", "has it ended", "its own state")
 MOST_READ = 1 << 40  # records of an iterable: skipping more would take weeks

@@ -41,7 +41,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.rng import BRANCH, Keys, fold, fold_int
-from loaderx.sources.array_parts import ArrayParts
+from loaderx.sources.adapt.array_parts import ArrayParts
 from loaderx.tree import Tree, describe, flatten
 
 _WORTH_A_GATHER = 16  # rows of one source in a batch: fewer are copied faster one by one

@@ -13,7 +13,7 @@ from array_record_examples import FILES, OTHERS, PACKED, record, unpacked
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError, MissingPackageError, RecordError
 from loaderx.sources import parse_example
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 from tf_files import example
 

@@ -14,7 +14,7 @@ from pyarrow import feather, ipc
 from descriptors import few_descriptors, room
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, ChainError, FileError, RecordError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 N = 30

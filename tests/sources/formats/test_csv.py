@@ -13,8 +13,8 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.sources import Csv
 from loaderx.sources.formats import csv as csv_format
-from loaderx.sources.formats import line_copies
 from loaderx.sources.formats.csv_columns import fast_numbers
+from loaderx.sources.formats.lines import copies as line_copies
 from loaderx.testing import SourceContract
 from oracle import assert_same
 

@@ -8,8 +8,8 @@ import pytest
 
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.errors import FileError
-from loaderx.sources.h5_datasets import mapped_rows, offset_of
-from loaderx.sources.opening import open_path
+from loaderx.sources.adapt.h5_datasets import mapped_rows, offset_of
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 X = np.arange(40, dtype=">i4").reshape(10, 4)

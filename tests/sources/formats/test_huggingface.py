@@ -17,7 +17,7 @@ from PIL import Image
 
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError, RecordError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 pytestmark = pytest.mark.foreign

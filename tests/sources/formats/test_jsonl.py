@@ -13,8 +13,8 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import StackError
 from loaderx.sources import Jsonl
-from loaderx.sources.formats import line_copies
-from loaderx.sources.formats.json_parsing import fast_parser
+from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.formats.lines.json_parsing import fast_parser
 from loaderx.testing import SourceContract
 from oracle import assert_same
 

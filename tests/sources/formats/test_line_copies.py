@@ -12,7 +12,7 @@ import pytest
 from loaderx import Dataset, RecordError
 from loaderx.errors import LoaderxWarning, StackError
 from loaderx.sources import Csv, Jsonl
-from loaderx.sources.formats import line_copies
+from loaderx.sources.formats.lines import copies as line_copies
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from loaderx import Dataset, RecordError
 from loaderx.errors import ArgumentError, FileError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 FILES = Path(__file__).parents[2] / "files" / "mds"

@@ -9,7 +9,7 @@ import pytest
 
 from loaderx import Dataset, RecordError
 from loaderx.errors import FileError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 HEADER = struct.Struct("<9sQBQQ")

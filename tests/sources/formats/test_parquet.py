@@ -26,7 +26,7 @@ from loaderx import (
     MissingPackageError,
     RecordError,
 )
-from loaderx.sources.table_columns import table_columns
+from loaderx.sources.columns.table_columns import table_columns
 from loaderx.testing import SourceContract
 from loaderx.testing.comparing import check_all_equal
 

@@ -9,7 +9,7 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import FileError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32", "|u1": "U8", "|b1": "BOOL"}

@@ -14,9 +14,9 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError, RecordError
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
 from loaderx.sources.formats.tf.tfds_decoders import DecodeTensor
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 from loaderx.testing.comparing import check_equal
 from tfds_examples import COUNTS, expected
@@ -341,8 +341,8 @@ def test_without_pillow(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(2, 3), (None, 3)])
 def test_a_tensor_that_unpacks_to_too_much(monkeypatch, shape):
-    monkeypatch.setattr("loaderx.sources.unpacking.SMALL", 1000)
-    monkeypatch.setattr("loaderx.sources.unpacking.RATIO", 1)
+    monkeypatch.setattr("loaderx.sources.files.unpacking.SMALL", 1000)
+    monkeypatch.setattr("loaderx.sources.files.unpacking.RATIO", 1)
     decode = DecodeTensor(shape, np.dtype(np.float32), True)
     assert decode(zlib.compress(np.ones((2, 3), np.float32).tobytes())).tolist() == [[1] * 3] * 2
     most = 24 if shape[0] else 1000

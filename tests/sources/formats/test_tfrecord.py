@@ -11,7 +11,7 @@ import pytest
 from loaderx import ArraySpec, DataLoader, Dataset
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, RecordError
 from loaderx.sources import TFRecord, parse_example
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 from loaderx.testing.comparing import check_equal
 from tf_files import example, feature, frame, run, write_tfrecord

@@ -16,7 +16,7 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import LoaderxWarning
 from loaderx.sources import WebDataset
-from loaderx.sources.ondisk.tar_index import split_name
+from loaderx.sources.formats.tar.index import split_name
 from loaderx.testing import SourceContract
 
 WRITTEN_BY_WEBDATASET = Path(__file__).parents[2] / "files" / "webdataset"
@@ -422,8 +422,8 @@ def packed_npz(**arrays):
     ids=["bytes", "two members", "an array", "two arrays"],
 )
 def test_values_that_unpack_to_too_much(tmp_path, monkeypatch, ending, data):
-    monkeypatch.setattr("loaderx.sources.unpacking.SMALL", 3000)
-    monkeypatch.setattr("loaderx.sources.unpacking.RATIO", 1)
+    monkeypatch.setattr("loaderx.sources.files.unpacking.SMALL", 3000)
+    monkeypatch.setattr("loaderx.sources.files.unpacking.RATIO", 1)
     with pytest.raises(
         RecordError, match=rf"a\.{ending} cannot be decoded: .*LOADERX_UNPACK_LIMIT"
     ):

@@ -9,7 +9,7 @@ import zarr
 
 from loaderx import Dataset, RecordError
 from loaderx.errors import FileError
-from loaderx.sources.opening import open_path
+from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 
 pytestmark = pytest.mark.foreign  # zarr keeps threads of its own

@@ -20,11 +20,11 @@ import pytest
 from file_families import WRITERS, table
 from loaderx import Dataset, LoaderxWarning
 from loaderx.errors import ArgumentTypeError, FileError
-from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile, cache_folder
-from loaderx.sources.ondisk.cache_entries import cache_entries
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.owners import is_dead, own_mark
-from loaderx.sources.ondisk.progress import Progress
+from loaderx.sources.cache.entries import cache_entries
+from loaderx.sources.cache.folder import CacheFolder, IndexedFile, cache_folder
+from loaderx.sources.cache.owners import is_dead, own_mark
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.progress import Progress
 
 
 def replaced(path: Path, content: bytes) -> None:
@@ -253,10 +253,10 @@ def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, paths):
 
 BUILD = """
 import sys
-from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.owners import is_dead, own_mark
-from loaderx.sources.ondisk.progress import Progress
+from loaderx.sources.cache.folder import CacheFolder, IndexedFile
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.cache.owners import is_dead, own_mark
+from loaderx.sources.progress import Progress
 import numpy as np
 files = FileSet(sys.argv[2:])
 print("ready", flush=True)
@@ -356,7 +356,7 @@ def test_links_are_not_followed(tmp_path, paths):
 
 KILLED = """
 import os, signal, sys
-from loaderx.sources.ondisk.cache import making
+from loaderx.sources.cache.folder import making
 with making(sys.argv[1]) as temporary:
     open(os.path.join(temporary, "half"), "w").close()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -366,7 +366,7 @@ with making(sys.argv[1]) as temporary:
 @pytest.fixture
 def fresh(monkeypatch):
     """As in a process that has not looked for what others left."""
-    monkeypatch.setattr("loaderx.sources.ondisk.cache.looked_at", set())
+    monkeypatch.setattr("loaderx.sources.cache.folder.looked_at", set())
 
 
 def test_what_a_killed_process_leaves_is_removed(tmp_path, paths, fresh):
@@ -390,7 +390,7 @@ def test_what_may_still_be_made_is_left_for_a_day(tmp_path, paths, fresh, monkey
     day_ago = time.time() - 86_401
     os.utime(left / "half", (day_ago, day_ago))
     os.utime(left, (day_ago, day_ago))
-    monkeypatch.setattr("loaderx.sources.ondisk.cache.looked_at", set())
+    monkeypatch.setattr("loaderx.sources.cache.folder.looked_at", set())
     made(str(tmp_path / "cache"), paths, kind="others")
     assert not left.exists()
 
@@ -414,7 +414,7 @@ def test_sections_of_other_users_are_not_used(tmp_path, paths, monkeypatch):
     def is_own(status):
         return status.st_ino != index.st_ino
 
-    monkeypatch.setattr("loaderx.sources.ondisk.cache.is_own", is_own)
+    monkeypatch.setattr("loaderx.sources.cache.folder.is_own", is_own)
     with pytest.warns(LoaderxWarning, match="or its folder, is a link, or belongs to another user"):
         assert made(folder, paths) == 3
 

@@ -11,10 +11,10 @@ import pytest
 from descriptors import few_descriptors, room
 from inside import maps_of
 from loaderx.errors import FileError
+from loaderx.sources.files.byte_ranges import ByteRanges, gather_rows
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.file_system import LocalFileSystem
 from loaderx.sources.mapping import living_maps, map_array
-from loaderx.sources.ondisk.byte_ranges import ByteRanges, gather_rows
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.file_system import LocalFileSystem
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_maps_keep_no_descriptors(paths):
 
 
 def test_where_maps_take_descriptors_those_who_read_in_turn_find_some(paths, mapped, monkeypatch):
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set.keeps_descriptors", lambda: True)
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set.MOST_HELD", 24)
+    monkeypatch.setattr("loaderx.sources.files.file_set.keeps_descriptors", lambda: True)
+    monkeypatch.setattr("loaderx.sources.files.file_set.MOST_HELD", 24)
     files = FileSet(paths)
     for number in [*range(40)] * 10:
         files.data(number)
@@ -77,8 +77,8 @@ def test_where_maps_take_descriptors_those_who_read_in_turn_find_some(paths, map
 
 
 def test_a_process_has_a_limited_number_of_maps(paths, mapped, monkeypatch):
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set.FEWEST_MAPS", 8)
-    monkeypatch.setattr("loaderx.sources.ondisk.file_set.MOST_LIVING", living_maps() + 24)
+    monkeypatch.setattr("loaderx.sources.files.file_set.FEWEST_MAPS", 8)
+    monkeypatch.setattr("loaderx.sources.files.file_set.MOST_LIVING", living_maps() + 24)
     files = FileSet(paths)
     for number in [*range(40)] * 2:
         assert files.data(number).tolist() == list(range(number))

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loaderx import FileError
-from loaderx.sources.ondisk.line_index import EMPTY, KEPT, WHITESPACE, line_number, line_offsets
+from loaderx.sources.formats.lines.index import EMPTY, KEPT, WHITESPACE, line_number, line_offsets
 
 
 def plain(text: bytes, blank: str, quote: bytes | None) -> list[int]:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaderx.sources.ondisk import npy_writer
-from loaderx.sources.ondisk.npy_writer import NpyWriter
+from loaderx.sources.files import npy as npy_writer
+from loaderx.sources.files.npy import NpyWriter
 
 pieces = st.lists(st.tuples(st.integers(0, 700), st.booleans(), st.booleans()), max_size=12)
 

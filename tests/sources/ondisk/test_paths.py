@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loaderx import LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.sources.ondisk.paths import expand_braces, find, natural_order
+from loaderx.sources.files.paths import expand_braces, find, natural_order
 
 
 @pytest.fixture

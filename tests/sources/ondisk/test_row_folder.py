@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from loaderx import FileError
-from loaderx.sources.ondisk import row_folder
-from loaderx.sources.ondisk.row_files import RowFileWriter
-from loaderx.sources.ondisk.row_folder import Begun, begin
-from loaderx.sources.record_columns import encode
+from loaderx.sources.columns.record_columns import encode
+from loaderx.sources.native import row_folder
+from loaderx.sources.native.row_files import RowFileWriter
+from loaderx.sources.native.row_folder import Begun, begin
 
 BEGUN = Begun({"stages": ["a"]}, 20, 5, {})
 

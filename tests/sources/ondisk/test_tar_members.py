@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from loaderx import FileError
-from loaderx.sources.ondisk.tar_members import TarWalk, number
+from loaderx.sources.formats.tar.members import TarWalk, number
 
 LONG = "folder-" + "x" * 120 + "/" + "name-" + "y" * 130 + ".jpg"  # too long for a plain header
 PREFIXED = "a" * 90 + "/" + "b" * 80 + ".jpg"  # fits into name and prefix

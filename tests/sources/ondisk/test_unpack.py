@@ -86,7 +86,7 @@ def test_a_shard_of_mds_that_is_cut_off_is_refused(tmp_path):
 
 def test_little_memory_is_needed_however_much_comes_out(tmp_path):
     """A frame of a kilobyte may hold a gigabyte: it is written as it is unpacked."""
-    from loaderx.sources.ondisk import unpack
+    from loaderx.sources.cache import unpack
 
     packed, sizes = zstd_of(bytes(1 << 28)), []
     path = tmp_path / "zeros.zst"

@@ -14,8 +14,8 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import FileError, RecordError
+from loaderx.sources.cache import unpack
 from loaderx.sources.mapping import reading
-from loaderx.sources.ondisk import unpack
 
 LINES = b"".join(b'{"x": %d}\n' % n for n in range(20))
 

@@ -11,7 +11,7 @@ import pytest
 from inside import source_of
 from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
-from loaderx.sources import parquet_pieces
+from loaderx.sources.formats.parquet import pieces as parquet_pieces
 from oracle import assert_same
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow")

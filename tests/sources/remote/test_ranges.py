@@ -19,9 +19,9 @@ from inside import source_of
 from loaderx import DataLoader, Dataset, cli
 from loaderx.errors import FileError, RecordError
 from loaderx.memory import Pool
-from loaderx.sources.column_data import ColumnData, ColumnType
-from loaderx.sources.ondisk.native_layout import Description, write_description
-from loaderx.sources.ondisk.native_writer import PartWriter
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.native.layout import Description, write_description
+from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.remote.transfer import stop_with
 from oracle import assert_same
 

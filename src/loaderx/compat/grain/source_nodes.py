@@ -16,7 +16,7 @@ from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, Shap
 from loaderx.compat.grain.read_threads import ManyReader
 from loaderx.compat.grain.registry import node
 from loaderx.memory import Lend
-from loaderx.sources.arrays import ArraySource
+from loaderx.sources.adapt.arrays import ArraySource
 from loaderx.sources.base import Source
 from loaderx.tree import flatten, is_array_like
 

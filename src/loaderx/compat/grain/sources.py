@@ -13,9 +13,9 @@ import numpy as np
 
 from loaderx.compat.grain.protocols import AssertedError, RandomAccessDataSource
 from loaderx.errors import ArgumentError, FileError, PositionError
+from loaderx.sources.cache.folder import CacheFolder
+from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles
-from loaderx.sources.ondisk.cache import CacheFolder
-from loaderx.sources.ondisk.file_set import FileSet
 
 __all__ = [
     "ArrayRecordDataSource",

@@ -21,7 +21,7 @@ from loaderx.engines.processes.pickling import SharedPayload
 from loaderx.engines.processes.shared_slots import ElementLayout
 from loaderx.engines.processes.slot_pool import SlotPool
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.sources.kept_chunks import CHUNK_BYTES, chunk_budget
+from loaderx.sources.adapt.kept_chunks import CHUNK_BYTES, chunk_budget
 
 _MAIN = Path(__file__).with_name("worker_main.py")
 _THREAD_LIMITS = (

@@ -20,13 +20,13 @@ from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Positions
 from loaderx.sources.base import Source
-from loaderx.sources.column_pick import Piece, gathered
-from loaderx.sources.column_widening import widened
-from loaderx.sources.ondisk.row_folder import Begun, RowFolder, begin
-from loaderx.sources.ondisk.save_folder import check_begun, check_folder, folder_path, is_complete
-from loaderx.sources.ondisk.save_parts import merged_types
-from loaderx.sources.ondisk.saved_rows import open_saved, saved_source
-from loaderx.sources.record_columns import Encoded
+from loaderx.sources.columns.pick import Piece, gathered
+from loaderx.sources.columns.record_columns import Encoded
+from loaderx.sources.columns.widening import widened
+from loaderx.sources.native.row_folder import Begun, RowFolder, begin
+from loaderx.sources.native.row_parts import open_saved, saved_source
+from loaderx.sources.native.save_folder import check_begun, check_folder, folder_path, is_complete
+from loaderx.sources.native.save_parts import merged_types
 from loaderx.tree import Tree
 
 _PART_BYTES = 1 << 28  # as in `save`

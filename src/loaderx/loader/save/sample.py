@@ -13,8 +13,8 @@ from loaderx.errors import ChainError
 from loaderx.loader.save.work import SaveWork, Steps, packed
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Positions
-from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.record_columns import Encoded
+from loaderx.sources.cache.folder import Json
+from loaderx.sources.columns.record_columns import Encoded
 
 LOOKED_AT = 32  # records, from which the size of others is estimated, too
 NO_RECORDS = "cannot save: the dataset has no records."

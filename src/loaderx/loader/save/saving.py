@@ -40,18 +40,17 @@ from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows
 from loaderx.reading.stored_rows import encoded_rows
-from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.ondisk.progress import progress
-from loaderx.sources.ondisk.save_folder import (
+from loaderx.sources.cache.folder import Json
+from loaderx.sources.columns.record_columns import Encoded
+from loaderx.sources.native.save_folder import (
     SaveFolder,
     check_folder,
     folder_path,
     is_complete,
     open_journal,
 )
-from loaderx.sources.ondisk.save_parts import PartsWriter, finish
-from loaderx.sources.ondisk.save_types import check_images
-from loaderx.sources.record_columns import Encoded
+from loaderx.sources.native.save_parts import PartsWriter, check_images, finish
+from loaderx.sources.progress import progress
 from loaderx.tree import Tree
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # the most that is made at once, more or less

@@ -18,11 +18,11 @@ from loaderx.reading.operators import Request, SourceRecords
 from loaderx.reading.rows import Positions
 from loaderx.reading.stored_rows import encoded_rows
 from loaderx.rng import ROOT
-from loaderx.sources.column_data import arrays_of, collect
-from loaderx.sources.ondisk.native_layout import type_json, type_of
-from loaderx.sources.record_columns import Encoded
-from loaderx.sources.table import TableSource
-from loaderx.sources.table_columns import table_columns
+from loaderx.sources.columns.data import arrays_of, collect
+from loaderx.sources.columns.record_columns import Encoded
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.columns.table_columns import table_columns
+from loaderx.sources.native.layout import type_json, type_of
 from loaderx.stages.inputs import ReadSource
 from loaderx.tree import Tree
 

@@ -19,7 +19,7 @@ from loaderx.loader.tasks.ranges import MadeRange, RangeTasks
 from loaderx.loader.tasks.steps import Submitted
 from loaderx.memory import Lend
 from loaderx.plans.chunk_windows import ChunkWindows
-from loaderx.sources.kept_chunks import KeepsChunks, chunk_budget
+from loaderx.sources.adapt.kept_chunks import KeepsChunks, chunk_budget
 
 
 class WindowWork(PlanWork):

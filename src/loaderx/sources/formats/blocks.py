@@ -17,19 +17,19 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.memory import Lend
+from loaderx.sources.adapt.chunked import chunk_counts
+from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
-from loaderx.sources.bulk_text import FEW, bulk_values
-from loaderx.sources.chunked import chunk_counts
-from loaderx.sources.column_build import DataArrays, build_column
-from loaderx.sources.column_data import ColumnData
-from loaderx.sources.columns import Column, TextColumn
+from loaderx.sources.cache.folder import Json
+from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.columns import Column, TextColumn
+from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.table import ColumnTree, TableSource
+from loaderx.sources.columns.text import FEW, bulk_values
+from loaderx.sources.files.parts import Parts, is_run
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.formats.native import open_native
-from loaderx.sources.kept_chunks import KeptChunks
-from loaderx.sources.native_copies import CopiedFiles, write_copy
-from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.parts import Parts, is_run
-from loaderx.sources.table import ColumnTree, TableSource
+from loaderx.sources.native.copies import CopiedFiles, write_copy
+from loaderx.sources.native.reader import open_native
 from loaderx.tree import Array, Tree
 
 _VERSION = 1

@@ -17,8 +17,10 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.memory import Lend, Pool
-from loaderx.sources.arrays import describe_spec
+from loaderx.sources.adapt.arrays import describe_spec
 from loaderx.sources.base import Indices, Source
+from loaderx.sources.cache.folder import CacheArgument, CacheFolder, Json, cache_folder
+from loaderx.sources.files.paths import PathLike, find, unpacked_name
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_rows
 from loaderx.sources.formats.csv_columns import CsvColumn, dtype_of
@@ -29,13 +31,11 @@ from loaderx.sources.formats.csv_header import (
     names_of_files,
     reason,
 )
-from loaderx.sources.formats.line_copies import LineCopy, is_worth_a_copy, kept_as, open_copy
-from loaderx.sources.formats.numbers import DType, Types, check_known, checked_types
-from loaderx.sources.formats.parsed_lines import ParsedLines
-from loaderx.sources.line_files import FindLines, LineFiles, LinesOfFile
-from loaderx.sources.ondisk.cache import CacheArgument, CacheFolder, Json, cache_folder
-from loaderx.sources.ondisk.line_index import EMPTY, Offsets, line_offsets
-from loaderx.sources.ondisk.paths import PathLike, find, unpacked_name
+from loaderx.sources.formats.lines.copies import LineCopy, is_worth_a_copy, kept_as, open_copy
+from loaderx.sources.formats.lines.files import FindLines, LineFiles, LinesOfFile
+from loaderx.sources.formats.lines.index import EMPTY, Offsets, line_offsets
+from loaderx.sources.formats.lines.numbers import DType, Types, check_known, checked_types
+from loaderx.sources.formats.lines.parsed import ParsedLines
 from loaderx.tree import Array, Tree
 
 SAMPLE = 1000

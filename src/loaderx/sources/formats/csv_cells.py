@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderx.sources.formats.numbers import shown
+from loaderx.sources.formats.lines.numbers import shown
 
 
 class Dialect(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from loaderx.errors import ArgumentError
-from loaderx.sources.formats.numbers import DType, Number, array_of, shown
+from loaderx.sources.formats.lines.numbers import DType, Number, array_of, shown
 from loaderx.tree import Array, ArraySpec
 
 Cells: TypeAlias = Sequence[str]

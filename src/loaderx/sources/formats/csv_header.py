@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.format import first_twice
 from loaderx.sources.formats.csv_cells import Dialect, cells_of_row
-from loaderx.sources.formats.numbers import shown
-from loaderx.sources.formats.text import not_utf8
+from loaderx.sources.formats.lines.numbers import shown
+from loaderx.sources.formats.lines.text import not_utf8
 
 Header: TypeAlias = "bool | Sequence[str]"
 """The argument ``header`` of `Csv`."""

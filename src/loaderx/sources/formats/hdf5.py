@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.array_files import source_of_arrays
-from loaderx.sources.arrays import LazyArray
+from loaderx.sources.adapt.arrays import LazyArray
+from loaderx.sources.adapt.h5_datasets import H5Dataset, offset_of
 from loaderx.sources.base import Source
+from loaderx.sources.files.arrays import PlacedArray
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.paths import below, is_below
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.h5_datasets import H5Dataset, offset_of
+from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.mapping import Identity, changed, reading
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.paths import below, is_below
-from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.sources.remote.urls import is_url
 
 

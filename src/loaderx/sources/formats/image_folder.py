@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns import OBJECT, Column
+from loaderx.sources.columns.columns import OBJECT, Column
+from loaderx.sources.columns.table import TableSource
 from loaderx.sources.format import (
     Folder,
     OpenOptions,
@@ -19,17 +20,16 @@ from loaderx.sources.format import (
     Splits,
     check_columns,
 )
-from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
-from loaderx.sources.ondisk.loose_files import (
+from loaderx.sources.formats.loose_files import (
     FolderFiles,
     LooseFiles,
     UrlFiles,
     list_below,
     list_folder,
 )
+from loaderx.sources.formats.splits import folder_split, in_order
+from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
 from loaderx.sources.remote.urls import is_url
-from loaderx.sources.split_names import folder_split, in_order
-from loaderx.sources.table import TableSource
 from loaderx.tree import Array, ArraySpec
 
 _SUFFIXES = tuple(os.fsencode(suffix) for suffix in IMAGE_SUFFIXES)

@@ -15,17 +15,16 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.memory import Layout, Lend
-from loaderx.sources.arrays import describe_spec
-from loaderx.sources.base import Indices
-from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.adapt.arrays import describe_spec
+from loaderx.sources.base import BadRecordError, FileSource, Indices
+from loaderx.sources.cache.folder import Json
+from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
+from loaderx.sources.files.byte_ranges import gather_rows
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
-from loaderx.sources.ondisk.byte_ranges import gather_rows
-from loaderx.sources.ondisk.cache import Json
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.unpack import GZIP, ZSTD, unpack
-from loaderx.sources.parts import Parts
 from loaderx.tree import Array, Tree
 
 Numbers = npt.NDArray[np.int64]

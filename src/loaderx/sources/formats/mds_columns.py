@@ -11,7 +11,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
-from loaderx.sources.columns import OBJECT
+from loaderx.sources.columns.columns import OBJECT
 from loaderx.sources.images import check_decoder, decode_image
 from loaderx.tree import Array, ArraySpec
 

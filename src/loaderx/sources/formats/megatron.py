@@ -11,13 +11,13 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns import Column
+from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.heads import MEGATRON_MAGIC
+from loaderx.sources.formats.heads import MEGATRON_MAGIC
 from loaderx.sources.mapping import reading
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.parts import Parts
-from loaderx.sources.table import TableSource
 from loaderx.tree import Array
 
 _HEADER = struct.Struct("<9sQBQQ")  # magic, version, type, sequences, documents

@@ -6,18 +6,18 @@ import io
 import os
 
 from loaderx.errors import FileError
-from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
-from loaderx.sources.columns import FixedColumn
-from loaderx.sources.files import open_arrays, open_shard
+from loaderx.sources.columns.columns import FixedColumn
+from loaderx.sources.columns.npy_columns import FetchedNpyArrays
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.arrays import open_arrays, open_shard
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.npy import has_header, read_header
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.paths import is_data, unpacked_name
 from loaderx.sources.format import Folder, OpenOptions, Splits, check_fill
-from loaderx.sources.npy import has_header, read_header
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.npy_columns import FetchedNpyArrays
-from loaderx.sources.ondisk.paths import is_data, unpacked_name
-from loaderx.sources.parts import Parts
+from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.remote.urls import file_name
-from loaderx.sources.table import TableSource
 from loaderx.tree import ArraySpec
 
 LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole

@@ -8,13 +8,13 @@ import struct
 import numpy as np
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.array_files import source_of_arrays
 from loaderx.sources.base import Source
+from loaderx.sources.files.arrays import PlacedArray
+from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.heads import MOST_SAFETENSORS_HEADER
+from loaderx.sources.formats.array_files import source_of_arrays
+from loaderx.sources.formats.heads import MOST_SAFETENSORS_HEADER
 from loaderx.sources.mapping import check_shape, reading
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.ondisk.placed_arrays import PlacedArray
 from loaderx.tree import Array
 
 _DTYPES = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.array_files import source_of_arrays
-from loaderx.sources.arrays import LazyArray
+from loaderx.sources.adapt.arrays import LazyArray
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.format import Folder, OpenOptions, Splits
+from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.mapping import reading
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Leaf

@@ -20,7 +20,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
-from loaderx.sources.ondisk.file_system import FileSystems
+from loaderx.sources.files.file_system import FileSystems
 from loaderx.sources.remote.urls import is_url
 
 _BLOSC_HEADER = 16  # bytes, of which the last four are the length of all

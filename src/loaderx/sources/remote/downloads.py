@@ -18,7 +18,7 @@ import os
 from typing import BinaryIO, cast
 
 from loaderx.errors import FileError
-from loaderx.sources.ondisk.progress import progress
+from loaderx.sources.progress import progress
 from loaderx.sources.remote.part_file import (
     Opened,
     PartFile,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
 from loaderx.sources.formats.tf.example import find_leaves
 from loaderx.sources.formats.tf.example_index import find_positions
 from tf_files import example, feature, run

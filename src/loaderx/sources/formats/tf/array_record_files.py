@@ -15,12 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError, LoaderxError, MissingPackageError
-from loaderx.sources.base import Indices
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError, Indices, Source
+from loaderx.sources.cache.folder import CacheFolder, IndexedFile
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.formats.heads import RIEGELI_SIGNATURE, is_array_record
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import fields, read_varint
 from loaderx.sources.formats.tf.example_index import find_positions
 from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, decode_varints, missing_leaf
+from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
     OtherChunkError,
@@ -28,10 +33,6 @@ from loaderx.sources.formats.tf.riegeli import (
     records_of,
     single_record,
 )
-from loaderx.sources.heads import RIEGELI_SIGNATURE, is_array_record
-from loaderx.sources.ondisk.cache import CacheFolder, IndexedFile
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.parts import Parts
 from loaderx.tree import Array
 
 _VERSION = 1
@@ -285,3 +286,25 @@ class LibraryReaders:
     def __setstate__(self, state: tuple[FileSet, list[str]]) -> None:
         self._files, self._reasons = state
         self._begin()
+
+
+# ArrayRecord files, read without the library of that name.
+#
+# What a record means is not said in the file: records are ``{"data": bytes}``.  Where these are
+# Examples, ``.map(lambda record: parse_example(record["data"]))`` takes them apart.  Simple chunks,
+# uncompressed or compressed with zstd, are what every writer makes that is not told otherwise; the
+# others are left to the library.
+
+
+def open_array_records(files: list[str], cache: CacheFolder) -> PayloadSource:
+    """The records of files, as bytes."""
+    reader = ArrayRecordFiles(FileSet(files, files=cache.files), cache)
+    if not len(reader):
+        raise FileError(f"{files[0]} has no records.")
+    return PayloadSource(reader, "array_record")
+
+
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
+    options.chosen([NAME], files[0])
+    return open_array_records(files, options.cache)

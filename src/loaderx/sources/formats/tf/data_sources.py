@@ -14,15 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from loaderx.errors import LoaderxError
-from loaderx.sources.base import Indices
-from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.base import BadRecordError, FileSource, Indices
+from loaderx.sources.cache.folder import CacheFolder
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.tf.array_record_files import ArrayRecordExamples, ArrayRecordFiles
 from loaderx.sources.formats.tf.decoders import NO_FILL, Bytes, Decoder, Fixed, Leaves
 from loaderx.sources.formats.tf.tfds_decoders import DecodeImage, DecodeText
 from loaderx.sources.formats.tf.tfds_features import LeafTree, LeafType, make_decoder, read_features
-from loaderx.sources.ondisk.cache import CacheFolder
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.parts import Parts
 from loaderx.tree import Tree, flatten
 
 

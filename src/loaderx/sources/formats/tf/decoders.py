@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.sources.columns import OBJECT
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.columns.columns import OBJECT
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,

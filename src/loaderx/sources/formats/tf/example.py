@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
 from loaderx.tree import Array
 
 BYTES, FLOAT, INT64 = 1, 2, 3

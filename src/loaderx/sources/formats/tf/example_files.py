@@ -9,15 +9,15 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
+from loaderx.sources.cache.folder import CacheFolder, FileIndex, IndexedFile, Json
+from loaderx.sources.columns.joined_parts import JoinedBytes
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import MISSING, PARSED_LATE, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
 from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, Sizes, missing_leaf
-from loaderx.sources.joined_parts import JoinedBytes
-from loaderx.sources.ondisk.cache import CacheFolder, FileIndex, IndexedFile, Json
-from loaderx.sources.ondisk.file_set import FileSet
-from loaderx.sources.parts import Parts
 from loaderx.tree import Array
 
 _VERSION = 1

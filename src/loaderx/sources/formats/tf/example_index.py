@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,
@@ -25,7 +26,6 @@ from loaderx.sources.formats.tf.example import (
     PARSED_LATE,
     find_leaves,
 )
-from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.tree import Array
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from loaderx.memory import Lend
-from loaderx.sources.base import Indices
-from loaderx.sources.columnar import ColumnarSource
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError, Indices
+from loaderx.sources.columns.table import ColumnarSource, records_of
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
-from loaderx.sources.table import records_of
 from loaderx.tree import Tree, flatten
 
 DecoderTree: TypeAlias = "Mapping[str, Decoder | DecoderTree]"

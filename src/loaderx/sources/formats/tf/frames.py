@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError
+from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.formats.tf.crc32c import crc_of, crc_of_eights, masked
-from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.tree import Array
 
 HEADER_BYTES, FOOTER_BYTES = 12, 4

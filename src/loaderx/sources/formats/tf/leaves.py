@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,
@@ -22,7 +23,6 @@ from loaderx.sources.formats.tf.example import (
     as_array,
     values_at,
 )
-from loaderx.sources.ondisk.byte_ranges import gather_rows
 from loaderx.tree import Array
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

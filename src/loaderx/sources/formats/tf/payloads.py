@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from loaderx.memory import Layout, Lend
-from loaderx.sources.base import Indices
-from loaderx.sources.columns import OBJECT
-from loaderx.sources.file_source import BadRecordError, FileSource
+from loaderx.sources.base import BadRecordError, FileSource, Indices
+from loaderx.sources.columns.columns import OBJECT
 from loaderx.tree import Tree
 
 NAME = "data"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import MissingPackageError
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
 from loaderx.sources.formats.tf.example import read_varint
 from loaderx.sources.formats.tf.leaves import decode_varints
 

@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.file_source import BadRecordError
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.files.unpacking import inflated, most_unpacked
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -27,7 +28,6 @@ from loaderx.sources.formats.tf.decoders import (
 from loaderx.sources.formats.tf.example import BYTES, INT64
 from loaderx.sources.formats.tf.leaves import lists
 from loaderx.sources.images import decode_image, pillow_module
-from loaderx.sources.unpacking import inflated, most_unpacked
 from loaderx.tree import Array, ArraySpec
 
 Shape = tuple[int | None, ...]

@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
+from loaderx.sources.cache.folder import Json
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -32,7 +33,6 @@ from loaderx.sources.formats.tf.tfds_decoders import (
     Nested,
     Shape,
 )
-from loaderx.sources.ondisk.cache import Json
 from loaderx.tree import ArraySpec
 
 JsonDict: TypeAlias = "dict[str, Json]"

@@ -1,0 +1,1 @@
+"""The cache folder: files that loaderx has unpacked, copied or indexed once."""

@@ -1,0 +1,1 @@
+"""From record numbers to values: columns over the parts of a dataset."""

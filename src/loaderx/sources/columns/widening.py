@@ -1,0 +1,120 @@
+"""Types of columns that differ between records: the type that holds both, and data made to fit it.
+
+Arrays of one shape (fixed) become arrays of various lengths (ragged) where others are longer; lists
+of which nothing is known because all are empty become what the others are, and so do values that
+are all None.  If one of two types has nulls, so has the type that holds both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.record_columns import NOTHING, UNKNOWN, Path, same_dtype
+
+
+class MisfitError(Exception):
+    """Two types that no column can hold together."""
+
+    def __init__(self, one: ColumnType, two: ColumnType, path: Path) -> None:
+        super().__init__(one, two, path)
+        self.one, self.two, self.path = one, two, path
+
+
+def merged(one: ColumnType, two: ColumnType, path: Path = ()) -> ColumnType:
+    """The narrowest type that holds the values of both."""
+    if one == two:
+        return one
+    if one.nulls is not None or two.nulls is not None:
+        return merged(one.replace(nulls=None), two.replace(nulls=None), path).replace(nulls=0)
+    if NOTHING in (one, two):
+        return two if one == NOTHING else one
+    if two == UNKNOWN:
+        one, two = two, one
+    if one == UNKNOWN and two.kind == "list":
+        return two
+    has_fields = one.is_branch or one.kind == "list"
+    if has_fields and one.kind == two.kind and one.fields.keys() == two.fields.keys():
+        fields = {
+            name: merged(field, two.fields[name], (*path, name))
+            for name, field in one.fields.items()
+        }
+        return one.replace(fields=fields)
+    found = _merged_arrays(one, two)
+    if found is None:
+        raise MisfitError(one, two, path)
+    return found
+
+
+def _merged_arrays(one: ColumnType, two: ColumnType) -> ColumnType | None:
+    """The type of arrays of both; None if they are no arrays, or do not fit."""
+    if one.kind != two.kind or one.shape != two.shape:
+        one, two = _as_ragged(one), _as_ragged(two)
+        if one == UNKNOWN and two.kind == "ragged":
+            return two
+    is_alike = one.kind == two.kind and one.shape == two.shape
+    if not is_alike or one.dtype is None or two.dtype is None:
+        return None
+    if one == UNKNOWN:
+        return two
+    if not same_dtype(one.dtype, two.dtype):
+        return None
+    return one.replace(dtype=max(one.dtype, two.dtype, key=lambda dtype: dtype.itemsize))
+
+
+def _as_ragged(kind: ColumnType) -> ColumnType:
+    """Arrays of one length as arrays of any length."""
+    if kind.kind != "fixed" or not kind.shape:
+        return kind
+    return ColumnType("ragged", kind.dtype, kind.shape[1:])
+
+
+def settled(kind: ColumnType) -> ColumnType:
+    """The type with float32 for lists that are all empty: so they are in batches.
+
+    For values that are all None as well, which have no type of their own.
+    """
+    if kind.replace(nulls=None) == NOTHING:
+        return ColumnType("fixed", np.dtype(np.float32), nulls=0)
+    if kind.replace(nulls=None) == UNKNOWN:
+        return kind.replace(dtype=np.dtype(np.float32))
+    if not kind.fields:
+        return kind
+    return kind.replace(fields={name: settled(field) for name, field in kind.fields.items()})
+
+
+def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
+    """Data of one type as data of a wider one."""
+    if have == want:
+        return data
+    if want.nulls is not None:
+        valid = np.ones(data.length, np.bool_) if data.valid is None else data.valid
+        plain = [kind.replace(nulls=None) for kind in (have, want)]
+        return widened(data._replace(valid=None), *plain)._replace(valid=valid)
+    if have in (NOTHING, UNKNOWN):
+        return _blank(want, data.length)
+    if want.kind in ("fixed", "ragged"):
+        assert data.values is not None
+        values, offsets = data.values, data.offsets
+        if want.kind == "ragged" and offsets is None:  # rows of one length
+            offsets = np.arange(data.length + 1, dtype=np.int64) * have.shape[0]
+            values = values.reshape(data.length * have.shape[0], *want.shape)
+        return ColumnData(data.length, values.astype(want.dtype, copy=False), offsets)
+    fields = {
+        name: widened(field, have.fields[name], want.fields[name])
+        for name, field in data.fields.items()
+    }
+    return data._replace(fields=fields)
+
+
+def _blank(kind: ColumnType, count: int) -> ColumnData:
+    """So many values that are zeros, or empty."""
+    inside = count if kind.is_branch else 0
+    fields = {name: _blank(field, inside) for name, field in kind.fields.items()}
+    valid = None if kind.nulls is None else np.ones(count, np.bool_)
+    if kind.is_branch:
+        return ColumnData(count, fields=fields, valid=valid)
+    rows = count if kind.kind == "fixed" else 0
+    values = None if kind.kind == "list" else np.zeros((rows, *kind.shape), kind.dtype or np.uint8)
+    offsets = None if kind.kind == "fixed" else np.zeros(count + 1, np.int64)
+    return ColumnData(count, values, offsets, fields, valid)

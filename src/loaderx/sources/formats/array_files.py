@@ -1,0 +1,123 @@
+"""Files of named arrays (``.npz``, safetensors, HDF5, zarr): one file, or several as shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.sources.adapt.arrays import ArraySource, LazyArray, read_lazy
+from loaderx.sources.base import Indices, Source
+from loaderx.sources.columns.columns import Column, FixedColumn, ListedArrays
+from loaderx.sources.columns.table import ColumnTree, TableSource
+from loaderx.sources.files.arrays import PlacedArray, PlacedArrays
+from loaderx.sources.files.parts import Parts
+from loaderx.tree import Array, ArraySpec, Tree, flatten, map_leaves
+
+
+class LazyColumn(Column):
+    """Rows of lazy arrays, one in each part."""
+
+    def __init__(
+        self, parts: Parts, arrays: Sequence[Array | LazyArray], spec: ArraySpec | None
+    ) -> None:
+        self._parts, self._arrays, self._spec = parts, list(arrays), spec
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        return self._spec
+
+    def take(self, indices: Indices, out: Array) -> None:
+        for part, places, local in self._parts.split(indices):
+            out[places] = read_lazy(self._arrays[part], local)
+
+    def values(self, indices: Indices) -> Sequence[object]:
+        first = self._arrays[0]
+        out = np.empty((len(indices), *first.shape[1:]), first.dtype.newbyteorder("="))
+        self.take(indices, out)
+        return list(out)
+
+
+def source_of_arrays(files: Sequence[str], shards: Sequence[Tree], label: str) -> Source:
+    """The rows of named arrays, those of each file after those of the file before."""
+    if len(shards) == 1 and not any(map(_is_special, flatten(shards[0])[0])):
+        _check_lengths(files[0], shards[0])
+        return ArraySource(map_leaves(_mapped, shards[0]), "open")
+    structures = [flatten(tree)[1] for tree in shards]
+    for file, structure in zip(files, structures, strict=True):
+        if set(structure.paths()) != set(structures[0].paths()):
+            raise FileError(
+                f"{files[0]} has the arrays {structures[0].paths()} and {file} has "
+                f"{structure.paths()}: the shards of a dataset have the same ones. Choose some "
+                "with columns=."
+            )
+    counts = [_check_lengths(file, tree) for file, tree in zip(files, shards, strict=True)]
+    leaves = [_by_path(tree) for tree in shards]
+    columns = [
+        _column(path, [one[path] for one in leaves], files, counts)
+        for path in structures[0].paths()
+    ]
+    tree: ColumnTree = structures[0].build(columns)
+    return TableSource(tree, sum(counts), label=label, shard_counts=counts)
+
+
+def _mapped(array: Array | LazyArray) -> Array | LazyArray:
+    return array.array() if isinstance(array, PlacedArray) else array
+
+
+def _is_special(array: object) -> bool:
+    """Must it be read by a column: ragged, or with the bytes of its numbers turned round?"""
+    return _is_ragged(array) or not getattr(array, "dtype", np.dtype(object)).isnative
+
+
+def _is_ragged(array: object) -> bool:
+    """Are its elements arrays of various lengths?"""
+    return bool(getattr(array, "is_ragged", False))
+
+
+def _by_path(tree: Tree) -> dict[str, Array | LazyArray]:
+    leaves, structure = flatten(tree)
+    return dict(zip(structure.paths(), leaves, strict=True))
+
+
+def _check_lengths(file: str, tree: Tree) -> int:
+    arrays = _by_path(tree)
+    lengths: Mapping[str, int] = {
+        path: array.shape[0] for path, array in arrays.items() if array.shape
+    }
+    for path, array in arrays.items():
+        if not array.shape:
+            raise FileError(
+                f"{file}: the array {path!r} is a single number, with no axis of records. Leave it "
+                f"out: columns={list(lengths)!r}."
+            )
+    first = next(iter(lengths.values()))
+    if any(length != first for length in lengths.values()):
+        listed = ", ".join(f"{path!r} {length}" for path, length in lengths.items())
+        raise FileError(
+            f"{file}: the arrays have different numbers of rows ({listed}), and a record is one "
+            "row of each. Choose those that belong together with columns=."
+        )
+    return first
+
+
+def _column(
+    name: str, arrays: Sequence[Array | LazyArray], files: Sequence[str], counts: Sequence[int]
+) -> Column:
+    first = arrays[0]
+    for file, array in zip(files, arrays, strict=True):
+        if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
+            raise FileError(
+                f"{name!r} is {first.dtype}{list(first.shape[1:])} in {files[0]}, and "
+                f"{array.dtype}{list(array.shape[1:])} in {file}: shards have one dtype and shape."
+            )
+    # JAX takes numbers in the byte order of the machine only.
+    spec = ArraySpec(tuple(first.shape[1:]), np.dtype(first.dtype).newbyteorder("="))
+    placed = [array for array in arrays if isinstance(array, PlacedArray)]
+    if len(placed) == len(arrays):
+        return FixedColumn(Parts(counts), PlacedArrays(placed), spec)
+    plain = [array for array in arrays if isinstance(array, np.ndarray)]
+    if len(plain) == len(arrays):
+        return FixedColumn(Parts(counts), ListedArrays(plain), spec)
+    return LazyColumn(Parts(counts), arrays, None if _is_ragged(first) else spec)

@@ -1,0 +1,1 @@
+"""Arrow files, and datasets that Hugging Face keeps in them."""

@@ -1,0 +1,337 @@
+"""Datasets of Hugging Face's `datasets` as objects, read from their Arrow tables by address.
+
+`recognised` gives what indexing the object gives, the same values of the same types, only faster:
+Python numbers, text, bytes, lists and dicts.  A dataset with a format, a transform, images or
+times, is left to its own code.
+
+`HuggingFace` gives the records that `Dataset.open` makes of the same dataset on disk: arrays in
+their own dtypes, which is faster still for lists of numbers, and images decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.memory import Layout, Lend
+from loaderx.sources.base import Indices, Source
+from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.data import ColumnType, nulls_found
+from loaderx.sources.columns.table import TableSource, records_of
+from loaderx.sources.formats.arrow.addresses import Addresses, node_of
+from loaderx.sources.formats.arrow.columns import filler
+from loaderx.sources.formats.arrow.readers import ArrayReader, Slots
+from loaderx.sources.formats.arrow.shard_types import ShardTypes
+from loaderx.sources.formats.arrow.table import (
+    ArrowColumn,
+    Leaf,
+    RecordBatches,
+    build_columns,
+    index_column,
+    leaves_of,
+)
+from loaderx.sources.formats.arrow.types import Features, column_type, stored_type, type_at
+from loaderx.tree import Array, ArraySpec, Tree, flatten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PAGE = 4096  # below this address there is no data in any process
+_MOST = 1 << 62
+_NARROW = {"b": np.bool_, "i": np.int32, "u": np.int32, "f": np.float32}
+_PLAIN_FEATURES = (
+    "Value", "ClassLabel", "Sequence", "List", "LargeList", "Translation",
+    "Array2D", "Array3D", "Array4D", "Array5D",
+)  # fmt: skip
+
+
+class _ArrowTable(Protocol):
+    @property
+    def table(self) -> pa.Table: ...
+
+
+class HubDataset(Protocol):
+    """What is used of a `datasets.Dataset`."""
+
+    @property
+    def data(self) -> _ArrowTable: ...
+
+    @property
+    def features(self) -> Mapping[str, object]: ...
+
+    @property
+    def format(self) -> Mapping[str, object]: ...
+
+    _indices: _ArrowTable | None
+
+    def __len__(self) -> int: ...
+
+
+class NotReadableError(Exception):
+    """The table has something that is not read by address."""
+
+
+class TableInMemory:
+    """Where the columns of a table lie in this process, mapped or not."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.schema, self._table = table.schema, table
+        batches = [batch for batch in table.to_batches() if len(batch)]
+        nodes = {field.name: node_of(field.type) for field in table.schema}
+        if not batches or len(nodes) < table.num_columns or None in nodes.values():
+            raise NotReadableError
+        self.nodes = {name: node for name, node in nodes.items() if node is not None}
+        found = Addresses(_PAGE, _MOST)
+        self.slots: dict[str, Slots] = {}
+        for place, (name, node) in enumerate(self.nodes.items()):
+            each = [list(found.slots(batch.column(place), node)) for batch in batches]
+            self.slots[name] = np.array(each, np.int64).T
+        self._size = found.highest
+        self.rows = np.array([len(batch) for batch in batches], np.int64)
+
+    def data(self, number: int, /) -> Array:
+        """All of this process's memory, as far as the table goes; only its buffers are read."""
+        import pyarrow as pa
+
+        return np.frombuffer(pa.foreign_buffer(_PAGE, self._size, self._table), np.uint8)
+
+    def batches(self, chosen: ArrowColumn | None = None) -> RecordBatches:
+        return RecordBatches(self, [len(self.rows)], self.rows, chosen)
+
+
+def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
+    """The batches of a dataset, with its choice of rows, if there is one."""
+    if dataset._indices is None:
+        return table.batches()
+    import pyarrow as pa
+
+    chosen = dataset._indices.table
+    (name,) = chosen.schema.names
+    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # as they nearly all are
+    return table.batches(index_column(indices.batches(), indices.nodes[name], indices.slots[name]))
+
+
+# The same values as by indexing -----------------------------------------------------------------
+
+
+def recognised(obj: object) -> Source | None:
+    """A source of the very records that indexing gives; None if it is better left to that."""
+    kind = type(obj)  # a subclass may read in its own way
+    if (kind.__module__, kind.__name__) != ("datasets.arrow_dataset", "Dataset"):
+        return None
+    try:
+        return PlainTable(cast(HubDataset, obj))
+    except (NotReadableError, AttributeError):  # another version may have other attributes
+        return None
+
+
+class PlainTable(Source):
+    """The records of a `datasets.Dataset` without a format."""
+
+    def __init__(self, dataset: HubDataset) -> None:
+        self._dataset = dataset
+        told, names = dataset.format, dataset.data.table.schema.names
+        if (
+            told["type"] is not None
+            or sorted(cast(list[str], told["columns"])) != sorted(names)
+            or not len(dataset)
+        ):
+            raise NotReadableError
+        if not all(map(_is_plain, _json(dataset.features).values())):
+            raise NotReadableError
+        table = TableInMemory(dataset.data.table)
+        leaves = [leaf for name in table.nodes for leaf in _plain_leaves(table, name)]
+        # A null is None; but where a whole dict is null, records have various structures.
+        if any(leaf.has_inner_nulls or leaf.has_nulls_above for leaf in leaves):
+            raise NotReadableError
+        batches = _batches_of(dataset, table)
+        missing = {leaf.name: None for leaf in leaves if leaf.has_nulls}
+        self._columns, self._structure = flatten(build_columns(batches, leaves, missing, "plain"))
+        self._arrays = [_array_column(batches, leaf) for leaf in leaves]
+        specs = [None if column is None else _spec(column) for column in self._arrays]
+        self._specs = [spec for spec in specs if spec is not None]
+        self._gathers = len(self._specs) == len(leaves)
+        self._classes = Features(_json(dataset.features)).classes()
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def spec(self) -> Tree | None:
+        return self._structure.build(self._specs) if self._gathers else None
+
+    @property
+    def thread_safe(self) -> bool:
+        return True
+
+    @property
+    def gathers(self) -> bool:
+        return self._gathers
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return self._classes
+
+    def label(self) -> str:
+        return f"from_source({type(self._dataset).__name__}, {len(self)} records)"
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        count = len(indices)
+        shapes = [((count, *_axes(spec)), np.dtype(spec.dtype)) for spec in self._specs]
+        out = lend(Layout.of(*shapes))
+        for column, target in zip(self._arrays, out, strict=True):
+            assert column is not None
+            assert column.spec is not None
+            if column.spec.dtype == target.dtype:
+                column.take(indices, target)
+                continue
+            wide = np.empty(target.shape, column.spec.dtype)
+            column.take(indices, wide)
+            _narrow(wide, target)
+        return self._structure.build(out)
+
+    def records(self, indices: Indices) -> list[Tree]:
+        return records_of(self._structure, [column.values(indices) for column in self._columns])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PlainTable, (self._dataset,)
+
+
+def _plain_leaves(table: TableInMemory, name: str) -> list[Leaf]:
+    arrow = table.schema.field(name).type
+    if "fixed_size_binary" in str(stored_type(arrow)):  # bytes for them, arrays for us
+        raise NotReadableError
+    kind = column_type(arrow, None, name)
+    if _has_times(kind):
+        raise NotReadableError
+    return list(leaves_of(kind, table.nodes[name], table.slots[name], (name,)))
+
+
+def _has_times(kind: ColumnType) -> bool:
+    own = kind.dtype is not None and kind.dtype.kind in "mM"
+    return own or any(map(_has_times, kind.fields.values()))
+
+
+def _json(features: Mapping[str, object]) -> Mapping[str, object]:
+    told = features.to_dict()  # type: ignore[attr-defined]
+    assert isinstance(told, Mapping)
+    return told
+
+
+def _is_plain(feature: object) -> bool:
+    """Does indexing give what Arrow makes of it, as it is?"""
+    if isinstance(feature, list):
+        return all(map(_is_plain, feature))
+    if not isinstance(feature, Mapping):
+        return False
+    kind = feature.get("_type")
+    if not isinstance(kind, str):
+        return all(map(_is_plain, feature.values()))
+    if kind in ("Image", "Audio") and feature.get("decode") is False:
+        return True
+    inner = feature.get("feature")
+    return kind in _PLAIN_FEATURES and (inner is None or _is_plain(inner))
+
+
+def _array_column(batches: RecordBatches, leaf: Leaf) -> ArrowColumn | None:
+    """The column for stacked batches; None where records are lists in lists, or have nulls."""
+    if leaf.has_nulls:
+        return None
+    if leaf.kind.kind == "fixed" and len(leaf.kind.shape) < 2 and 0 not in leaf.kind.shape:
+        return ArrowColumn(batches, ArrayReader(leaf.kind, leaf.node, leaf.slots))
+    if leaf.kind.kind in ("text", "bytes"):
+        (column,), _ = flatten(build_columns(batches, [leaf], {}, "plain")[leaf.path[0]])
+        assert isinstance(column, ArrowColumn)
+        return column
+    return None
+
+
+def _spec(column: ArrowColumn) -> ArraySpec:
+    """Python numbers become what JAX makes of them."""
+    assert column.spec is not None
+    if column.spec is OBJECT:
+        return OBJECT
+    return ArraySpec(column.spec.shape, np.dtype(_NARROW[column.spec.dtype.kind]))
+
+
+def _axes(spec: ArraySpec) -> tuple[int, ...]:
+    return tuple(axis for axis in spec.shape if axis is not None)
+
+
+def _narrow(wide: Array, out: Array) -> None:
+    """Numbers that do not fit are left to `records`: stacking these says which one it was."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        out[:] = wide.astype(out.dtype)
+    if wide.dtype.kind == "f":
+        fits = np.array_equal(np.isfinite(wide), np.isfinite(out))
+    else:
+        fits = wide.dtype.itemsize < 4 or bool((out == wide).all())
+    if not fits:
+        raise NotReadableError
+
+
+# Arrays in their own dtypes ---------------------------------------------------------------------
+
+
+class HuggingFace(TableSource):
+    """A `datasets.Dataset` as `Dataset.open` reads it from disk, whatever its format is.
+
+    >>> Dataset.from_source(HuggingFace(dataset, columns=["tokens"]))  # doctest: +SKIP
+    """
+
+    is_mapped = False  # not by us
+
+    def __init__(
+        self,
+        dataset: HubDataset,
+        *,
+        columns: Sequence[str] | None = None,
+        decode: bool = True,
+        fill: Mapping[str, object] | None = None,
+    ) -> None:
+        self._given = dataset, columns, decode, fill
+        if not hasattr(dataset, "_indices") or not hasattr(dataset, "features"):
+            raise ArgumentTypeError(
+                f"a datasets.Dataset is needed, got {type(dataset).__name__}. A DatasetDict has "
+                "one for each split; a stream goes into Dataset.from_iterable."
+            )
+        arrow = dataset.data.table
+        types = ShardTypes(arrow.schema, "the dataset", columns, Features(_json(dataset.features)))
+        try:
+            table = TableInMemory(arrow.select(types.names))
+        except NotReadableError as error:
+            raise ArgumentError(
+                "the dataset is empty, or has columns that are not read where they lie "
+                "(dictionaries, views): save it with save_to_disk, and open that."
+            ) from error
+        leaves = [
+            leaf
+            for name, kind in types.kinds.items()
+            for leaf in leaves_of(kind, table.nodes[name], table.slots[name], (name,))
+        ]
+        batches, fillers = _batches_of(dataset, table), {}
+        for leaf in leaves:
+            if leaf.has_inner_nulls or (leaf.has_nulls and leaf.name not in (fill or {})):
+                at, example = f"column {leaf.name!r}", "[]" if leaf.kind.kind == "ragged" else "..."
+                count = max(1, table.batches().count_nulls(leaf))
+                raise nulls_found(at, leaf.name, count, example)
+            if leaf.has_nulls and fill:
+                kind = type_at(arrow.schema, leaf.path)
+                fillers[leaf.name] = filler(leaf.kind, kind, fill[leaf.name], leaf.name)
+        tree = build_columns(batches, leaves, fillers, "decoded" if decode else "encoded")
+        super().__init__(tree, len(dataset), label="huggingface", classes=types.classes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _made_again, self._given
+
+
+def _made_again(
+    dataset: HubDataset,
+    columns: Sequence[str] | None,
+    decode: bool,
+    fill: Mapping[str, object] | None,
+) -> HuggingFace:
+    return HuggingFace(dataset, columns=columns, decode=decode, fill=fill)

@@ -1,0 +1,1 @@
+"""Files of lines: JSON lines and plain text."""

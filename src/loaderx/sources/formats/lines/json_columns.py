@@ -1,0 +1,246 @@
+"""The values under one key of JSON records: what the first records have, all others must have.
+
+JSON has no dtypes.  Numbers are Python's, which loaderx stacks as JAX would (int32, float32), and
+lists of numbers are arrays of these dtypes; ``types`` chooses others.  Where the first records have
+integers and floats under a key, all are floats.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.data import ColumnType
+from loaderx.sources.formats.lines.copies import TEXT, Kept, kept_lists, kept_numbers
+from loaderx.sources.formats.lines.json_parsing import parse_kept
+from loaderx.sources.formats.lines.numbers import DType, array_of, fitted, shown
+from loaderx.tree import Array, ArraySpec
+
+Values: TypeAlias = "Sequence[object] | Array"
+Kinds: TypeAlias = "set[type]"
+
+_INT, _FLOAT, _BOOL = (np.dtype(kind) for kind in (np.int32, np.float32, np.bool_))
+_LISTED: list[tuple[Kinds, DType]] = [({int}, _INT), ({int, float}, _FLOAT), ({bool}, _BOOL)]
+_NAMES: dict[type, str] = {str: "text", int: "an integer", bool: "true or false"}
+_PLAIN_SPECS = {
+    str: OBJECT,
+    int: ArraySpec((), _INT),
+    bool: ArraySpec((), _BOOL),
+}
+_KEPT = {
+    str: TEXT,
+    int: kept_numbers(np.dtype(np.int64), is_python=True),
+    bool: kept_numbers(_BOOL, is_python=True),
+}
+_OPEN = ord("[")
+_OF_INTS = b"0123456789-, \t\r\n"  # what lists of integers are written with
+
+
+def _written(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+class JsonColumn:
+    """Values that are left as they are; the base of columns that convert them."""
+
+    spec: ArraySpec | None = None
+    """Shape and dtype of the values in a batch; None if they differ, or are not known."""
+
+    parsed_as: type | str | None = None
+    """What a parser that knows types makes of them: a type, "ints" or "floats" for lists of these;
+    None: whatever is there."""
+
+    kept: Kept = Kept(ColumnType("bytes"), encode=_written, decode=parse_kept)
+    """How a copy keeps the values."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        """The values as records have them; a ValueError if one of them is wrong."""
+        return values
+
+    def write(self, values: Values, out: Array) -> None:
+        """Writes converted values into an array; only where there is a spec."""
+        is_text = out.dtype.kind == "O"
+        out[:] = values if is_text else array_of(values, out.dtype)  # type: ignore[arg-type]
+
+    def wrong(self, value: object, expected: str) -> ValueError:
+        return ValueError(
+            f"{self.name!r} is {shown(value)}, and {expected} in the first records. {self.advice}"
+        )
+
+    @property
+    def advice(self) -> str:
+        return (
+            f"Choose a dtype with loaderx.sources.Jsonl(path, types={{{self.name!r}: ...}}), or "
+            "object to leave values as they are"
+        )
+
+
+class Plain(JsonColumn):
+    """Values of one type: text, integers, bools."""
+
+    def __init__(self, name: str, kind: type) -> None:
+        super().__init__(name)
+        self.parsed_as, self.spec, self.kept = kind, _PLAIN_SPECS[kind], _KEPT[kind]
+        self._kind = kind
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        if kinds != {self._kind}:
+            wrong = next(one for one in values if type(one) is not self._kind)
+            raise self.wrong(wrong, _NAMES[self._kind])
+        return values
+
+
+class Floats(JsonColumn):
+    """Numbers, of which some may be written as integers."""
+
+    parsed_as, spec = float, ArraySpec((), _FLOAT)
+    kept = kept_numbers(np.dtype(np.float64), is_python=True)
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        if kinds == {float}:
+            return values
+        if not kinds <= {int, float}:
+            wrong = next(one for one in values if type(one) not in (int, float))
+            raise self.wrong(wrong, "a number")
+        try:
+            return [float(value) for value in values]  # type: ignore[arg-type]
+        except OverflowError as error:
+            raise ValueError(f"{self.name!r} has a number beyond all floats") from error
+
+
+class Typed(JsonColumn):
+    """Lists of numbers of one dtype, however deep: an array for each."""
+
+    def __init__(self, name: str, dtype: DType) -> None:
+        super().__init__(name)
+        self._dtype, self.kept = dtype, kept_lists(dtype)  # deeper ones are odd
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        return [self._one(value) for value in values]
+
+    def _one(self, value: object) -> object:
+        try:
+            if not isinstance(value, list):
+                raise ValueError(f"{shown(value)} is not a list")
+            numbers, shape = leaves_of(value)
+            return array_of(numbers, self._dtype).reshape(shape)
+        except ValueError as error:
+            raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
+
+
+class TypedNumbers(JsonColumn):
+    """Numbers of a dtype that the user has chosen."""
+
+    def __init__(self, name: str, dtype: DType) -> None:
+        super().__init__(name)
+        self.spec, self.kept = ArraySpec((), dtype), kept_numbers(dtype)
+        self._dtype = dtype
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        try:
+            return array_of(values, self._dtype)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
+
+    def write(self, values: Values, out: Array) -> None:
+        out[:] = values
+
+
+class Lists(JsonColumn):
+    """Lists of numbers: arrays of one axis.  All are converted at once, and then cut apart."""
+
+    def __init__(self, name: str, dtype: DType) -> None:
+        super().__init__(name)
+        self._dtype, self.kept = dtype, kept_lists(dtype)
+        self.parsed_as = {"i": "ints", "f": "floats"}.get(dtype.kind)
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        if kinds != {list}:
+            raise self.wrong(next(one for one in values if type(one) is not list), "a list")
+        lists: Sequence[list[float]] = values  # type: ignore[assignment]
+        try:
+            numbers = array_of(list(itertools.chain.from_iterable(lists)), self._dtype)
+        except ValueError as error:
+            raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
+        return _cut(numbers, map(len, lists))
+
+    def of_floats(self, lists: Sequence[list[float]]) -> Values:
+        """The same of lists that hold floats and nothing else."""
+        numbers = np.array(list(itertools.chain.from_iterable(lists)), np.float64)
+        return _cut(fitted(numbers, self._dtype), map(len, lists))
+
+    def of_text(self, texts: list[bytes]) -> Values:
+        """The same of lists as they are written, which are right JSON.
+
+        The numbers are never Python objects, which makes it twice as fast.  A ValueError if there
+        are other things than integers of 64 bits in them.
+        """
+        if {text[0] for text in texts} != {_OPEN}:
+            raise ValueError("there are other things than lists")
+        inner = [text[1:-1] for text in texts]
+        lengths = [one.count(b",") + 1 if one.strip() else 0 for one in inner]
+        joined = b",".join([one for one, length in zip(inner, lengths, strict=True) if length])
+        if joined.translate(None, _OF_INTS):
+            raise ValueError("there are other things than integers")
+        numbers = np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
+        # What does not fit into 64 bits becomes the largest number.
+        if len(numbers) != sum(lengths) or (numbers == np.iinfo(np.int64).max).any():
+            raise ValueError("there are other things than integers of 64 bits")
+        return _cut(fitted(numbers, self._dtype), lengths)
+
+
+def _cut(numbers: Array, lengths: Sequence[int] | map[int]) -> Values:
+    ends = list(itertools.accumulate(lengths))
+    # Copies: a record that is kept must not keep the numbers of all others.
+    return [numbers[start:end].copy() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def leaves_of(value: object) -> tuple[list[float], tuple[int, ...]]:
+    """The numbers in lists of lists, and the shape of these; a ValueError if lengths differ."""
+    level: list[object] = [value]
+    shape: list[int] = []
+    while level and all(type(one) is list for one in level):
+        lengths = {len(one) for one in level}  # type: ignore[arg-type]
+        if len(lengths) > 1:
+            raise ValueError(f"its lists have the lengths {sorted(lengths)}")
+        shape += lengths
+        level = [inner for one in level for inner in one]  # type: ignore[attr-defined]
+    return level, tuple(shape)  # type: ignore[return-value]
+
+
+def column_of(name: str, values: list[object], dtype: DType | None) -> JsonColumn:
+    """The column for values such as these, which are not null; the dtype is the user's."""
+    kinds = set(map(type, values))
+    if dtype is not None:
+        if dtype.kind == "O":
+            return JsonColumn(name)
+        return Typed(name, dtype) if list in kinds else TypedNumbers(name, dtype)
+    if len(kinds) == 1 and kinds <= {str, int, bool}:
+        return Plain(name, kinds.pop())
+    if kinds and kinds <= {int, float}:
+        return Floats(name)
+    return _column_of_lists(name, values) if kinds == {list} else JsonColumn(name)
+
+
+def _column_of_lists(name: str, values: list[object]) -> JsonColumn:
+    depths: set[int] = set()
+    kinds: Kinds = set()
+    for value in values:
+        try:
+            numbers, shape = leaves_of(value)
+        except ValueError:  # lists of various lengths: no arrays can be made of them
+            return JsonColumn(name)
+        kinds |= set(map(type, numbers))
+        depths |= {len(shape)} if numbers else set()
+    dtype = next((one for types, one in _LISTED if kinds <= types), None)
+    if dtype is None or len(depths) > 1:
+        return JsonColumn(name)
+    return Lists(name, dtype) if depths <= {1} else Typed(name, dtype)

@@ -1,0 +1,210 @@
+"""JSON: objects one a line (``.jsonl``, ``.ndjson``), or a file that is one array of objects.
+
+A record is the object of a line, as a dict.  Lines without a visible character are left out.  The
+keys are those that most of the first 100 records have; a record that lacks one, or has another, is
+an error that names its file and line; ``columns`` and ``fill`` say what to do about such records.
+
+Lines are parsed once, into a copy of their columns in the cache folder (`line_copies`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.memory import Lend
+from loaderx.sources.base import Indices, PadsLists, Source
+from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
+from loaderx.sources.columns.padded import PaddedColumns
+from loaderx.sources.files.paths import PathLike, find
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.formats.lines.copies import LineCopy, open_copy
+from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
+from loaderx.sources.formats.lines.index import WHITESPACE, Offsets, line_offsets
+from loaderx.sources.formats.lines.json_columns import Values
+from loaderx.sources.formats.lines.json_parsing import (
+    element_offsets,
+    is_array,
+    parse_elements,
+    parse_lines,
+)
+from loaderx.sources.formats.lines.json_schema import JsonSchema, Record
+from loaderx.sources.formats.lines.json_typed import typed_parser
+from loaderx.sources.formats.lines.numbers import Types, checked_types, shown
+from loaderx.sources.formats.lines.parsed import ParsedLines
+from loaderx.sources.formats.lines.text import not_utf8
+from loaderx.tree import Array, Tree
+
+SAMPLE = 100
+"""Records at the beginning that say which keys there are, and of which types."""
+
+_ARRAY = "array"  # the note of a file that is one array
+
+
+class Jsonl(PadsLists, ParsedLines[Values]):
+    """Records of JSON files, objects one a line, or one array of objects.
+
+    `Dataset.open` makes it; use it yourself for ``types``.
+
+    Args:
+        path: a file, a pattern such as ``data/*.jsonl``, or a list of files.
+        columns: the keys to keep; all by default.
+        types: dtypes of numbers and of lists of them, by key; ``object`` leaves values as JSON has
+            them. By default numbers are Python's, and lists of numbers int32 or float32.
+        fill: values by key, for records that lack it or have null.
+        cache: the folder for indexes and copies, as in `Dataset.open`.
+
+    >>> import os
+    >>> with open("ids.jsonl", "w") as file:
+    ...     _ = file.write('{"id": 5000000000, "x": [1, 2]}')
+    >>> Jsonl("ids.jsonl", types={"id": "int64"}, cache=False)[0]
+    {'id': np.int64(5000000000), 'x': array([1, 2], dtype=int32)}
+    >>> os.remove("ids.jsonl")
+    """
+
+    def __init__(
+        self,
+        path: PathLike | Sequence[PathLike],
+        columns: Sequence[str] | None = None,
+        types: Types | None = None,
+        fill: Mapping[str, object] | None = None,
+        cache: CacheArgument = None,
+    ) -> None:
+        folder = cache_folder(cache)
+        files = find(path, folder.files)
+        if files.folder is not None:
+            raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.jsonl.")
+        if isinstance(columns, str):
+            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
+        dtypes = checked_types(types, others="object, for values as they are")
+        self._lines = LineFiles(files.files, "json", 1, _find, folder)
+        self._lines.check_any()
+        self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
+        where = self._lines.files.paths[0]
+        self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
+        self._typed = typed_parser(self._schema)
+        kept = {column.name: column.kept for column in self._schema.columns}
+        self._copy: LineCopy | None = open_copy(
+            kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_typed": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._typed = typed_parser(self._schema)
+
+    def _sample(self) -> list[Record]:
+        """The first records, without those that cannot be read; an error if none can."""
+        found: list[Record] = []
+        first = None
+        for index in range(min(SAMPLE, len(self))):
+            try:
+                (part,) = self._lines.split(np.array([index]))
+                found += self._objects(part)
+            except ValueError as error:
+                first = first or f"{self.where(index)}: {self._reason(error)}"
+        if not found:
+            raise FileError(f"{first}. Are there JSON objects in it, one a line?")
+        return found
+
+    @property
+    def spec(self) -> Tree | None:
+        if not self.gathers:
+            return None
+        return {column.name: column.spec for column in self._schema.columns}
+
+    @property
+    def gathers(self) -> bool:
+        return self._schema.can_be_stacked
+
+    def label(self) -> str:
+        return f"open(jsonl: {', '.join(self._schema.names)})"
+
+    def where(self, index: int) -> str:
+        file, number = self._lines.parts.locate(index)
+        if self._lines.notes[file] == _ARRAY:
+            return f"{self._lines.files.paths[file]}, element {number}"
+        return super().where(index)
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        schema = self._schema
+        if self._copy is not None:
+            found = self._copy.gather(indices, schema.dtypes, lend)
+            if found is not None:
+                return dict(zip(schema.names, found, strict=True))
+        batch = self.buffers(len(indices), lend)
+        for column, values in zip(schema.columns, self._columns_of(indices), strict=True):
+            column.write(values, batch[column.name])
+        return batch
+
+    def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
+        if self._copy is None:
+            return None
+        specs = [column.spec for column in self._schema.columns]
+        return self._copy.padded(self._schema.names, specs, lengths)
+
+    def records(self, indices: Indices) -> list[Tree]:
+        records: list[Record] = [{} for _ in range(len(indices))]
+        for name, values in zip(self._schema.names, self._columns_of(indices), strict=True):
+            for record, value in zip(records, values, strict=True):
+                record[name] = value
+        return records
+
+    def _join(self, columns: Sequence[Values]) -> Values:
+        return [values[0] for values in columns]
+
+    def _read(self, indices: Indices) -> Sequence[Values]:
+        if self._copy is not None:
+            return self._copy.read(indices, self._parsed)
+        return self._parsed(indices)
+
+    def _parsed(self, indices: Indices) -> Sequence[Values]:
+        found: list[list[object]] = [[None] * len(indices) for _ in self._schema.names]
+        for part in self._lines.split(indices):
+            columns = self._columns_of_part(part)
+            if isinstance(part.places, slice):
+                return columns
+            places = part.places.tolist()
+            for target, values in zip(found, columns, strict=True):
+                for place, value in zip(places, values, strict=True):
+                    target[place] = value
+        return list(found)
+
+    def _reason(self, error: ValueError) -> str:
+        if isinstance(error, UnicodeDecodeError):
+            return not_utf8(error)
+        if isinstance(error, json.JSONDecodeError):
+            return f"it is no JSON: {error.msg} at character {error.pos}"
+        return str(error)
+
+    def _columns_of_part(self, part: LinesOfFile) -> list[Values]:
+        if self._typed is not None and self._lines.notes[part.file] != _ARRAY:
+            try:
+                return self._typed.columns(part)
+            except (ValueError, RecursionError):
+                pass  # an unusual line: the general way
+        return self._schema.values(self._objects(part))
+
+    def _objects(self, part: LinesOfFile) -> list[Record]:
+        is_element = self._lines.notes[part.file] == _ARRAY
+        found = parse_elements(part) if is_element else parse_lines(part)
+        if set(map(type, found)) != {dict}:
+            wrong = next(one for one in found if type(one) is not dict)
+            raise ValueError(f"it is {shown(wrong)}, and records are objects")
+        return list(found)  # type: ignore[arg-type]
+
+
+def _find(data: Array, path: str) -> tuple[Offsets, Json]:
+    if is_array(data, path):
+        return element_offsets(data, path), _ARRAY
+    return line_offsets(data, path, WHITESPACE), None
+
+
+def open_files(files: list[str], options: OpenOptions) -> Source:
+    """The records of files of this format."""
+    return Jsonl(files, options.columns, fill=options.fill, cache=options.cache)

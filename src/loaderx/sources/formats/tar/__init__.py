@@ -1,0 +1,1 @@
+"""WebDataset: records in tar files."""

@@ -1,0 +1,115 @@
+"""What the members of a tar file mean, by their ending, as webdataset's decoders have it.
+
+- ``txt``, ``text``, ``transcript``: text; ``cls``, ``cls2``, ``index``, ``inx``, ``id``: an int64;
+- ``json``, ``jsn``: parsed; ``npy``: an array; ``npz``: a dict of arrays;
+- images: uint8[h, w, c]; and whatever is packed, ``json.gz``, as if it were not;
+- pickles (``pkl``, ``pickle``, ``pyd``, ``pth``, ``pt``) are refused: reading one may run anything;
+- all others: bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from loaderx.errors import LoaderxError
+from loaderx.sources.files.npy import MAGIC, read_header
+from loaderx.sources.files.unpacking import inflated, most_unpacked, too_large
+from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
+from loaderx.tree import Array
+
+Decoder: TypeAlias = Callable[[bytes], object]
+
+PICKLES = ("pkl", "pickle", "pyd", "pth", "pt")
+_TEXTS = ("txt", "text", "transcript")
+_NUMBERS = ("cls", "cls2", "index", "inx", "id")
+_JSONS = ("json", "jsn")
+_MOST_DIGITS = 100
+
+
+def decoder_of(ending: str, channels: int | None) -> Decoder | None:
+    """How a member with this ending is decoded; None: its bytes are left as they are."""
+    if ending.endswith(".gz"):
+        return _Unpacked(decoder_of(ending[:-3], channels))
+    last = ending.rpartition(".")[2]
+    if f".{last}" in IMAGE_SUFFIXES:
+        return _ImageDecoder(channels)
+    return _DECODERS.get(last)
+
+
+def is_pickle(ending: str) -> bool:
+    plain = ending.removesuffix(".gz")
+    return plain.rpartition(".")[2] in PICKLES
+
+
+class _ImageDecoder:
+    def __init__(self, channels: int | None) -> None:
+        check_decoder()
+        self._channels = channels
+
+    def __call__(self, data: bytes) -> object:
+        return decode_image(data, channels=self._channels)
+
+
+class _Unpacked:
+    """Unpacks gzip, and decodes what comes out of it."""
+
+    def __init__(self, decoder: Decoder | None) -> None:
+        self._decoder = decoder
+
+    def __call__(self, data: bytes) -> object:
+        plain = inflated(data, most_unpacked(len(data)), is_gzip=True)
+        return plain if self._decoder is None else self._decoder(plain)
+
+
+def _text(data: bytes) -> str:
+    return str(data, "utf-8")
+
+
+def _integer(data: bytes) -> np.int64:
+    if len(data) > _MOST_DIGITS:
+        raise ValueError(f"{len(data)} bytes are no whole number")
+    return np.int64(int(data))
+
+
+def _array(data: bytes) -> Array:
+    header = read_header(io.BytesIO(data), len(data), "the array")
+    stop = header.start + header.nbytes
+    return header.array(bytearray(data[header.start : stop]))
+
+
+def _arrays(data: bytes) -> dict[str, object]:
+    found, most = dict[str, object](), most_unpacked(len(data))
+    left = most
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename!r} is not packed as NumPy does it")
+            if info.file_size > left:  # no more than this is unpacked, whatever there is
+                raise too_large(most)
+            left -= info.file_size
+            plain = archive.read(info)
+            is_array = plain.startswith(MAGIC)
+            found[info.filename.removesuffix(".npy")] = _array(plain) if is_array else plain
+    return found
+
+
+_DECODERS: dict[str, Decoder] = {
+    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(_NUMBERS, _integer),
+    **dict.fromkeys(_JSONS, json.loads),
+    "npy": _array,
+    "npz": _arrays,
+}
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with a member, as the end of a sentence."""
+    if isinstance(error, LoaderxError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""loaderx's own layout of a dataset on disk: reading, saving, filling."""

@@ -1,0 +1,204 @@
+"""Writes the native layout, part by part; `native_layout` says what is in a folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+
+from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which, collect
+from loaderx.sources.columns.widening import widened
+from loaderx.sources.files.arrays import open_npy
+from loaderx.sources.files.npy import NpyWriter
+from loaderx.sources.native.layout import (
+    OFFSETS,
+    VALID,
+    VALUES,
+    Part,
+    file_name,
+    part_name,
+    sync_folder,
+)
+from loaderx.tree import Array
+
+_MOST_OPEN = 100  # columns whose files stay open; a process may have only so many descriptors
+_BYTES = np.dtype(np.uint8)
+_OFFSETS = np.dtype(np.int64)
+
+
+class PartWriter:
+    """Appends records to the columns of one part.
+
+    It is written under another name and renamed by `close`: a part that has its name is complete.
+    As a context manager it is removed where something goes wrong before that.
+    """
+
+    def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
+        self.name, self.records, self.columns = part_name(number), 0, columns
+        self._folder, self._number = folder, number
+        self._place = os.path.join(folder, self.name)
+        self._temporary = f"{self._place}.{secrets.token_hex(4)}.tmp"
+        os.makedirs(self._temporary)
+        self._is_wide = len(columns) > _MOST_OPEN
+        self._columns: dict[str, _ColumnWriter] = {}
+        for name, kind in columns.items():
+            self._columns[name] = _ColumnWriter(self._temporary, (name,), kind)
+            if self._is_wide:
+                self._columns[name].pause()
+
+    def append(self, records: Mapping[str, ColumnData]) -> None:
+        """Adds the same number of records to every column."""
+        lengths = {data.length for data in records.values()}
+        assert len(lengths) == 1, lengths
+        assert set(records) == set(self._columns), (list(records), list(self._columns))
+        for name, column in self._columns.items():
+            column.append(records[name])
+            if self._is_wide:
+                column.pause()
+        self.records += lengths.pop()
+
+    def close(self) -> Part:
+        """Waits until all of it is on disk, and gives it its name."""
+        part = self.finish()
+        self.publish()
+        return part
+
+    def finish(self) -> Part:
+        """Waits until all of it is on disk."""
+        self._close_files()
+        sync_folder(self._temporary)
+        names = sorted(os.listdir(self._temporary))
+        sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
+        return Part(self.name, self.records, sizes)
+
+    def publish(self) -> None:
+        """Gives what is finished its name; a part that has it is replaced."""
+        if os.path.lexists(self._place):
+            shutil.rmtree(self._place)
+        os.rename(self._temporary, self._place)
+        sync_folder(self._folder)
+
+    def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
+        """A writer of the same part with wider types, which has all records of this one."""
+        self._close_files()
+        made = PartWriter(self._folder, self._number, columns)
+        if self.records:
+            made.append_files(self._temporary, self.columns)
+        self.remove()
+        return made
+
+    def append_files(self, place: str, columns: Mapping[str, ColumnType]) -> None:
+        """Adds the records of another part, whose types may be narrower."""
+
+        found = _read_columns(place, columns)
+        self.append(
+            {name: widened(found[name], kind, self.columns[name]) for name, kind in columns.items()}
+        )
+
+    def _close_files(self) -> None:
+        for column in self._columns.values():
+            column.close()
+
+    def remove(self) -> None:
+        """Leaves nothing behind."""
+        for column in self._columns.values():
+            column.abandon()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self.remove()
+
+
+def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> bool:
+    """Do the files of a part have columns of these types, with so many records?"""
+    found = _read_columns(place, columns)
+    return all(
+        data.length == records and _fits(data, columns[name]) for name, data in found.items()
+    )
+
+
+def _fits(data: ColumnData, kind: ColumnType) -> bool:
+    if kind.dtype is not None:
+        assert data.values is not None
+        if (data.values.dtype, data.values.shape[1:]) != (kind.dtype, kind.shape):
+            return False
+    return all(_fits(data.fields[name], field) for name, field in kind.fields.items())
+
+
+def _read_columns(place: str, columns: Mapping[str, ColumnType]) -> dict[str, ColumnData]:
+    """The columns of a part, mapped from its files."""
+
+    def find(path: tuple[str, ...], which: Which) -> Array:
+        return open_npy(os.path.join(place, file_name(path, which)))
+
+    return {name: collect(kind, find, (name,)) for name, kind in columns.items()}
+
+
+class _ColumnWriter:
+    """The files of a column, and those of its fields."""
+
+    def __init__(self, folder: str, path: tuple[str, ...], kind: ColumnType) -> None:
+        self._files: dict[str, NpyWriter] = {}
+        self._fields = {
+            name: _ColumnWriter(folder, (*path, name), field) for name, field in kind.fields.items()
+        }
+        self._end = 0  # how many elements have been written
+
+        def create(which: str, dtype: np.dtype[np.generic], shape: tuple[int, ...] = ()) -> None:
+            name = os.path.join(folder, file_name(path, which))
+            self._files[which] = NpyWriter(name, dtype, shape)
+
+        if kind.kind != "list" and not kind.is_branch:
+            create(VALUES, kind.dtype or _BYTES, kind.shape)
+        if kind.kind != "fixed" and not kind.is_branch:
+            create(OFFSETS, _OFFSETS)
+            self._files[OFFSETS].append(np.zeros(1, np.int64))
+        if kind.nulls is not None:
+            create(VALID, np.dtype(np.bool_))
+
+    def append(self, data: ColumnData) -> None:
+        if VALID in self._files:
+            assert data.valid is not None
+            self._files[VALID].append(data.valid)
+        for name, field in self._fields.items():
+            if name != ITEMS or data.offsets is None:
+                field.append(data.fields[name])
+        if data.offsets is None:
+            if data.values is not None:
+                self._files[VALUES].append(data.values)
+            return
+        start, stop = int(data.offsets[0]), int(data.offsets[-1])
+        self._files[OFFSETS].append(data.offsets[1:].astype(np.int64) + (self._end - start))
+        self._end += stop - start
+        if data.values is not None:
+            self._files[VALUES].append(data.values[start:stop])
+        else:
+            # Items are written whole: their numbers begin with the first list.
+            items = data.fields[ITEMS]
+            assert (start, stop) == (0, items.length), (start, stop, items.length)
+            self._fields[ITEMS].append(items)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for field in self._fields.values():
+            field.close()
+
+    def pause(self) -> None:
+        for file in self._files.values():
+            file.pause()
+        for field in self._fields.values():
+            field.pause()
+
+    def abandon(self) -> None:
+        for file in self._files.values():
+            file.abandon()
+        for field in self._fields.values():
+            field.abandon()

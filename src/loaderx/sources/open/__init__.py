@@ -1,0 +1,1 @@
+"""What `Dataset.open` does: which files, which format, which splits."""
