@@ -412,8 +412,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(
             stages.Transformed(
                 self._node,
-                kind,
                 transform,
+                kind,
                 name,
                 stacked=check_bool("batched", batched),
                 own_seed=own,

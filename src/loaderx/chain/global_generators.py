@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loaderx.chain.functions import Function
-from loaderx.chain.transforms import Fail, Needs, each
-from loaderx.frozen import Frozen
+from loaderx.chain.transforms import Fail, Transform, each
 from loaderx.rng import Keys, key_words
 from loaderx.tree import Tree
 
@@ -25,12 +24,13 @@ _turn = threading.RLock()  # a function may use another dataset that does the sa
 Seed = Callable[[int, int, int], None]
 
 
-class SeededMap(Frozen):
+class SeededMap(Transform):
     """``f(record)``, with the global generators seeded for each record."""
 
     function: Function
-    needs: Needs = "keys"
-    goes_singly: bool = False
+
+    needs = "keys"
+    goes_singly = False
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         call = self.function.call
@@ -46,8 +46,9 @@ class SeededMap(Frozen):
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         raise AssertionError("refused when the chain was made")
 
-    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
-        raise AssertionError("the generators are put back after each run of records")
+    @property
+    def options(self) -> dict[str, object]:
+        return {"seed_globals": True}
 
 
 @contextmanager

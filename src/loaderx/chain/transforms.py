@@ -1,14 +1,14 @@
 """The per-element stages, each for a list of records and for a stacked batch.
 
-A transform may need something about its rows: random keys, or positions.  It says so in ``needs``,
-and gets it as ``extra``.  Failures leave through ``fail(i, error)``, which knows which record row i
-is; a whole batch fails as row None.
+A transform may need something: random keys or positions of its rows, or memory to write to.  It
+says so in ``needs``, and gets it as ``extra``.  Failures leave through ``fail(i, error)``, which
+knows which record row i is; a whole batch fails as row None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,37 +17,57 @@ from loaderx.errors import ChainError, LoaderxError, StackError
 from loaderx.frozen import Frozen
 from loaderx.memory import aligned
 from loaderx.reading.error_text import USER_ERRORS
+from loaderx.reading.operators import Gather
 from loaderx.rng import BatchGenerator, Keys, key_words, record_generators
-from loaderx.tree import Tree
+from loaderx.tree import ArraySpec, Tree
 
 _NONE = type(None)
 
-Needs: TypeAlias = Literal["nothing", "keys", "positions"]
+Needs: TypeAlias = Literal["nothing", "keys", "positions", "memory"]
 Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
 
 
-class Transform(Protocol):
-    @property
-    def needs(self) -> Needs: ...
+class Transform(Frozen):
+    """What a stage does to an element, and what the stage must know about that."""
 
-    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]: ...
+    needs: ClassVar[Needs] = "nothing"
+    goes_singly: ClassVar[bool] = True  # is there `on_each`?
+    takes_either: ClassVar[bool] = False  # are columns as good as single records?
+    is_cheap: ClassVar[bool] = False  # is it no reason to share the rows of a batch?
+    named: ClassVar[str] = "function"  # what the name of the stage is, in a saved state
 
-    def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree: ...
+    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+        raise NotImplementedError
 
-    @property
-    def goes_singly(self) -> bool:
-        """Is there `on_each`?"""
+    def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
+        raise NotImplementedError
 
     def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
         """`on_records` for records that come one by one."""
+        raise NotImplementedError
+
+    def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
+        """The spec of an element; ``rows`` is the first axis of batches.  None if not known."""
+        return None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What changes the result besides the function."""
+        return {}
+
+    def for_batches_of(self, rows: int | None) -> Transform:
+        """The transform for batches of ``rows`` rows, of which the last one may be short."""
+        return self
+
+    def over_gather(self, gather: Gather) -> Gather | None:
+        """``gather`` with the transform on top; None if a batch needs more than that."""
+        return None
 
 
-class Map(Frozen):
+class Map(Transform):
     """``f(element)``"""
 
     function: Function
-    needs: Needs = "nothing"
-    goes_singly: bool = True
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
         return each(map(self.function.call, records), len(records), fail)
@@ -70,12 +90,11 @@ class Map(Frozen):
             yield made
 
 
-class RandomMap(Frozen):
+class RandomMap(Transform):
     """``f(element, rng)``"""
 
     function: Function
-    needs: Needs = "keys"
-    goes_singly: bool = True
+    needs = "keys"
     full: int | None = None  # rows of a batch that is not short; None: that varies
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
@@ -90,18 +109,15 @@ class RandomMap(Frozen):
             self.function.call, zip(records, record_generators(extra), strict=True), fail
         )
 
-
-def with_full(transform: Transform, rows: int | None) -> Transform:
-    """The transform for batches of ``rows`` rows; the last one may be short."""
-    return transform.replace(full=rows) if isinstance(transform, RandomMap) else transform
+    def for_batches_of(self, rows: int | None) -> Transform:
+        return self.replace(full=rows)
 
 
-class MapWithIndex(Frozen):
+class MapWithIndex(Transform):
     """``f(index, element)``"""
 
     function: Function
-    needs: Needs = "positions"
-    goes_singly: bool = True
+    needs = "positions"
 
     def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
         return each(map(self.function.call, extra.tolist(), records), len(records), fail)
@@ -113,12 +129,14 @@ class MapWithIndex(Frozen):
         return each_with(self.function.call, zip(extra.tolist(), records, strict=True), fail)
 
 
-class RandomKeys(Frozen):
+class RandomKeys(Transform):
     """Adds key data for `jax.random.wrap_key_data`: uint32[2] per record."""
 
     name: str
-    needs: Needs = "keys"
-    goes_singly: bool = True
+
+    needs = "keys"
+    takes_either = True  # keys are added to records and to columns alike
+    named = "name"
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         data = self._data(extra)
@@ -129,6 +147,11 @@ class RandomKeys(Frozen):
 
     def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
         return map(self._add, records, self._data(extra))
+
+    def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
+        if not isinstance(below, dict):
+            return None
+        return {**below, self.name: ArraySpec((*rows, 2), np.dtype(np.uint32))}
 
     def _data(self, keys: Keys) -> Any:
         return key_words(keys, 1).view(np.uint32)

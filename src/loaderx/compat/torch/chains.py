@@ -77,7 +77,7 @@ def fetched(
 ) -> Dataset[Tree]:
     """The batches, or records, of these indices."""
     fetching = Fetching(Function(fetch, "fetch"))
-    return Dataset._of(Transformed(indices._node, "map", fetching, "fetch", own_seed=seed))
+    return Dataset._of(Transformed(indices._node, fetching, "map", "fetch", own_seed=seed))
 
 
 class UnsizedBatches(Frozen):

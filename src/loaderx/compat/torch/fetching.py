@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.chain.functions import Function
-from loaderx.chain.transforms import Fail, Needs, each, each_with, whole
+from loaderx.chain.transforms import Fail, Transform, each, each_with, whole
 from loaderx.compat.torch.collate import arrays_of
 from loaderx.frozen import Frozen
 from loaderx.rng import Keys, key_words
@@ -86,12 +86,12 @@ class FetchListed(Frozen):
         return self.fetch(self.lists[int(number[0])], words)
 
 
-class Fetching(Frozen):
+class Fetching(Transform):
     """The stage that fetches: for a batch of indices, or for single ones, with words to seed by."""
 
     function: Function
-    needs: Needs = "keys"
-    goes_singly: bool = True
+
+    needs = "keys"
 
     def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
         words = key_words(extra, 3).tolist()
