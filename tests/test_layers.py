@@ -28,7 +28,7 @@ LAYERS = [
     {"chain"},
     {"reading", "image"},
     {"sources", "order"},
-    {"gathering", "memory", "rng", "show"},
+    {"gathering", "memory", "rng", "show_batch"},
     {"tree_prefix"},
     {"tree"},
     {"hints", "installed"},

@@ -34,7 +34,7 @@ from loaderx.tree import ArraySpec
 
 if _TYPE_CHECKING:
     from loaderx import image as image
-    from loaderx.show import show
+    from loaderx.show_batch import show
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name == "show":  # late: few programs look at pictures
-        from loaderx.show import show
+        from loaderx.show_batch import show
 
         return show
     if name in _LATE:

@@ -45,6 +45,7 @@ class PlacedArray(Frozen):
     dtype: DType
     shape: tuple[int, ...]
     fortran: bool = False
+    strides: tuple[int, ...] | None = None
 
     def array(self) -> Array:
         """The array, read-only."""
@@ -52,7 +53,7 @@ class PlacedArray(Frozen):
             return np.empty(self.shape, self.dtype)
         order: Literal["F", "C"] = "F" if self.fortran else "C"
         data = self.files.data(self.number)
-        return np.ndarray(self.shape, self.dtype, data, self.offset, order=order)
+        return np.ndarray(self.shape, self.dtype, data, self.offset, self.strides, order)
 
     def __getitem__(self, index: slice | Indices) -> Leaf:
         return self.array()[index]
