@@ -24,10 +24,10 @@ from loaderx.errors import (
     warn_user,
 )
 from loaderx.hints import LOADER, advised, attribute_error
+from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
-from loaderx.loader.state import DataDigest
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
