@@ -15,7 +15,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import re
 import sqlite3
+import sys
 import threading
 from functools import partial
 
+import cloudpickle
 import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError
 from loaderx.engines import Processes
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def test_gathers_get_no_workers(first_s):
     loop.run_for(0)
     session.world.time += 5.0
     session.made_s = 60e-6
-    loop.run_for(20)
+    loop.run_for(5)
     assert session.tried == []
     assert session.search.resting > 0  # most of them are not even looked at
     assert session.reason == "making a batch takes 60 us, less than handing it over would"

@@ -56,38 +56,30 @@ class OutsideSession(Session):
             executor.shutdown(cancel_futures=True)
 
 
-def settled(kind):
-    """`auto` that has found these workers to be the best."""
-
-    def begin(loader):
-        session = session_of(loader)
-        if kind == "processes":
-            session.search.found = ("processes", 2)
-        else:
-            session.search.found = ("threads", 2)
-        session.search.resting = 0
-
-    return begin
+def settle(loader, kind, workers):
+    """`auto` has found these workers to be the best."""
+    search = session_of(loader).search
+    search.found, search.resting = (kind, workers), 0
 
 
 ENGINES = {
-    "threads": lambda: Threads(2),
-    "processes": lambda: Processes(2),
-    "Shared(threads)": lambda: Shared(Threads(2)),
-    "Shared(processes)": lambda: Shared(Processes(2)),
-    "auto: threads": lambda: Auto(2),
-    "auto: processes": lambda: Auto(2),
-    "outside": lambda: Outside(),
+    "threads": Threads,
+    "processes": Processes,
+    "Shared(threads)": lambda workers: Shared(Threads(workers)),
+    "Shared(processes)": lambda workers: Shared(Processes(workers)),
+    "auto: threads": Auto,
+    "auto: processes": Auto,
+    "outside": lambda workers: Outside(),
 }
 
 
-def loader_of(dataset, engine, sharding):
+def loader_of(dataset, engine, sharding, workers=2):
     """A loader, and its first iterator."""
     options = {"sharding": pytest.importorskip("jax").devices()[0]} if sharding else {}
-    loader = DataLoader(dataset, engine=ENGINES[engine](), **options)
+    loader = DataLoader(dataset, engine=ENGINES[engine](workers), **options)
     iterator = iter(loader)
     if engine.startswith("auto"):
-        settled(engine.partition(": ")[2])(loader)
+        settle(loader, engine.partition(": ")[2], workers)
     return loader, iterator
 
 
@@ -139,7 +131,7 @@ def sees_shared_steps(engine, sharding, tmp_path, monkeypatch):
 def sees_fetching_ahead(engine, sharding, tmp_path, monkeypatch):
     """Records are fetched before they are read."""
     source = Fetched(64)
-    loader, iterator = loader_of(Dataset.from_source(source).batch(4), engine, sharding)
+    loader, iterator = loader_of(Dataset.from_source(source).batch(4), engine, sharding, 1)
     with loader:
         next(iterator)
         source.wait_for(lambda: source.fetched[60] > 0)
@@ -148,7 +140,7 @@ def sees_fetching_ahead(engine, sharding, tmp_path, monkeypatch):
 
 def sees_recycling(engine, sharding, tmp_path, monkeypatch):
     """Batches that were dropped give their memory to later ones."""
-    loader, iterator = loader_of(arrays(6400).batch(64), engine, sharding)
+    loader, iterator = loader_of(arrays(6400).batch(64), engine, sharding, 1)
     places = Counter()
     with loader:
         for batch in iterator:

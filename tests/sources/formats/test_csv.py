@@ -201,11 +201,11 @@ def test_a_bad_cell_fails_alone(cell, message, tmp_path):
     with bad(where):
         list(dataset.batch(7))
     with bad(where):
-        list(dataset.shuffle(0).batch(1003))
+        list(dataset.shuffle(0).batch(17))
     with bad(where):
         _ = dataset[1001]
-    (batch,) = dataset.on_error("replace").batch(1003)
-    assert np.delete(batch["id"], 1001).tolist() == list(range(1002))
+    ids = np.concatenate([batch["id"] for batch in dataset.on_error("replace").batch(17)])
+    assert np.delete(ids, 1001).tolist() == list(range(1002))
 
 
 def test_missing_values(tmp_path):

@@ -97,7 +97,8 @@ def test_odd_values(odd, fill, tmp_path):
     copied = Jsonl(path, fill=fill, cache=tmp_path / "cache")
     plain = Jsonl(path, fill=fill, cache=False)
     assert len(copies(tmp_path / "cache")) == 1
-    assert [outcome(copied, n) for n in range(150)] == [outcome(plain, n) for n in range(150)]
+    looked_at = [*range(0, 110, 10), *range(110, 130), 149]
+    assert [outcome(copied, n) for n in looked_at] == [outcome(plain, n) for n in looked_at]
     assert repr(list(copied.problems())) == repr(list(plain.problems()))
 
 
