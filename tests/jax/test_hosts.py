@@ -13,6 +13,6 @@ def test_global_batches_equal_those_of_one_process(count, tmp_path):
 
 
 def test_any_number_of_processes_goes_on_where_others_stopped(tmp_path):
-    """4, 2, 1, 2: each restores what the last one saved (Orbax v1 and classic) and saves anew."""
-    for number, count in enumerate([4, 2, 1, 2]):
+    """4, 2, 1, 4: each restores what the last one saved (Orbax v1 and classic) and saves anew."""
+    for number, count in enumerate([4, 2, 1, 4]):
         run_hosts(count, tmp_path, f"save:{10 * number}")
