@@ -13,11 +13,12 @@ from loaderx import Dataset, RecordError
 from loaderx.errors import LoaderxWarning, StackError
 from loaderx.sources import Csv, Jsonl
 from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.native import copies as native_copies
 
 
 @pytest.fixture(autouse=True)
 def _small_files_too(monkeypatch):
-    monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
 
 
 def write(path, rows):
@@ -190,7 +191,7 @@ def test_csv(tmp_path):
 
 def test_small_files_and_no_cache(tmp_path, monkeypatch):
     path = write(tmp_path / "x.jsonl", [USUAL] * 10)
-    monkeypatch.setattr(line_copies, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", 1 << 20)
     Jsonl(path, cache=tmp_path / "c")
     assert not copies(tmp_path / "c")
     write(path, [USUAL] * 20_000)

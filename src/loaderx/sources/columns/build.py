@@ -26,7 +26,7 @@ from loaderx.sources.columns.columns import (
 from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which
 from loaderx.sources.columns.table import ColumnTree, records_of
 from loaderx.sources.files.cold import Span
-from loaderx.sources.files.parts import Parts, lie_outside
+from loaderx.sources.files.parts import Parts, lie_outside, numbers_from
 from loaderx.sources.images import Pixels, check_decoder, decode_image
 from loaderx.tree import Array, ArraySpec, Structure, flatten
 
@@ -176,7 +176,7 @@ class NestedColumn(Column):
         for part, places, local in self._parts.split(indices):
             starts, lengths = self._lists(part, local)
             ends = np.cumsum(lengths)
-            items = self._read(part, _each_of(starts, lengths))
+            items = self._read(part, numbers_from(starts, lengths))
             each = range(len(indices)) if isinstance(places, slice) else places.tolist()
             for place, end, length in zip(each, ends.tolist(), lengths.tolist(), strict=True):
                 found[place] = items[end - length : end]
@@ -200,7 +200,7 @@ class NestedColumn(Column):
         ]
         rounds = []
         for part, _, local in split:
-            numbers = _each_of(*self._lists(part, local))
+            numbers = numbers_from(*self._lists(part, local))
             rounds += [column.needs(numbers) for column in self._columns(part)[0]]
         yield from together(rounds)
 
@@ -221,14 +221,6 @@ class NestedColumn(Column):
         """Items by their number within a part."""
         columns, structure = self._columns(part)
         return records_of(structure, [column.values(numbers) for column in columns])
-
-
-def _each_of(starts: Indices, lengths: Indices) -> Indices:
-    """The numbers of all items of lists, one list after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    numbers: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
-    return numbers
 
 
 class _OfPart:

@@ -1,9 +1,9 @@
 """CSV and TSV: rows of cells, with the names of the columns in the first row.
 
-The types of columns are found from the first 1,000 rows: int64, float64, bool or text.  A later
-cell that does not fit is an error of its record, which names file, line and column.  Lines without
-a character are left out.  Lines are parsed once, into a copy of their columns in the cache folder
-(`line_copies`).
+pyarrow reads them (`csv_rows`), once: large files into a copy in the native layout in the cache
+folder, others into memory.  The types of columns are found from the first 1,000 rows: int64,
+float64, bool or text.  A later cell that does not fit, or a row with another number of cells, is an
+error of its record, which names file, line and column; what is wrong is kept beside the columns.
 """
 
 from __future__ import annotations
@@ -12,40 +12,36 @@ import codecs
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.memory import Lend, Pool
-from loaderx.sources.adapt.arrays import describe_spec
-from loaderx.sources.base import Indices, Source
-from loaderx.sources.cache.folder import CacheArgument, CacheFolder, Json, cache_folder
+from loaderx.memory import Lend
+from loaderx.sources.base import BadRecordError, Gather, Indices, Source
+from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
+from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.data import ColumnData, joined
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.formats.csv_cells import Dialect, cells_of_rows
-from loaderx.sources.formats.csv_columns import CsvColumn, dtype_of
-from loaderx.sources.formats.csv_header import (
-    Header,
-    check_delimiter,
-    layout,
-    names_of_files,
-    reason,
-)
-from loaderx.sources.formats.lines.copies import LineCopy, is_worth_a_copy, kept_as, open_copy
-from loaderx.sources.formats.lines.files import FindLines, LineFiles, LinesOfFile
-from loaderx.sources.formats.lines.index import EMPTY, Offsets, line_offsets
-from loaderx.sources.formats.lines.numbers import DType, Types, check_known, checked_types
-from loaderx.sources.formats.lines.parsed import ParsedLines
-from loaderx.tree import Array, Tree
-
-SAMPLE = 1000
-"""Rows at the beginning from which the types of columns are found."""
+from loaderx.sources.formats.csv_files import BadRow, CsvFiles, CsvOptions
+from loaderx.sources.formats.csv_header import Header
+from loaderx.sources.formats.csv_rows import Dialect
+from loaderx.sources.formats.lines.numbers import Types, checked_types
+from loaderx.sources.native.copies import is_worth_a_copy, opened_copy, write_copy
+from loaderx.sources.native.layout import Shard, read_description
+from loaderx.sources.native.reader import Columns, native_columns
+from loaderx.tree import Tree
 
 _TABS = (".tsv", ".tab")
-_TYPES = "types.json"
+_VERSION = 2
+_BAD = "bad.json"
 
 
-class Csv(ParsedLines[Array]):
+class Csv(TableSource):
     """Records of CSV files: a dict with a value for each column.
 
     `Dataset.open` makes it; use it yourself for what `open` has no argument for.
@@ -92,162 +88,114 @@ class Csv(ParsedLines[Array]):
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.csv.")
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
-        dialect = _checked_dialect(delimiter, quote, encoding, files.files[0])
-        self._lines = LineFiles(files.files, f"csv {quote}", 1, _finder(quote), folder)
-        self._begin(dialect, header, delimiter is not None)
-        self._told: Json = [*dialect, header is True]  # what cells depend on, beside the files
-        self._choose(columns, checked_types(types, others="str"), fill or {}, folder)
-        kept = {column.name: kept_as(column.dtype) for column in self._columns}
-        told: Json = [
-            [[column.name, column.dtype.str, repr(column.fill)] for column in self._columns],
-            [[layout.width, *layout.places] for layout in self._layouts],
-            self._told,
-        ]
-        self._copy: LineCopy | None = open_copy(
-            kept, self._lines, self._parsed, folder, "CSV", told
+        self._options = CsvOptions(
+            None if columns is None else tuple(dict.fromkeys(columns)),
+            _checked_dialect(delimiter, quote, encoding, files.files[0]),
+            delimiter is not None,
+            checked_types(types, others="str"),
+            header if isinstance(header, bool) else list(header),
+            fill or {},
+        )
+        found = _open(FileSet(files.files, files=folder.files), self._options, folder)
+        self.is_mapped = found.is_mapped
+        self._bad, self._bad_records = found.bad, np.array(sorted(found.bad), np.int64)
+        counts = [shard.records for shard in found.shards]
+        super().__init__(
+            found.columns,
+            sum(counts),
+            label="csv",
+            shard_counts=counts,
+            shard_names=[shard.name for shard in found.shards],
         )
 
-    def _begin(self, dialect: Dialect, header: Header, is_delimiter_given: bool) -> None:
-        paths = self._lines.files.paths
-        rows = [None if note is None else str(note).encode("latin-1") for note in self._lines.notes]
-        self._dialect = dialect
-        self._names_of_files = names_of_files(rows, paths, header, dialect)
-        if not is_delimiter_given:
-            check_delimiter(self._names_of_files[0], paths[0], dialect.delimiter)
-        if header is True:
-            self._lines.skip_first()
-        self._lines.check_any()
-
-    def _choose(
-        self,
-        columns: Sequence[str] | None,
-        types: Mapping[str, DType],
-        fill: Mapping[str, object],
-        cache: CacheFolder,
-    ) -> None:
-        paths, every = self._lines.files.paths, self._names_of_files[0]
-        for what, names in (("columns", columns or ()), ("types", types), ("fill", fill)):
-            check_known(what, names, every, paths[0])
-        chosen = every if columns is None else list(dict.fromkeys(columns))
-        self._layouts = [
-            layout(names, chosen, path, paths[0])
-            for names, path in zip(self._names_of_files, paths, strict=True)
-        ]
-        self._lines.are_alike = len(set(self._layouts)) == 1
-
-        def make(folder: str) -> None:
-            self._columns = self._found_columns(chosen, types, fill)
-            with open(os.path.join(folder, _TYPES), "w", encoding="utf-8") as file:
-                json.dump([column.dtype.str for column in self._columns], file)
-
-        # A wide table takes seconds to find its types: they are kept, as its copy is.
-        self._columns = []
-        told: Json = [
-            [[name, str(types.get(name)), repr(fill.get(name))] for name in chosen],
-            [[layout.width, *layout.places] for layout in self._layouts],
-            self._told,
-        ]
-        place = None
-        if is_worth_a_copy(self._lines):
-            place = cache.copy_if_possible("types", 1, paths, make, told)
-        if self._columns:
-            return
-        if place is None:
-            self._columns = self._found_columns(chosen, types, fill)
-            return
-        with open(os.path.join(place, _TYPES), encoding="utf-8") as file:
-            found = map(np.dtype, json.load(file))
-        self._columns = [
-            CsvColumn(name, dtype, fill.get(name))
-            for name, dtype in zip(chosen, found, strict=True)
-        ]
-
-    def _found_columns(
-        self, chosen: Sequence[str], types: Mapping[str, DType], fill: Mapping[str, object]
-    ) -> list[CsvColumn]:
-        numbers, sample = self._sample()
-        columns = []
-        for name, cells in zip(chosen, sample, strict=True):
-            column = CsvColumn(name, types.get(name) or dtype_of(cells), fill.get(name))
-            missing = column.first_missing(cells)
-            if missing is not None:  # said now, rather than at the first batch
-                where = self.where(numbers[missing])
-                raise FileError(f"{where}: {column.missing(cells[missing])}.")
-            columns.append(column)
-        return columns
-
-    def _sample(self) -> tuple[list[int], list[list[str]]]:
-        """The first rows that can be read: their numbers, and their cells by column."""
-        numbers, rows, first = [], [], None
-        for index in range(min(SAMPLE, len(self))):
-            (part,) = self._lines.split(np.array([index]))
-            try:
-                rows.append([cells[0] for cells in self._cells(part)])
-                numbers.append(index)
-            except ValueError as error:
-                first = first or f"{self.where(index)}: {self._reason(error)}"
-        if not rows:
-            raise FileError(f"{first}.")
-        return numbers, [list(cells) for cells in zip(*rows, strict=True)]
-
-    @property
-    def spec(self) -> Tree:
-        return {column.name: column.spec for column in self._columns}
-
-    def label(self) -> str:
-        return f"open(csv: {describe_spec(self.spec)})"
+    def where(self, index: int) -> str:
+        return self._bad[index].where if index in self._bad else super().where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        if self._copy is not None:
-            found = self._copy.gather(indices, [one.dtype for one in self._columns], lend)
-            if found is not None:
-                return {one.name: array for one, array in zip(self._columns, found, strict=True)}
-        batch = self.buffers(len(indices), lend)
-        for column, array in zip(self._columns, self._columns_of(indices), strict=True):
-            batch[column.name][:] = array
-        return batch
+        self._check(indices)
+        return super().gather(indices, lend)
+
+    def gatherer(self, rows: int) -> Gather:
+        return self.gather if self._bad else super().gatherer(rows)
 
     def records(self, indices: Indices) -> list[Tree]:
-        # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-        records: list[dict[str, object]] = [{} for _ in range(len(indices))]
-        for column, array in zip(self._columns, self._columns_of(indices), strict=True):
-            for record, value in zip(records, array, strict=True):
-                record[column.name] = value
-        return records
+        self._check(indices)
+        return super().records(indices)
 
-    def _join(self, columns: Sequence[Array]) -> Array:
-        return np.concatenate(columns)
+    def _check(self, indices: Indices) -> None:
+        """Refuses records that are wrong."""
+        if not self._bad:
+            return
+        for index in indices[np.isin(indices, self._bad_records)].tolist():
+            raise BadRecordError(": ".join(self._bad[index]))
 
-    def _read(self, indices: Indices) -> list[Array]:
-        if self._copy is None:
-            return self._parsed(indices)
-        dtypes = [one.dtype for one in self._columns]
-        found = self._copy.gather(indices, dtypes, Pool().lend)
-        if found is None:
-            found = [np.empty(len(indices), dtype) for dtype in dtypes]
-            for target, values in zip(found, self._copy.read(indices, self._parsed), strict=True):
-                target[:] = values
-        return found
 
-    def _parsed(self, indices: Indices) -> list[Array]:
-        found: list[Array] = []
-        for part in self._lines.split(indices):
-            pairs = zip(self._columns, self._cells(part), strict=True)
-            arrays = [column.array(cells) for column, cells in pairs]
-            if isinstance(part.places, slice):
-                return arrays
-            found = found or [np.empty(len(indices), array.dtype) for array in arrays]
-            for target, array in zip(found, arrays, strict=True):
-                target[part.places] = array
-        return found
+class _Opened(NamedTuple):
+    columns: Columns
+    shards: Sequence[Shard]
+    bad: dict[int, BadRow]
+    is_mapped: bool
 
-    def _cells(self, part: LinesOfFile) -> list[list[str]]:
-        """The cells of rows, column by column."""
-        width, places = self._layouts[part.file]
-        return cells_of_rows(part.rows(), width, places, self._dialect)
 
-    def _reason(self, error: ValueError) -> str:
-        return reason(error, self._dialect.encoding)
+def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
+    """The copy of files, which is made if it is not there; in memory where there is none."""
+
+    def make(folder: str) -> None:
+        found = CsvFiles(files, options)
+        write_copy(found, files.paths, folder, label="CSV", cache=cache.folder)
+        with open(os.path.join(folder, _BAD), "w", encoding="utf-8") as file:
+            json.dump([[number, *bad] for number, bad in found.bad.items()], file)
+
+    def find_copy() -> str | None:
+        if not is_worth_a_copy(files):
+            return None
+        told: Json = ["CSV", *_told(options)]
+        return cache.copy_if_possible(CopyOf("copied", _VERSION, files.paths, make, told))
+
+    def read(folder: str) -> _Opened:
+        found = read_description(folder)
+        plain = OpenOptions(columns=None, decode=False, fill={}, cache=cache)
+        columns, _ = native_columns(folder, found, dict(found.columns), plain)
+        try:
+            with open(os.path.join(folder, _BAD), encoding="utf-8") as file:
+                bad = {number: BadRow(where, why) for number, where, why in json.load(file)}
+        except (OSError, ValueError, TypeError) as error:
+            raise FileError(f"{folder} is damaged: {error}.") from error
+        return _Opened(columns, found.shards, bad, is_mapped=True)
+
+    return opened_copy(find_copy, read) or _in_memory(CsvFiles(files, options), files.paths)
+
+
+def _told(options: CsvOptions) -> list[Json]:
+    """All that the values of files depend on, beside their content."""
+    return [
+        None if options.columns is None else list(options.columns),
+        [*options.dialect, options.is_delimiter_given],
+        [[name, str(dtype)] for name, dtype in sorted(options.types.items())],
+        options.header if isinstance(options.header, bool) else list(options.header),
+        [[name, repr(value)] for name, value in sorted(options.fill.items())],
+    ]
+
+
+def _in_memory(found: CsvFiles, paths: Sequence[str]) -> _Opened:
+    steps = list(found.steps())
+    parts = Parts([sum(found.counts)])
+    columns: Columns = {}
+    for name, kind in found.kinds.items():
+        data = joined(kind, [step[name] for step in steps])
+        columns[name] = build_column(kind, parts, DataArrays(_Held(data)))
+    shards = [Shard(path, count) for path, count in zip(paths, found.counts, strict=True)]
+    return _Opened(columns, shards, found.bad, is_mapped=False)
+
+
+class _Held:
+    """The data of the one part."""
+
+    def __init__(self, data: ColumnData) -> None:
+        self._data = data
+
+    def __call__(self, _: int) -> ColumnData:
+        return self._data
 
 
 def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, path: str) -> Dialect:
@@ -272,17 +220,6 @@ def _check_character(name: str, value: str) -> None:
     is_one = isinstance(value, str) and len(value) == 1 and value.isascii()
     if not is_one or value in "\r\n":
         raise ArgumentError(f"`{name}` must be one ASCII character, got {value!r}.")
-
-
-def _finder(quote: str | None) -> FindLines:
-    def find_rows(data: Array, path: str) -> tuple[Offsets, Json]:
-        offsets = line_offsets(data, path, EMPTY, quote)
-        if len(offsets) == 1:
-            return offsets, None
-        first = data[offsets[0] : offsets[1]].tobytes().rstrip(b"\r\n")
-        return offsets, first.decode("latin-1")  # whatever its bytes are, they can be kept so
-
-    return find_rows
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:

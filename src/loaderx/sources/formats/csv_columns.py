@@ -1,30 +1,41 @@
 """Columns of CSV files: their types, found from the first rows, and cells as arrays.
 
-Numbers are parsed many at once, by msgspec where it is installed: the cells of a column, joined by
-commas, are an array of JSON.  What it refuses is parsed cell by cell, with the same results.
+Numbers are parsed by pyarrow.  Where it refuses one, the cells are parsed one by one, with the same
+results, which also tells what is wrong with which of them.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError
-from loaderx.sources.formats.lines.numbers import DType, Number, array_of, shown
-from loaderx.tree import Array, ArraySpec
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.formats.arrow.columns import arrow_data
+from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted, shown
+from loaderx.sources.formats.lines.text import not_utf8
+from loaderx.tree import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Cells: TypeAlias = Sequence[str]
+Wrong: TypeAlias = "dict[int, str]"
+"""What is wrong with cells, by their number."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE
 )
-_BOOLS = {"true": True, "false": False}
-_NULLS = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan"))
+_WORDS_OF_BOOLS = ("true", "false")
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
+_NANS = frozenset(("NaN", "nan"))
+_NULLS = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "None")) | _NANS
+_FOR_ARROW_ALONE = np.frombuffer(b"xX(", np.uint8)  # 0x10 and nan(1)
+FEW = 16  # cells that are parsed as fast one by one
 _WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
 _TEXT = np.dtype(object)
 
@@ -47,24 +58,92 @@ class CsvColumn:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
     @property
-    def spec(self) -> ArraySpec:
-        return ArraySpec((), self.dtype)
+    def kind(self) -> ColumnType:
+        is_text = self.dtype == _TEXT
+        return ColumnType("text") if is_text else ColumnType("fixed", self.dtype)
 
-    def array(self, cells: Cells) -> Array:
-        """The cells as an array, or a ValueError that names the column and shows a cell."""
+    def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
+        """The values of cells, and what is wrong with some of them, which have any value."""
+        texts, wrong = self._decoded(cells, encoding)
         if self.dtype == _TEXT:
-            return self._texts(cells)
-        fast = fast_numbers(self.dtype.kind)
-        if fast is not None:
-            found = fast(cells)
-            if found is not None:
-                try:
-                    return array_of(found, self.dtype)
-                except ValueError:
-                    pass  # cell by cell, to tell which one
-        values = [self._value(cell) for cell in cells]
+            return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
+        values = self._parsed(texts)
+        if values is None:
+            values, others = self.parsed_one_by_one(texts.to_pylist())
+            wrong = others | wrong
+        return ColumnData(len(values), values), wrong
+
+    def _decoded(self, cells: pa.BinaryArray, encoding: str) -> tuple[pa.StringArray, Wrong]:
+        import pyarrow as pa
+
+        if encoding == "utf-8":
+            try:
+                return cells.cast(pa.string()), {}
+            except pa.ArrowInvalid:
+                pass  # one of them is no UTF-8
+        texts: list[str] = []
+        wrong: Wrong = {}
+        for number, cell in enumerate(cells.to_pylist()):
+            try:
+                texts.append(cell.decode(encoding))
+            except UnicodeDecodeError as error:
+                texts.append("")
+                wrong[number] = f"column {self.name!r}: {not_decoded(error, encoding)}"
+        return pa.array(texts, pa.string()), wrong
+
+    def _filled_texts(self, texts: pa.StringArray) -> pa.StringArray:
+        import pyarrow.compute as pc
+
+        return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
+
+    def _parsed(self, texts: pa.StringArray) -> Array | None:
+        """All at once; None if one of them is no number for pyarrow, or is one for it alone."""
+        if len(texts) < FEW:
+            return None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = self.dtype.kind
+        raw = arrow_data(texts, ColumnType("text"), self.name, {}).values
+        assert raw is not None
+        if np.isin(raw, _FOR_ARROW_ALONE).any():
+            return None
+        texts = pc.utf8_trim_whitespace(texts)
+        nulls = _NULLS - _NANS if kind == "f" else _NULLS
+        is_null = pc.is_in(texts, value_set=pa.array(sorted(nulls)))
+        if is_null.true_count:
+            if self.fill is None:
+                return None
+            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+        wide = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}[kind]
         try:
-            return array_of(values, self.dtype)
+            numbers = texts.cast(wide)
+            if is_null.true_count:
+                numbers = pc.fill_null(numbers, self._filled)
+            values = arrow_data(numbers, ColumnType("fixed", np.dtype(wide)), self.name, {}).values
+            assert values is not None
+            return fitted(values, self.dtype)
+        except ValueError:  # pyarrow's errors are, too
+            return None
+
+    def parsed_one_by_one(self, cells: Cells) -> tuple[Array, Wrong]:
+        """The numbers of cells, and what is wrong with some of them, which are 0."""
+        try:
+            return array_of(list(map(self._value, cells)), self.dtype), {}
+        except ValueError:
+            pass  # which of them?
+        values = np.zeros(len(cells), self.dtype)
+        wrong: Wrong = {}
+        for number, cell in enumerate(cells):
+            try:
+                values[number : number + 1] = self._fitting(self._value(cell))
+            except ValueError as error:
+                wrong[number] = str(error)
+        return values, wrong
+
+    def _fitting(self, value: Number) -> Array:
+        try:
+            return array_of([value], self.dtype)
         except ValueError as error:
             raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
 
@@ -87,11 +166,6 @@ class CsvColumn:
             f"fill={{{self.name!r}: ...}}"
         )
 
-    def _texts(self, cells: Cells) -> Array:
-        found = np.empty(len(cells), object)
-        found[:] = cells if self.fill is None else [cell or self.fill for cell in cells]
-        return found
-
     def _value(self, cell: str) -> Number:
         text, kind = cell.strip(), self.dtype.kind
         if kind == "f" and _FLOAT.fullmatch(text):
@@ -100,8 +174,6 @@ class CsvColumn:
             return int(text)
         if kind == "b" and text.lower() in _BOOLS:
             return _BOOLS[text.lower()]
-        if kind == "b" and text in ("0", "1"):
-            return text == "1"
         if text not in _NULLS:
             raise ValueError(
                 f"column {self.name!r}: {shown(cell)} is not {_WORDS[kind]}. {self._advice()}"
@@ -121,29 +193,14 @@ def _number(fill: object, dtype: DType) -> Number:
     return value
 
 
-@functools.cache
-def fast_numbers(kind: str) -> Callable[[Cells], list[Number] | None] | None:
-    """Parses the cells of a column; the result is None if one of them is no number of JSON."""
-    try:
-        import msgspec
-    except ImportError:
-        return None
-    if kind == "b":
-        return None
-    made = msgspec.json.Decoder(list[float]) if kind == "f" else msgspec.json.Decoder(list[int])
-    decode = cast("Callable[[str], list[Number]]", made.decode)
-
-    def parse(cells: Cells) -> list[Number] | None:
-        text = f"[{','.join(cells)}]"
-        if kind == "f" and ("-0," in text or "-0]" in text or "-0 " in text):
-            return None  # an integer for msgspec, which loses its sign
-        try:
-            found = decode(text)
-        except (ValueError, RecursionError):
-            return None
-        return found if len(found) == len(cells) else None  # a cell of "1,2"
-
-    return parse
+def not_decoded(error: UnicodeDecodeError, encoding: str) -> str:
+    """What is wrong with text of another encoding."""
+    if encoding != "utf-8":
+        return f"it is not {encoding} ({error.reason})"
+    return (
+        f"{not_utf8(error)}. If the file has another encoding, open it with "
+        'loaderx.sources.Csv(path, encoding="latin-1"), say'
+    )
 
 
 # From the first rows ----------------------------------------------------------------------------
@@ -168,6 +225,6 @@ def dtype_of(cells: Cells) -> DType:
         return np.dtype(np.int64) if is_narrow else _TEXT
     if all(map(_FLOAT.fullmatch, present)):
         return np.dtype(np.float64)
-    if all(text.lower() in _BOOLS for text in present):
+    if all(text.lower() in _WORDS_OF_BOOLS for text in present):
         return np.dtype(np.bool_)
     return _TEXT

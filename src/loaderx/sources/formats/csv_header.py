@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.format import first_twice
-from loaderx.sources.formats.csv_cells import Dialect, cells_of_row
+from loaderx.sources.formats.csv_columns import not_decoded
+from loaderx.sources.formats.csv_rows import Dialect, first_row
 from loaderx.sources.formats.lines.numbers import shown
-from loaderx.sources.formats.lines.text import not_utf8
+from loaderx.tree import Array
 
 Header: TypeAlias = "bool | Sequence[str]"
 """The argument ``header`` of `Csv`."""
@@ -24,38 +26,38 @@ class Layout(NamedTuple):
     places: tuple[int, ...]
 
 
+def cells_of_first_row(data: Array, path: str, dialect: Dialect) -> list[str] | None:
+    """The cells of the first row of a file; None if it is empty."""
+    try:
+        return first_row(data, dialect)
+    except UnicodeDecodeError as error:
+        told = not_decoded(error, dialect.encoding)
+        raise FileError(f"{path}, first row: {told}.") from error
+    except csv.Error as error:
+        raise FileError(f"{path}, first row: {error}.") from error
+
+
 def names_of_files(
-    rows: Sequence[bytes | None], paths: Sequence[str], header: Header, dialect: Dialect
+    rows: Sequence[list[str] | None], paths: Sequence[str], header: Header
 ) -> list[list[str]]:
-    """The names of the columns in each file; the first row is None where a file is empty."""
+    """The names of the columns in each file, of their first rows."""
+    first = next((one for one in rows if one is not None), None)
     if header is True:
-        found = [
-            None if row is None else _cells(row, paths[i], dialect) for i, row in enumerate(rows)
-        ]
-        first = next((one for one in found if one is not None), None)
         if first is None:
             raise FileError(f"{paths[0]} is empty: it has no row with the names of the columns.")
-        for names, path in zip(found, paths, strict=True):
+        for names, path in zip(rows, paths, strict=True):
             if names is not None and names is not first and names != first:
                 _check_names(names, path)
         _check_names(first, paths[0])
-        return [one or first for one in found]
-    row = next((row for row in rows if row is not None), None)
-    if row is None:
+        return [one or first for one in rows]
+    if first is None:
         raise FileError(f"{paths[0]} is empty.")
-    width = len(_cells(row, paths[0], dialect))
+    width = len(first)
     given = [f"column_{i}" for i in range(width)] if header is False else list(map(str, header))
     if len(given) != width:
         raise ArgumentError(f"`header` has {len(given)} names, and {paths[0]} has {width} columns.")
     _check_names(given, "`header`")
     return [given for _ in rows]
-
-
-def _cells(row: bytes, path: str, dialect: Dialect) -> list[str]:
-    try:
-        return cells_of_row(row, dialect)
-    except ValueError as error:
-        raise FileError(f"{path}, first row: {reason(error, dialect.encoding)}.") from error
 
 
 def _check_names(names: list[str], path: str) -> None:
@@ -98,15 +100,3 @@ def layout(names: list[str], chosen: Sequence[str], path: str, first: str) -> La
                 "have with columns=."
             )
     return Layout(len(names), tuple(places[name] for name in chosen))
-
-
-def reason(error: ValueError, encoding: str) -> str:
-    """What is wrong with a row."""
-    if isinstance(error, UnicodeDecodeError):
-        if encoding != "utf-8":
-            return f"it is not {encoding} ({error.reason})"
-        return (
-            f"{not_utf8(error)}. If the file has another encoding, open it with "
-            'loaderx.sources.Csv(path, encoding="latin-1"), say'
-        )
-    return str(error)

@@ -22,6 +22,7 @@ from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
@@ -41,20 +42,13 @@ class Mds(FileSource):
         self, files: FileSet, counts: Sequence[int], columns: Sequence[MdsColumn], chosen: list[str]
     ) -> None:
         self._files, self._parts = files, Parts(counts)
+        self._reader = RecordFiles(files, self._parts, "sample")
         self._columns = list(columns)
         numbers = {one.name: number for number, one in enumerate(columns)}
         self._chosen = [numbers[name] for name in chosen]
         self._specs = {columns[n].name: columns[n].spec for n in self._chosen}
         self._gathers = all(spec is not None for spec in self._specs.values())
         self._variable = [n for n, one in enumerate(columns) if one.size is None]
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    @property
-    def shard_counts(self) -> Sequence[int]:
-        counts: list[int] = self._parts.counts.tolist()
-        return counts
 
     @property
     def spec(self) -> Tree | None:
@@ -68,10 +62,6 @@ class Mds(FileSource):
         if self._gathers:
             return f"open(mds: {describe_spec(self.spec)})"
         return f"open(mds: {', '.join(self._specs)})"
-
-    def where(self, index: int) -> str:
-        part, number = self._parts.locate(index)
-        return f"{self._files.paths[part]}, sample {number}"
 
     def _locate(self, part: int, local: Indices) -> tuple[Array, Numbers, Numbers]:
         """The bytes of a shard, and where each column of each sample begins and ends in them."""

@@ -29,6 +29,7 @@ from loaderx.sources.columns.text import (
 )
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.cold import Span
+from loaderx.sources.files.parts import numbers_from
 from loaderx.sources.formats.arrow.addresses import (
     Node,
     Place,
@@ -414,9 +415,7 @@ class ListReader:
         starts, stops = self._lists.spans(place, place.rows, place.rows + 1)
         lengths = stops - starts
         ends = np.cumsum(lengths)
-        total = int(ends[-1]) if len(ends) else 0
-        numbers = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
-        within = place.items(np.repeat(place.batches, lengths), numbers)
+        within = place.items(np.repeat(place.batches, lengths), numbers_from(starts, lengths))
         items = _records(self._structure, [reader.values(within) for reader in self._items])
         pairs = zip(ends.tolist(), lengths.tolist(), strict=True)
         return [items[end - length : end] for end, length in pairs]

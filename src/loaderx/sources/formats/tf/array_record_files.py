@@ -24,8 +24,9 @@ from loaderx.sources.formats.heads import RIEGELI_SIGNATURE, is_array_record
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import fields, read_varint
 from loaderx.sources.formats.tf.example_index import find_positions
+from loaderx.sources.formats.tf.example_source import ExampleReader
 from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, decode_varints, missing_leaf
-from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
+from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSource
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
     OtherChunkError,
@@ -41,12 +42,10 @@ _MOST_RECORDS = 1 << 48
 _Numbers = npt.NDArray[np.int64]
 
 
-class ArrayRecordFiles:
+class ArrayRecordFiles(PayloadReader):
     """The records of ArrayRecord files as bytes, by number."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
-        self.files = files
-
         def indexer(number: int) -> IndexedFile:
             return _index_file(files.data(number), files.paths[number])
 
@@ -54,26 +53,11 @@ class ArrayRecordFiles:
         self._offsets, self._ends = index.arrays["offsets"], index.arrays["ends"]
         self._chunks = index.parts["offsets"]
         notes = cast("list[tuple[int, str]]", index.notes)
-        self.parts = Parts([count for count, _ in notes])
+        super().__init__(files, Parts([count for count, _ in notes]))
         self._library = LibraryReaders(files, [reason for _, reason in notes])
         # Then the number of a record is that of its chunk.
         self._has_single = bool((self.parts.counts == self._chunks.counts).all())
         self._latest: tuple[int, int, list[bytes]] = (-1, -1, [])
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    @property
-    def counts(self) -> Sequence[int]:
-        return self.parts.counts.tolist()  # type: ignore[no-any-return]
-
-    def where(self, index: int) -> str:
-        part, number = self.parts.locate(index)
-        return f"{self.files.paths[part]}, record {number}"
-
-    def check(self, index: int) -> str | None:
-        """Nothing is wrong with a record that can be unpacked: its hashes are not looked at."""
-        return None
 
     def payloads(self, indices: Indices) -> list[bytes]:
         try:
@@ -132,7 +116,7 @@ class ArrayRecordFiles:
         return {**self.__dict__, "_latest": (-1, -1, [])}
 
 
-class ArrayRecordExamples(ArrayRecordFiles):
+class ArrayRecordExamples(ArrayRecordFiles, ExampleReader):
     """The same, of records that are Examples: their features are found anew in each batch."""
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:

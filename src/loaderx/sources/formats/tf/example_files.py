@@ -16,6 +16,7 @@ from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import MISSING, PARSED_LATE, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
+from loaderx.sources.formats.tf.example_source import ExampleReader
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
 from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, Sizes, missing_leaf
 from loaderx.tree import Array
@@ -46,14 +47,13 @@ class Feature:
             self.missing = (file, one.missing)
 
 
-class ExampleFiles:
+class ExampleFiles(ExampleReader):
     """The records of TFRecord files, by number, and their features, by name."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
-        self.files = files
         index = cache.index("tfrecord-examples", _VERSION, files, _Indexer(files))
         self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
-        self.parts = index.parts["starts"]
+        super().__init__(files, index.parts["starts"])
         self._sizes = np.array(files.sizes)
         self._joined = JoinedBytes(self.parts, files)
         self._numbers: dict[str, int] = {}
@@ -77,13 +77,6 @@ class ExampleFiles:
             if len(lacking) and (feature.missing is None or lacking[0] < feature.missing[0]):
                 feature.missing = (int(lacking[0]), 0)
         return found
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    @property
-    def counts(self) -> Sequence[int]:
-        return self.parts.counts.tolist()  # type: ignore[no-any-return]
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         numbers = None
@@ -111,10 +104,6 @@ class ExampleFiles:
             else:
                 found[name] = Leaf(OneBlock(joined[0]), None, at + joined[2], nbytes)
         return found
-
-    def where(self, index: int) -> str:
-        part, number = self.parts.locate(index)
-        return f"{self.files.paths[part]}, record {number}"
 
     def check(self, index: int) -> str | None:
         part, _ = self.parts.locate(index)

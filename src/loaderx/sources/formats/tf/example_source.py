@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.table import ColumnarSource, records_of
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
 from loaderx.tree import Tree, flatten
 
@@ -15,31 +17,18 @@ DecoderTree: TypeAlias = "Mapping[str, Decoder | DecoderTree]"
 """Decoders by name; nested as records are."""
 
 
-class ExampleReader(Protocol):
+class ExampleReader(RecordFiles):
     """Finds the features of records in files."""
 
-    def __len__(self) -> int: ...
-
-    @property
-    def counts(self) -> Sequence[int]:
-        """How many records each file has."""
-        ...
-
+    @abstractmethod
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         """These features of these records."""
-        ...
-
-    def where(self, index: int) -> str:
-        """The file of a record, and its number in it."""
-        ...
-
-    def check(self, index: int) -> str | None:
-        """What is wrong with the bytes of a record, if it has a checksum; None if nothing."""
-        ...
 
 
 class ExampleSource(ColumnarSource):
     """Records of Examples: a reader finds their features, decoders make leaves of these."""
+
+    _reader: ExampleReader
 
     def __init__(
         self,
@@ -54,13 +43,6 @@ class ExampleSource(ColumnarSource):
         self._reader = reader
         self._decoders: list[Decoder] = leaves
         self._names = list(dict.fromkeys(name for one in leaves for name in one.features))
-
-    def __len__(self) -> int:
-        return len(self._reader)
-
-    @property
-    def shard_counts(self) -> Sequence[int] | None:
-        return self._reader.counts
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         out = self._lent(len(indices), lend)
@@ -84,9 +66,3 @@ class ExampleSource(ColumnarSource):
         if len(indices) > 1:  # the plan reads them again, one by one
             return error
         return BadRecordError(f"{self.where(int(indices[0]))}: {error}.")
-
-    def where(self, index: int) -> str:
-        return self._reader.where(index)
-
-    def check(self, index: int) -> str | None:
-        return self._reader.check(index)

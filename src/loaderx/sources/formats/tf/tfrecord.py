@@ -10,7 +10,7 @@ exactly one, an array if all have as many, and a list otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,8 +19,9 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.cache.unpack import ZLIB, packing_of, unpack
-from loaderx.sources.files.byte_ranges import ByteRanges
+from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import lie_outside
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import HEAD_BYTES, OpenOptions
 from loaderx.sources.formats.tf.decoders import (
@@ -41,7 +42,7 @@ from loaderx.sources.formats.tf.frames import (
     is_payload_intact,
     is_zlib_frame,
 )
-from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
+from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSource
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
@@ -222,7 +223,7 @@ def _asked_decoder(name: str, kind: int, asked: FeatureType, fill: object) -> De
 # Records as bytes -------------------------------------------------------------------------------
 
 
-class TFRecordPayloads:
+class TFRecordPayloads(PayloadReader):
     """The records of TFRecord files as bytes."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
@@ -231,28 +232,39 @@ class TFRecordPayloads:
             return IndexedFile({"starts": frames.starts, "stops": frames.stops})
 
         index = cache.index("tfrecord-frames", _FRAMES_VERSION, files, indexer)
-        counts = index.parts["starts"].counts
-        self._ranges = ByteRanges(files, counts, index.arrays["starts"], index.arrays["stops"])
-
-    def __len__(self) -> int:
-        return len(self._ranges)
-
-    @property
-    def counts(self) -> Sequence[int]:
-        return self._ranges.parts.counts.tolist()  # type: ignore[no-any-return]
+        super().__init__(files, index.parts["starts"])
+        self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
+        self._cold = ColdReads(find=self._spans)
 
     def payloads(self, indices: Indices) -> list[bytes]:
-        return self._ranges.read(indices)
+        if self._cold.is_needed:
+            self._cold.before(indices)
+        found = [b""] * len(indices)
+        for part, places, local in self.parts.split(indices):
+            data = self.files.data(part)
+            first = self.parts.starts[part]
+            starts, stops = self._starts[first + local], self._stops[first + local]
+            if lie_outside(starts, stops, len(data)):
+                raise FileError(
+                    f"{self.files.paths[part]}: the index has records outside the file. Remove the "
+                    "cache folder, so that it is made again."
+                )
+            view = data.data
+            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
+            for place, start, stop in zip(each, starts.tolist(), stops.tolist(), strict=True):
+                found[place] = bytes(view[start:stop])
+        return found
 
-    def where(self, index: int) -> str:
-        return self._ranges.name(index)
+    def _spans(self, indices: Indices) -> Iterator[Span]:
+        for part, places, _ in self.parts.split(indices):
+            where = indices[places]
+            yield Span(self.files.data(part), self._starts[where], self._stops[where])
 
     def check(self, index: int) -> str | None:
-        ranges = self._ranges
-        part, _ = ranges.parts.locate(index)
-        data = ranges.files.data(part)
-        start, stop = int(ranges.starts[index]), int(ranges.stops[index])
-        return None if is_payload_intact(data, start, stop) else "its checksum is wrong"
+        part, _ = self.parts.locate(index)
+        start, stop = int(self._starts[index]), int(self._stops[index])
+        is_intact = is_payload_intact(self.files.data(part), start, stop)
+        return None if is_intact else "its checksum is wrong"
 
 
 # Files compressed with zlib ---------------------------------------------------------------------
