@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loaderx.sources.format import FileFormat, OpenOptions
     from loaderx.sources.formats.array_files import mapped_arrays
     from loaderx.sources.formats.arrow.objects import HuggingFace
-    from loaderx.sources.formats.csv import Csv
+    from loaderx.sources.formats.csv.csv import Csv
     from loaderx.sources.formats.format_table import register
     from loaderx.sources.formats.idx import open_idx
     from loaderx.sources.formats.image_folder import ImageFolder
@@ -62,7 +62,7 @@ def __dir__() -> list[str]:
 
 _LATE = {  # gzip, json, csv and the like are slow to import
     "ChunkSource": "loaderx.sources.adapt.chunked",
-    "Csv": "loaderx.sources.formats.csv",
+    "Csv": "loaderx.sources.formats.csv.csv",
     "FileFormat": "loaderx.sources.format",
     "HuggingFace": "loaderx.sources.formats.arrow.objects",
     "ImageFolder": "loaderx.sources.formats.image_folder",

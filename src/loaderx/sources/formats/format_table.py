@@ -57,7 +57,7 @@ FILE_FORMATS: list[FileFormat] = [
         "arrow", ".arrow", ".feather", ".ipc", ".arrows", is_head=heads.is_arrow,
         module="formats.arrow.arrow",
     ),
-    _files("csv", ".csv", ".tsv", ".tab"),
+    _files("csv", ".csv", ".tsv", ".tab", module="formats.csv.csv"),
     _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5),
     _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
     # No suffixes: pictures that lie beside the files of another format are no reason to ask which.

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.format import first_twice
-from loaderx.sources.formats.csv_columns import not_decoded
-from loaderx.sources.formats.csv_rows import Dialect, first_row
+from loaderx.sources.formats.csv.columns import not_decoded
+from loaderx.sources.formats.csv.rows import Dialect, first_row
 from loaderx.sources.formats.lines.numbers import shown
 from loaderx.tree import Array
 

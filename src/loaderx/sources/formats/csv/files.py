@@ -15,15 +15,15 @@ from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.formats.arrow.types import import_pyarrow
-from loaderx.sources.formats.csv_columns import CsvColumn, Wrong, dtype_of
-from loaderx.sources.formats.csv_header import (
+from loaderx.sources.formats.csv.columns import CsvColumn, Wrong, dtype_of
+from loaderx.sources.formats.csv.header import (
     Header,
     cells_of_first_row,
     check_delimiter,
     layout,
     names_of_files,
 )
-from loaderx.sources.formats.csv_rows import Dialect, RowReader, Rows, row_lines
+from loaderx.sources.formats.csv.rows import Dialect, RowReader, Rows, row_lines
 from loaderx.sources.formats.lines.index import text_start
 from loaderx.sources.formats.lines.numbers import DType, check_known
 from loaderx.sources.mapping import reading

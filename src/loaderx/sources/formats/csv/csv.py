@@ -1,6 +1,6 @@
 """CSV and TSV: rows of cells, with the names of the columns in the first row.
 
-pyarrow reads them (`csv_rows`), once: large files into a copy in the native layout in the cache
+pyarrow reads them (`rows`), once: large files into a copy in the native layout in the cache
 folder, others into memory.  The types of columns are found from the first 1,000 rows: int64,
 float64, bool or text.  A later cell that does not fit, or a row with another number of cells, is an
 error of its record, which names file, line and column; what is wrong is kept beside the columns.
@@ -27,9 +27,9 @@ from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.formats.csv_files import BadRow, CsvFiles, CsvOptions
-from loaderx.sources.formats.csv_header import Header
-from loaderx.sources.formats.csv_rows import Dialect
+from loaderx.sources.formats.csv.files import BadRow, CsvFiles, CsvOptions
+from loaderx.sources.formats.csv.header import Header
+from loaderx.sources.formats.csv.rows import Dialect
 from loaderx.sources.formats.lines.numbers import Types, checked_types
 from loaderx.sources.native.copies import is_worth_a_copy, opened_copy, write_copy
 from loaderx.sources.native.layout import Shard, read_description
