@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.sources import Csv
-from loaderx.sources.formats.csv.columns import FEW, CsvColumn
-from loaderx.sources.formats.csv.csv import csv as csv_format
+from loaderx.sources.formats.csv import csv as csv_format
 from loaderx.sources.formats.csv import rows as csv_rows
+from loaderx.sources.formats.csv.columns import FEW, CsvColumn
 from loaderx.sources.native import copies as native_copies
 from loaderx.testing import SourceContract
 from oracle import assert_same
