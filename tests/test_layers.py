@@ -133,6 +133,7 @@ def added_modules():
 
 # Modules that many programs never need, and most only after the first batch.
 LATE = {
+    "loaderx.engines.auto.session",
     "loaderx.engines.raised_ahead",
     "loaderx.engines.shared_engine",
     "loaderx.engines.threads.session",

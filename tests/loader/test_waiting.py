@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from loaderx import DataLoader, Dataset, LoaderxWarning
-from loaderx.engines import auto_search
+from loaderx.engines.auto import timing
 from loaderx.loader import iterator as loader_iterator
 from loaderx.loader import waiting
 from loaderx.reading import batch_readers, context
@@ -20,7 +20,7 @@ class Clock:
         self.now = 1000.0
         for module in (batch_readers, context, loader_iterator):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(auto_search.Clock, "now", staticmethod(lambda: 1.0))
+        monkeypatch.setattr(timing.Clock, "now", staticmethod(lambda: 1.0))
 
     def slow(self, record):
         self.now += 0.1

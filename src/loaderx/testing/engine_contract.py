@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import functools
+import pickle
 import subprocess
 import sys
+from unittest import SkipTest
 
 import cloudpickle
 import numpy as np
 
 from loaderx import DataLoader, Dataset, LoaderIterator, LoaderxError, RecordError
+from loaderx.engines.processes.pickling import PicklingError
 from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
 from loaderx.testing.engine_work import PATIENCE_S, Gate, InThread, Numbers
 from loaderx.testing.session_contract import SessionContract
@@ -303,8 +306,22 @@ class EngineContract(SessionContract):
         check_raises(AssertionError, train, "the training")
         self._check_gone(before)
 
+    def test_a_loader_is_pickled(self) -> None:
+        """With its engine; if that cannot be, the error names it."""
+        dataset = _records(20).batch(4)
+        with self._loader(dataset) as loader:
+            list(loader)
+            if not self.can_be_pickled:
+                self._check_not_pickled(loader)
+                return
+            pickled = cloudpickle.dumps(loader)
+        with pickle.loads(pickled) as copy:
+            check_all_equal(list(copy), list(dataset), "batch")
+
     def test_leaving_the_interpreter_in_the_middle(self) -> None:
         """A script ends by itself and prints nothing, even in the middle of an epoch."""
+        if not self.can_be_pickled:
+            raise SkipTest("another interpreter cannot be given an engine that is no value.")
         engine = base64.b64encode(cloudpickle.dumps(self.make_engine())).decode()
         script = (
             "import base64, pickle, sys\n"
@@ -331,6 +348,15 @@ class EngineContract(SessionContract):
 
     def _loader(self, dataset: Dataset[Tree]) -> DataLoader[Tree]:
         return DataLoader(dataset, engine=self.make_engine())
+
+    def _check_not_pickled(self, loader: DataLoader[Tree]) -> None:
+        name = type(self.make_engine()).__name__
+        try:
+            cloudpickle.dumps(loader)
+        except PicklingError as error:
+            check(name in str(error), f"the error does not name {name}: {error}")
+        else:
+            raise AssertionError(f"a loader with {name} was pickled, but can_be_pickled is False.")
 
     def _check_stream(self, dataset: Dataset[Tree]) -> None:
         with self._loader(dataset) as loader:

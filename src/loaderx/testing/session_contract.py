@@ -34,6 +34,11 @@ class SessionContract:
     cancelled, as a future of `concurrent.futures` does.  Then closing a loader while another thread
     waits for a batch has to wait for that batch."""
 
+    can_be_pickled: bool = True
+    """False if the engine is no value, since it stands for something that belongs to this process:
+    an executor that it was given, or a connection to a cluster, such as Ray's.  Then loaders that
+    use it cannot be pickled, and say so."""
+
     def make_engine(self) -> Engine:
         """A new engine."""
         raise NotImplementedError("a subclass of EngineContract needs make_engine(self).")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.stacking import buffers
-from loaderx.engines.auto import AutoSession
+from loaderx.engines.auto.session import AutoSession
 from loaderx.engines.base import Session, Task, Work
 from loaderx.engines.threads import Threads
 from loaderx.loader.run import TaskRun

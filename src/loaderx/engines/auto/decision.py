@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from loaderx.engines.base import Work
 from loaderx.frozen import Frozen
 from loaderx.memory import COUNTS_REFERENCES
 
@@ -34,20 +35,17 @@ class Facts(Frozen):
     best_s: float  # from one batch to the next, with the engine in use
     max_workers: int
     cores: int
-    thread_safe: bool
-    only_gathers: bool  # nothing to do but gather rows of arrays: the GIL is free meanwhile
+    work: Work
     left_s: float | None  # of the stream at its present pace; None: endless
     ran_s: float  # that the loader's iterators have run
     start_s: float = START_S  # for one worker process to start
     no_processes: str = ""  # why there can be none
-    is_unsure: bool = False  # is it not known whether threads may read the source?
     holds_gil: bool = False  # is it known that threads would wait for each other?
-    noun: str = "batch"  # what is made: a batch, or part of a stream
 
     @property
     def unsafe(self) -> str:
         """Why threads are not tried, if the source is not thread-safe."""
-        known = "known to be " if self.is_unsure else ""
+        known = "known to be " if self.work.unsure else ""
         return f"the source is not {known}thread-safe"
 
     def possible(self, workers: int) -> float:
@@ -63,7 +61,7 @@ class Facts(Frozen):
         """The threads that are worth a trial; 0: none."""
         workers, share = (1, LARGE_SHARE) if self.holds_gil else (self.needed(), SMALL_SHARE)
         is_worth_it = self.possible(workers) >= share * self.best_s
-        return workers if self.thread_safe and is_worth_it else 0
+        return workers if self.work.thread_safe and is_worth_it else 0
 
     def price_s(self) -> float:
         """What it takes to start as many worker processes as are needed."""
@@ -75,32 +73,62 @@ class Facts(Frozen):
         expected_s = self.ran_s * GOES_ON if is_endless else max(self.left_s or 0.0, self.ran_s)
         return expected_s * self.possible(self.needed()) / self.best_s
 
+    def probes(self, threads: int) -> bool:
+        """Could so many threads hold the GIL, so that a trial had better begin with one task?"""
+        may_hold = COUNTS_REFERENCES and not self.work.only_gathers and not self.holds_gil
+        return threads > 1 and may_hold and self.made_s >= SLOW_S
 
-def why_inline(facts: Facts) -> str:
-    """Why nothing else is worth a trial; empty if something is."""
-    made, making = facts.made_s, f"making a {facts.noun} takes"
-    if made < FAST_S:
-        return f"{making} {say(made)}, less than handing it over would"
-    if made < SMALL_SHARE * (made + facts.own_s):
-        return f"{making} {say(made)} of every {say(made + facts.own_s)}"
-    if not facts.thread_safe and made < SLOW_S:
-        return f"{facts.unsafe}, and {making} {say(made)}, too little for worker processes"
-    return ""
+    def is_better(self, period_s: float, own_s: float, workers: int) -> bool:
+        """Has a trial with so many workers, beside so fast a consumer, won enough?"""
+        base_s = min(self.best_s, self.made_s + own_s)
+        possible_s = base_s - max(own_s, self.made_s / workers)
+        least_s = max(SMALL_SHARE / 2 * base_s, min(possible_s, LARGE_SHARE * base_s) / 2)
+        return base_s - period_s >= least_s
 
+    def is_outdated(self, kind: str, workers: int) -> bool:
+        """Is inline better by now than the engine in use, or has it too few processes?"""
+        is_slower = self.best_s > (1 + LARGE_SHARE) * (self.made_s + self.own_s)
+        return is_slower or (kind == "processes" and self.needed() >= 2 * workers)
 
-def why_no_processes(facts: Facts) -> str | None:
-    """None if worker processes are worth a trial, else why not (empty: no need to say)."""
-    threads_do_it_all = facts.only_gathers or not COUNTS_REFERENCES  # there is no GIL to wait for
-    if facts.made_s < SLOW_S or (threads_do_it_all and facts.thread_safe):
+    def why_inline(self) -> str:
+        """Why nothing else is worth a trial; empty if something is."""
+        made, making = self.made_s, f"making a {self.work.noun} takes"
+        if made < FAST_S:
+            return f"{making} {say(made)}, less than handing it over would"
+        if made < SMALL_SHARE * (made + self.own_s):
+            return f"{making} {say(made)} of every {say(made + self.own_s)}"
+        if not self.work.thread_safe and made < SLOW_S:
+            return f"{self.unsafe}, and {making} {say(made)}, too little for worker processes"
         return ""
-    if facts.possible(facts.needed()) < LARGE_SHARE * facts.best_s:
-        return ""
-    if facts.no_processes:
-        return facts.no_processes
-    price_s = facts.price_s()
-    if facts.could_save_s() < PAYS_BACK * price_s:
-        return f"{TOO_SHORT}, which would take {say(price_s)} to start"
-    return None
+
+    def gain(self) -> str:
+        """What the engine in use has won."""
+        inline_s = self.made_s + self.own_s
+        pace = f"handed out every {say(self.best_s)}, inline every {say(inline_s)}"
+        return f"a {self.work.noun} is {pace}"
+
+    def why_no_threads(self) -> str:
+        """Why threads are not used, or were tried in vain."""
+        if not self.work.thread_safe:
+            return self.unsafe
+        if self.holds_gil:
+            return f"making a {self.work.noun} holds the GIL, so threads would wait for each other"
+        period = say(self.made_s + self.own_s)
+        return f"threads did not shorten the {period} from one {self.work.noun} to the next"
+
+    def why_no_processes(self) -> str | None:
+        """None if worker processes are worth a trial, else why not (empty: no need to say)."""
+        is_gil_free = self.work.only_gathers or not COUNTS_REFERENCES  # then threads can do it all
+        if self.made_s < SLOW_S or (is_gil_free and self.work.thread_safe):
+            return ""
+        if self.possible(self.needed()) < LARGE_SHARE * self.best_s:
+            return ""
+        if self.no_processes:
+            return self.no_processes
+        price_s = self.price_s()
+        if self.could_save_s() < PAYS_BACK * price_s:
+            return f"{TOO_SHORT}, which would take {say(price_s)} to start"
+        return None
 
 
 def say(seconds: float) -> str:

@@ -26,7 +26,7 @@ from loaderx.memory import ALIGNMENT, COUNTS_REFERENCES, Layout, Pool
 from loaderx.tree import LEAF, Array, Structure, flatten
 
 _MAP_STEP = 1 << 16
-_MOST_LAYOUTS = 1024
+MOST_LAYOUTS = 1024
 
 LeafPlace = tuple[int, tuple[int, ...], np.dtype[Any], tuple[int, ...] | None]
 """Where a leaf begins in its slot, its shape, its dtype, and its strides unless in C order."""
@@ -65,26 +65,27 @@ class Slot:
     """The consumer's side of a slot."""
 
     __slots__ = (
-        "_descriptor", "_idle", "_layout", "_range", "_root", "_views", "_written", "is_kept",
-        "number",
+        "_descriptor", "_layout", "_range", "_views", "_written", "idle", "is_kept", "number",
+        "root",
     )  # fmt: skip
 
     def __init__(self, descriptor: int, number: int) -> None:
         self._descriptor = descriptor
         self.number = number
         self.is_kept = False  # a function in a worker holds an array of it
+        self._unmap()
+
+    def _unmap(self) -> None:
         self._range: MappedRange | None = None
-        self._written = 0  # bytes that workers have written for each other, not mapped here
-        self._root: Array | None = None
         self._layout: ElementLayout | None = None
         self._views: list[Array | None] = []
-        self._idle = 0
+        self.root: Array = np.empty(0, np.uint8)  # the bytes that are mapped
+        self.idle = getrefcount(self.root)  # of a free slot
 
     @property
     def is_free(self) -> bool:
-        if self._root is None or not COUNTS_REFERENCES:  # then everything is copied out
-            return True
-        return getrefcount(self._root) == self._idle
+        # Where references cannot be counted, everything is copied out.
+        return getrefcount(self.root) == self.idle or not COUNTS_REFERENCES
 
     def read_bytes(self, start: int, length: int) -> bytes:
         """Bytes that a worker left in the slot."""
@@ -101,17 +102,16 @@ class Slot:
     def copies(self, layout: ElementLayout, pool: Pool) -> list[Array | None]:
         """The same in memory of their own: the slot is free again at once."""
         self.map_at_least(layout.nbytes)
-        assert self._root is not None
         block: Any
         (block,) = pool.lend(Layout.of(((layout.nbytes,), np.dtype(np.uint8))))
-        block[...] = self._root[: layout.nbytes]  # as one piece: leaves may share memory
+        block[...] = self.root[: layout.nbytes]  # as one piece: leaves may share memory
         return _views(layout, block)
 
     def _arrange(self, layout: ElementLayout) -> None:
         self.map_at_least(layout.nbytes)
         self._layout = layout
-        self._views = _views(layout, self._root)
-        self._idle = getrefcount(self._root)
+        self._views = _views(layout, self.root)
+        self.idle = getrefcount(self.root)
 
     def map_at_least(self, nbytes: int) -> None:
         """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
@@ -121,17 +121,14 @@ class Slot:
         self._views, self._layout = [], None
         size = _map_size(nbytes, mapped)
         self._range = MappedRange(self._descriptor, slot_start(self.number), size)
-        self._root = self._range.root
-        self._idle = getrefcount(self._root)
+        self.root = self._range.root
+        self.idle = getrefcount(self.root)
 
     def free_memory(self) -> None:
         """Returns the memory of a free slot to the system, where that is possible."""
-        if self.is_free and self._written:
-            self.map_at_least(self._written)
-            self._written = 0
         if self._range is not None and self.is_free:
             self._range.free_memory()
-        self._views, self._layout, self._root, self._range = [], None, None, None
+        self._unmap()
 
 
 def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
@@ -235,7 +232,7 @@ class SlotWriter:
         }
         for layout, _, _ in self._lent:
             if layout not in useful and layout.nbytes:
-                if len(self._private) >= _MOST_LAYOUTS:  # ragged data: none comes twice
+                if len(self._private) >= MOST_LAYOUTS:  # ragged data: none comes twice
                     self._private.clear()
                 self._private.add(layout)
 
