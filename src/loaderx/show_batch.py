@@ -48,7 +48,7 @@ def show(batch: Tree, *, classes: Classes | None = None, most: int = 36) -> Show
 
 
 class Shown:
-    """What `show` makes."""
+    """The result of `show`."""
 
     def __init__(self, batch: Tree, classes: Classes, most: int) -> None:
         leaves, structure = flatten(batch)
@@ -104,7 +104,7 @@ class Shown:
         return []
 
     def _captions(self, count: int) -> list[list[str]]:
-        """The lines below each image: what else is known of it, if that is short."""
+        """The lines below each image: its other leaves, where they are short."""
         captions: list[list[str]] = [[] for _ in range(count)]
         for path, leaf in self._leaves.items():
             if leaf.ndim == 0 or (leaf.ndim == 1 and len(leaf) >= count and not _images_in(leaf)):
@@ -152,7 +152,7 @@ def _text(value: object, classes: Sequence[str] | None = None) -> str:
 
 
 def _images_in(leaf: Array) -> list[Array]:
-    """The images of a leaf; none if it has another meaning."""
+    """The images of a leaf; none if it does not hold images."""
     if leaf.dtype == object and leaf.ndim == 1:
         several = [image for one in leaf for image in _images_in(np.asarray(one)[None])]
         return several if len(several) == len(leaf) else []

@@ -42,7 +42,7 @@ class ArraySpec(Frozen):
     dtype: DType
 
     def fits(self, dtype: DType, shape: tuple[int, ...]) -> bool:
-        """Is this the spec of an array with that dtype and shape?"""
+        """Whether an array of this dtype and shape has this spec."""
         if dtype != self.dtype or len(shape) != len(self.shape):
             return False
         return all(want in (None, have) for have, want in zip(shape, self.shape, strict=True))
@@ -167,7 +167,7 @@ def field_names(record: Tree) -> list[str]:
 
 
 def is_array_like(value: object) -> bool:
-    """Is it an array of some library, or can it be made one?"""
+    """Whether it is an array of some library, or can be made one."""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
@@ -300,7 +300,7 @@ def spec_of(tree: Tree) -> Tree:
 def spec_of_first(elements: Iterable[Tree]) -> Tree:
     """The spec of the first element.
 
-    An empty list does not tell what is in others: its dtype is that of the next one with items.
+    An empty list has no dtype of its own: it gets that of the next one with items.
     """
     several = iter(elements)
     leaves, structure = flatten(next(several))
