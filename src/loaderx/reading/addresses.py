@@ -17,7 +17,7 @@ from loaderx.sources.base import Indices
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 Addresses: TypeAlias = Any
-"""What an operator has resolved.  Other code uses only its length and `cut`."""
+"""The result of `resolve`.  Only its operator looks inside; others use its length and `cut`."""
 
 
 class SourceAddresses:
@@ -158,7 +158,7 @@ class ZippedAddresses:
 
 
 class BatchAddresses:
-    """The rows of one batch: ``count`` real ones, to be filled up to ``size``."""
+    """The rows of one batch: ``count`` real ones, padded to ``size``."""
 
     __slots__ = ("count", "inner", "size")
 
@@ -178,7 +178,7 @@ class Steps:
     __slots__ = ()
 
     def step(self, number: int) -> Addresses:
-        """What is to be read for one step of the block."""
+        """The addresses to read for one step of the block."""
         raise NotImplementedError
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -207,9 +207,8 @@ class BatchSteps(Steps):
         if self.counts is None:
             return BatchAddresses(self.addresses.cut(start, start + width), width, width)
         count = self.counts[number]
-        cut = self.addresses.cut(
-            start, start + max(count, 1)
-        )  # one row shows how padding must look
+        least = max(count, 1)  # padding is made like a row that is there
+        cut = self.addresses.cut(start, start + least)
         return BatchAddresses(cut, count, width if self.padded else count)
 
     def bounds(self, number: int) -> tuple[int, int]:

@@ -1,9 +1,8 @@
 """Operators: how a dataset that is read by index makes its records and batches.
 
-`resolve` (for batches: `steps`) turns addresses into `Addresses`, for thousands of rows at once and
+`resolve` (for batches: `steps`) turns positions into `Addresses`, for thousands of rows at once and
 ahead of time; `read` turns those of one step into `Rows`, or into a batch.  Stages that only move
-elements are no operators: they become `Move`s of the operator below them, so reading never meets
-them.
+elements are not operators but `Move`s of the operator below them, so they cost nothing in `read`.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from loaderx.sources.base import Indices, Source
 from loaderx.tree import Tree
 
 Policy: TypeAlias = str | Callable[[RecordError], str]
-"""What `on_error` was given: "replace" or "skip", or a function of the error."""
+"""The argument of `on_error`: "replace" or "skip", or a function of the error."""
 
 Gather: TypeAlias = Callable[[Positions, Lend], Tree]
 """The records with these indices, as one batch."""
 
 Views: TypeAlias = Callable[[int, int], Tree | None]
-"""The records from one index to another as views of the source; None if that cannot be."""
+"""The records from one index to another as views of the source; None if it has no such views."""
 
 
 SourceRecords: TypeAlias = tuple[Source, Indices]
@@ -42,33 +41,33 @@ SourceRecords: TypeAlias = tuple[Source, Indices]
 
 
 class Sharing(IntEnum):
-    """May several workers make the rows of a batch, each a range of them?"""
+    """Whether several workers may make the rows of a batch, each a range of them."""
 
-    NEVER = 0  # a function is given all of them at once
-    POINTLESS = 1  # the same rows come out, but next to no Python runs for a single record
+    NEVER = 0  # a function gets all rows at once
+    POINTLESS = 1  # the rows are the same, but hardly any Python runs per record
     USEFUL = 2
 
 
 def shared_by_all(operators: Sequence[RecordOperator]) -> Sharing:
-    """What holds for rows that come from several operators."""
+    """The value for rows that come from several operators."""
     each = [operator.sharing for operator in operators]
     return Sharing.NEVER if Sharing.NEVER in each else max(each)
 
 
 class Request(Frozen):
-    """What the stages above need from the operator of a node."""
+    """The needs of the stages above, for the operator of a node."""
 
-    seed: int  # of stages that have none
+    seed: int  # the default of the chain
     host: int = 0
     hosts: int = 1
-    stacked: bool = False  # are columns wanted, rather than single records?
-    guarded: bool = False  # does an `on_error` stand above: must rows be replaceable?
+    stacked: bool = False  # columns are wanted, rather than single records
+    guarded: bool = False  # an `on_error` stands above: rows must be replaceable
     policy: Policy | None = None  # of an `on_error` above the batch
-    full: int | None = None  # records read at a time, but for the last time; None: that varies
-    whole: bool = True  # are batches read as they are cut, rather than row by row?
+    full: int | None = None  # records per read, except for the last one; None: that varies
+    whole: bool = True  # batches are read as they are cut, rather than row by row
 
     def rows_of_host(self, size: int | None, available: int | None) -> int | None:
-        """Rows of every batch on this host, but for a short last one; None where that varies."""
+        """Rows of every batch on this host, except for a short last one; None where that varies."""
         if size is None or not self.whole:
             return None
         rows = size // self.hosts
@@ -79,8 +78,8 @@ class Move:
     """A stage that only moves elements: maps the address of each to an address of its input.
 
     ``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size``
-    rows, between a batch and its unbatch; there a record is batch times size plus place.  Rows move
-    with their batch, unless a subclass knows better.
+    rows, between a batch and its unbatch; there the position of a record is that of its batch times
+    ``size``, plus its row.  Rows move with their batch, unless a subclass overrides ``rows``.
     """
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
@@ -116,19 +115,16 @@ class RecordOperator:
 
     @property
     def reads_each(self) -> bool:
-        """Is there `each`?  It leaves out what needs several records at once."""
+        """Whether `each` can be used: not where a stage needs several records at once."""
         return False
 
     def each(self, addresses: Addresses) -> Iterator[Record]:
-        """The same records as those of `read`, one after the other, made when they are asked for.
-
-        For records that are handed out singly: see `single_records`.
-        """
+        """The records of `read` one by one, each made when asked for: see `single_records`."""
         raise NotImplementedError
 
     @property
     def large_records(self) -> bool:
-        """Are they so large that the next operator should not wait for all of a batch?"""
+        """Whether they are so large that the next operator should not wait for all of a batch."""
         return False
 
     @property
@@ -152,11 +148,11 @@ class RecordOperator:
         return None
 
     def array_source(self) -> ArraySource | None:
-        """The source of arrays whose rows these are, but for moves, if they are to be stacked."""
+        """The source of arrays that these rows come from, moved or not, if they will be stacked."""
         return None
 
     def pad(self, padding: Padding) -> None:
-        """Gives padded columns from now on, if it can; records otherwise, for others to pad."""
+        """From now on `read` gives padded columns if it can, else records for the caller to pad."""
 
     def views(self) -> Views | None:
         """Reads consecutive records as views of the source, if they need nothing else."""
@@ -166,7 +162,7 @@ class RecordOperator:
         return lambda number: self.index(addresses, number)[1]
 
     def failer(self, addresses: Addresses, stage: str) -> Fail:
-        """The errors of a stage above this operator."""
+        """A function that makes the errors of a stage above this operator."""
 
         def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
@@ -205,7 +201,7 @@ class OverRecords(RecordOperator):
 
 
 class Anchor(OverRecords):
-    """The place where a row that cannot be read is replaced by another row of the same dataset."""
+    """Marks where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
         super().__init__(child.stage, child)  # statistics do not count it as a stage
@@ -252,8 +248,7 @@ class BatchOperator:
     """The base of operators on batches: moves batches first, then finds their rows.
 
     `steps` resolves a block of steps to the rows that each must read, `rows` resolves single
-    records of batches (for `unbatch`), and `read` makes one batch, or of rows a run of records as
-    a batch.
+    records of batches (for `unbatch`), and `read` makes one batch from either.
     """
 
     def __init__(self, stage: str, size: int | None) -> None:
@@ -300,14 +295,14 @@ class BatchOperator:
         return None
 
     def shared_rows(self) -> int:
-        """Rows of a batch, if it is worth while that several workers make them; else 0."""
+        """The rows of a batch if several workers should share the work of making it; else 0."""
         return 0
 
     @property
     def padding(self) -> Padding:
-        """What the rows of a batch are padded to."""
+        """The padding of the rows of a batch."""
         return NO_PADDING
 
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
-        """Where the rows of a batch come from, for workers that make some of them."""
+        """The operator that the rows of a batch come from, for workers that make some of them."""
         raise NotImplementedError

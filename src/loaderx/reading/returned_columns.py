@@ -1,4 +1,4 @@
-"""What a batched function returns where rows differ in length, as tokenizers do: lists of rows."""
+"""Lists of rows, which a batched function returns where rows differ in length (tokenizers do)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records_of(tree: Tree, count: int) -> list[Any] | None:
 
 
 def wrong_rows(tree: Tree, count: int, path: str = "") -> str:
-    """The column of a tree that does not have ``count`` rows, in words; empty if all do."""
+    """Describes the column of a tree that does not have ``count`` rows; empty if all do."""
     is_column = isinstance(tree, list) or (isinstance(tree, np.ndarray) and tree.ndim > 0)
     if is_column and len(tree) != count:
         which = f'leaf "{path}"' if path else "what it returned"

@@ -1,4 +1,4 @@
-"""A list of records becomes one batch: every leaf stacked, straight into a recycled buffer."""
+"""Stacks a list of records into one batch, each leaf straight into a recycled buffer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Name = Callable[[int], str]
 """Names the record in a row, for messages."""
 
 Value: TypeAlias = Any
-"""A scalar of the user's to fill places with, or a dict with one for each leaf."""
+"""A user's scalar for places without data, or a dict with one for each leaf."""
 
 RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
-"""What to do about unequal shapes where a batch is stacked."""
+"""Advice about unequal shapes, in messages."""
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PYTHON_NUMBERS = {bool, int, float, complex}
@@ -46,7 +46,7 @@ _NO_LENGTHS: Mapping[str, int] = {}
 
 
 class Padding(Frozen):
-    """``pad_to``: leaves that are padded along their first axis, and with what."""
+    """``pad_to``: leaves to pad along their first axis, and the values to pad with."""
 
     lengths: Mapping[str, int] = _NO_LENGTHS
     value: Value = 0
@@ -120,7 +120,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
 
 
 def columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
-    """The leaves of all values, key by key; None if they are not all built alike."""
+    """The leaves of all values, key by key; None if their structures differ."""
     kinds = set(map(type, values))
     if structure is LEAF:
         return [values] if _are_leaves(values, kinds) else None
@@ -143,7 +143,7 @@ def columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] 
 
 
 _TYPES = {"dict": dict, "tuple": tuple, "list": list, "none": type(None)}
-"""Of the kinds of structure that have one type; named tuples and dataclasses have their own."""
+"""The type of each kind of structure; named tuples and dataclasses have types of their own."""
 
 
 def _are_leaves(values: list[Any], kinds: set[type]) -> bool:
@@ -169,7 +169,7 @@ def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> N
 
 
 class _Piece:
-    """One leaf of all records, checked: what is to be written, and how its rows look."""
+    """One leaf of all records, checked: the values to write, and the shape and dtype of a row."""
 
     __slots__ = ("dtype", "lengths", "shape", "values")
 
@@ -290,7 +290,7 @@ def _missing(path: str, record: str) -> StackError:
 
 
 def rows_of_numbers(column: list[Any]) -> list[Array] | None:
-    """`as_array` of lists of Python numbers, all of one type, in one go: ten times as fast."""
+    """`as_array` of lists of Python numbers of one type, in one call: ten times as fast."""
     if set(map(type, column)) != {list}:
         return None
     numbers = list(itertools.chain.from_iterable(column))
@@ -299,7 +299,7 @@ def rows_of_numbers(column: list[Any]) -> list[Array] | None:
         return None
     try:
         values = narrowed(np.fromiter(numbers, dtype, len(numbers)), numbers)
-    except (StackError, OverflowError):  # reported by the slow way, which knows the record
+    except (StackError, OverflowError):  # the slow path reports it, with the record
         return None
     ends = list(itertools.accumulate(map(len, column)))
     return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -364,7 +364,7 @@ def _unpadded(record: Any, path: str) -> Any:
 
 
 def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
-    """The batch with one more leaf, at a dotted path of dict keys (which may have dots, too)."""
+    """The batch with one more leaf, at a dotted path of dict keys (keys may have dots too)."""
     key, _, rest = path.partition(".")
     if not isinstance(batch, dict):
         raise StackError(
@@ -379,7 +379,7 @@ def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
 
 
 def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
-    """The batch filled up from ``count`` to ``size`` rows, with a mask of the real ones."""
+    """The batch padded from ``count`` to ``size`` rows, with a mask of the real ones."""
     leaves, structure = flatten(batch)
     if not all(isinstance(leaf, np.ndarray) and leaf.ndim and len(leaf) for leaf in leaves):
         raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
