@@ -112,7 +112,7 @@ def _landing(length: int, key: int) -> Words:
     while outside.size:
         again = _encrypt(out[outside], length, rounds, kind)
         out[outside] = again
-        # Some form a cycle outside the length: no position inside leads to them.
+        # Positions that form a cycle beyond the length are never reached from inside.
         outside = outside[(again >= length) & (again != begun[outside])]
     return out
 

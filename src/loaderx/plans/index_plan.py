@@ -28,14 +28,14 @@ LONG_BLOCK_ROWS = 16_384  # where positions need 64 bits, the same memory
 _KEPT_BLOCKS = 4  # workers may be on both sides of a block's end
 
 Resolved: TypeAlias = Any
-"""The steps of a block, or the addresses of its records: only the operator knows which."""
+"""The steps of a block if elements are batches, else the addresses of its records."""
 
 Block = tuple[int, int, Resolved]
 """First step, end, and what was resolved for them."""
 
 
 class IndexPlan:
-    """What to do for each step.  Holds no position: any thread may read any step."""
+    """Reads the element of a step.  Holds no position: any thread may read any step."""
 
     def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
         self.length = node.length
@@ -81,7 +81,7 @@ class IndexPlan:
     def read_fast(self, step: int, lend: Lend) -> Tree | None:
         """The same where a batch is one gather and nothing else: no operators, no context.
 
-        None where that fails, or is not enough: then `read` makes it, or names what is wrong.
+        None where that fails, or is not enough: then `read` makes it, or raises with the reason.
         """
         start, stop, block = self._current
         if not start <= step < stop:
@@ -138,7 +138,7 @@ class IndexPlan:
 
     @property
     def is_plain(self) -> bool:
-        """May `read_fast` be used?"""
+        """Whether `read_fast` may be used."""
         return self._gather is not None
 
     def read_alone(self, step: int, lend: Lend) -> Tree:
@@ -157,12 +157,12 @@ class IndexPlan:
             raise
 
     def shared_rows(self) -> int:
-        """Rows of a batch, if it is worth while that several workers make them; else 0."""
+        """The rows of a batch if several workers should share the work of making it; else 0."""
         return 0 if self._batches is None else self._batches.shared_rows()
 
     @property
     def padding(self) -> Padding:
-        """What the rows of a batch are padded to."""
+        """The padding of the rows of a batch."""
         return NO_PADDING if self._batches is None else self._batches.padding
 
     def read_rows(self, step: int, first: int, stop: int, context: ReadContext) -> Rows:
@@ -176,13 +176,13 @@ class IndexPlan:
         return context.read(operator, addresses.cut(first, stop))
 
     def copy(self) -> IndexPlan:
-        """The same plan with blocks of its own: for who looks at other steps than the workers."""
+        """A copy with its own block cache, for a thread that reads other steps than the workers."""
         import copy  # late: few plans are copied
 
         return copy.copy(self)
 
     def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:
-        """What steps up to ``stop`` read of sources that fetch, and the step after them.
+        """The records of remote sources that steps until ``stop`` will read, and the step after.
 
         It ends early where the block does.
         """
