@@ -141,7 +141,7 @@ def resize(
 
 
 class Fitted(Frozen):
-    """What the three stages have in common."""
+    """The base of the three stages."""
 
     size: Size
     key: str | None
@@ -166,7 +166,7 @@ class Fitted(Frozen):
 
 
 class RandomResizedCrop(Fitted):
-    """What `random_resized_crop` makes."""
+    """The stage that `random_resized_crop` returns."""
 
     area: Span
     ratio: Span
@@ -184,7 +184,7 @@ class RandomResizedCrop(Fitted):
 
 
 class CenterCrop(Fitted):
-    """What `center_crop` makes."""
+    """The stage that `center_crop` returns."""
 
     shorter_side: int
 
@@ -199,7 +199,7 @@ class CenterCrop(Fitted):
 
 
 class Resize(Fitted):
-    """What `resize` makes."""
+    """The stage that `resize` returns."""
 
     __name__ = "resize"
 

@@ -1,8 +1,8 @@
-"""Pixels of bytes as normalised floats, for batches, in memory that is used again.
+"""Normalises pixels to floats, for batches, in memory that is used again.
 
 ``(x.astype(np.float32) - mean) / std`` makes three arrays, each four times as large as the bytes,
 and each read back from main memory.  Here a block of pixels is converted, multiplied and shifted
-while it is in the cache, and the result lies in the memory of a batch that nobody holds any more.
+while it is in the cache, and the result is written into the memory of a dropped batch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def normalize(
 
 
 class Normalize:
-    """What `normalize` makes."""
+    """The stage that `normalize` returns."""
 
     __name__ = "normalize"
 
@@ -146,7 +146,7 @@ def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
 
 
 def largest_pixel(dtype: np.dtype[Any]) -> float:
-    """What stands for white: the largest number of uint8 and uint16, and 1 for floats."""
+    """The value of white: the largest number of uint8 and uint16, and 1 for floats."""
     if dtype.kind not in "iu":
         return 1.0
     if dtype not in (np.uint8, np.uint16):
@@ -159,15 +159,15 @@ def largest_pixel(dtype: np.dtype[Any]) -> float:
 
 
 def is_for_one(mean: npt.ArrayLike, std: npt.ArrayLike) -> bool:
-    """Can mean and standard deviation be those of pixels from 0 to 1?"""
+    """Whether mean and standard deviation can be those of pixels from 0 to 1."""
     return bool(np.abs(np.asarray(mean)).max() <= 1 and np.asarray(std).max() <= 1)
 
 
 def check_brightest(dtype: object, brightest: float) -> None:
     """Refuses floats that were not divided.
 
-    No pixel from 0 to 1 is above 10, however strong the augmentation before; and images of bytes
-    in which none is would be all black.
+    Pixels from 0 to 1 stay below 10 even after strong augmentation, and an image from 0 to 255
+    without any pixel above 10 would be all black.
     """
     if brightest > 10:
         raise ArgumentError(

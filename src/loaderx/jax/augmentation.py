@@ -62,9 +62,9 @@ def augment(f: Function, *, key: str = "key") -> Augment:
 
 
 class Augment:
-    """What `augment` makes.  Compiled for the CPU when the first batch comes."""
+    """The object that `augment` returns.  Compiled for the CPU when the first batch comes."""
 
-    # For engine="auto".
+    # Read by engine="auto".
     why_no_processes = (
         "threads do it without the GIL, and each process would import jax and compile it"
     )
@@ -170,7 +170,7 @@ class _KeptResults(threading.local):
 
 
 class _Result:
-    """Arrays of XLA's, and what NumPy's views of them refer to."""
+    """Arrays of XLA's, and the owners of NumPy's views of them."""
 
     def __init__(self, signature: Hashable, tree: Tree) -> None:
         self.signature, self.tree = signature, tree
@@ -206,7 +206,7 @@ class _Owner:
 
 
 def _cpu() -> jax.Device:
-    """The device of this host itself, whatever the default device is."""
+    """The CPU of this host, whatever the default device is."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
@@ -229,7 +229,7 @@ def _new(shapes: Tree, device: jax.Device) -> Tree:
 
 
 def _aligned(keys: Array) -> Array:
-    """The keys where XLA takes them without a copy: that would be made by another thread."""
+    """The keys in aligned memory, which XLA does not copy (another thread would make the copy)."""
     made = empty(keys.shape, keys.dtype)
     made[...] = keys
     return made
@@ -254,5 +254,5 @@ def _check_leaves(batch: Tree) -> None:
 
 
 def _lengthened(leaf: Array, rows: int) -> Array:
-    """With the last row several times more."""
+    """The leaf with its last row repeated ``missing`` times."""
     return np.concatenate([leaf, np.broadcast_to(leaf[-1:], (rows, *leaf.shape[1:]))])

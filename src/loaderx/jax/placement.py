@@ -51,7 +51,7 @@ class Placement:
         self.x64 = bool(jax.config.jax_enable_x64)
 
     def shard(self, counts: Sequence[RowCount]) -> tuple[int, int]:
-        """The slice of each batch that this process loads, if batches can have so many records."""
+        """The slice of each batch that this process loads; raises if rows cannot be divided."""
         for count in counts:
             for sharding in self._shardings:
                 check_divides(sharding, count.rows, count.stage, last=count.is_rest)
@@ -75,7 +75,7 @@ class Placement:
                     raise _cannot_be_placed(path, repr(leaf), problem, leaf.shape)
 
     def narrow(self) -> Narrow | None:
-        """What makes 64-bit leaves narrow; None if JAX keeps them."""
+        """The transform that makes 64-bit leaves narrow; None if JAX keeps them."""
         if self.x64:
             return None
         return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
@@ -83,8 +83,8 @@ class Placement:
     def place(self, batch: Tree) -> Tree:
         """The batch on its devices.  Transfers run in the background.
 
-        The setting of ``jax_enable_x64`` is that of the time when the loader was made.  These
-        transfers are explicit, so a transfer guard of the caller does not forbid them.
+        ``jax_enable_x64`` counts as it was when the loader was made.  These transfers are explicit,
+        so a transfer guard of the caller does not forbid them.
         """
         with enable_x64(self.x64), transfer_guard_host_to_device("allow"):
             return self._place(batch)

@@ -59,7 +59,7 @@ class PlacedRun:
         return bool(self._ahead) or self._run.ready()
 
     def _has_room(self) -> bool:
-        """Is there room ahead, and a batch that can be taken without delaying the next one?"""
+        """Whether there is room ahead, and a batch that can be taken without delaying the next."""
         if self._ended or len(self._ahead) > self._depth:
             return False
         return not self._ahead or self._run.ready()
