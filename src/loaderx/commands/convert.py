@@ -81,7 +81,7 @@ def _with_encoded_images(
 
 
 def _is_image(decoded: Tree, raw: Tree) -> bool:
-    """Are these the pixels of that image?"""
+    """Whether these are the pixels of that image."""
     if not isinstance(raw, bytes) or not isinstance(decoded, np.ndarray):
         return False
     try:

@@ -16,11 +16,11 @@ from loaderx.tree import ArraySpec, Tree, flatten, spec_of
 
 _MOST_CLASSES = 8
 _MOST_COLUMNS = 60
-_LOOKED_AT = 16  # records, where columns are known only by what is in them
+_LOOKED_AT = 16  # records to read, where only they show the columns
 
 
 def info(path: str, format: str | None = None, cache: str | None = None) -> bool:
-    """Prints what is known of a path; False if a part of it cannot be opened."""
+    """Prints the facts about a path; False if a part of it cannot be opened."""
     opened = Opened(path, format, cache)
     _row("format", opened.format)
     is_good = True
@@ -47,7 +47,7 @@ def _size(name: str, source: Source) -> str:
 
 
 def _columns(source: Source) -> bool:
-    """False if one of the records that are looked at cannot be read."""
+    """Prints the columns; False if one of the first records cannot be read."""
     records, problem = _first_records(source)
     leaves = _specs(source, records)
     width = max(map(len, leaves), default=0)
@@ -65,7 +65,7 @@ def _columns(source: Source) -> bool:
 
 
 def _first_records(source: Source) -> tuple[list[Tree], str | None]:
-    """Those of the first records that can be read, and what is wrong with another one."""
+    """The first records that can be read, and the problem of one that cannot."""
     indices = np.arange(min(1 if source.spec is not None else _LOOKED_AT, len(source)))
     with contextlib.suppress(Exception):
         return source.records(indices), None
@@ -79,12 +79,12 @@ def _first_records(source: Source) -> tuple[list[Tree], str | None]:
 
 
 def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
-    """What each leaf is; axes that differ between the first records are open."""
+    """The spec of each leaf; axes that differ between the first records are None."""
     if source.spec is not None:
         return _by_path(source.spec, records)
     found: dict[str, str] = {}
     shapes: dict[str, ArraySpec] = {}
-    empty: set[str] = set()  # paths of which only empty lists were seen: their dtype tells nothing
+    empty: set[str] = set()  # paths with only empty lists so far: their dtype means nothing
     for record in records:
         leaves, structure = flatten(record)
         for path, leaf in zip(structure.paths(), leaves, strict=True):
@@ -105,7 +105,7 @@ def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
 
 
 def _spec(leaf: object) -> ArraySpec | None:
-    """None where no array can be made of it: a number of many digits, say."""
+    """The spec of a leaf; None if no array can be made of it, such as a number of many digits."""
     with contextlib.suppress(LoaderxError):
         spec: ArraySpec = spec_of(leaf)
         return spec
@@ -113,7 +113,7 @@ def _spec(leaf: object) -> ArraySpec | None:
 
 
 def _common(one: ArraySpec, two: ArraySpec) -> ArraySpec:
-    """Axes that differ are open."""
+    """The spec of both, with None for axes that differ."""
     if len(one.shape) != len(two.shape):
         return two
     pairs = zip(one.shape, two.shape, strict=True)
@@ -128,7 +128,7 @@ def _by_path(spec: Tree, records: list[Tree]) -> dict[str, str]:
 
 
 def _named(spec: ArraySpec, value: object) -> str:
-    """A spec as users know it: objects are text or bytes."""
+    """A spec in users' words: objects are text or bytes."""
     if spec.dtype == object and isinstance(value, (str, bytes)):
         return type(value).__name__
     return repr(spec)
