@@ -110,7 +110,7 @@ class RecordOperator:
         raise NotImplementedError
 
     def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
+        """The records of remote sources that `read` will read, so that they can be fetched first."""
         raise NotImplementedError
 
     @property
@@ -277,7 +277,7 @@ class BatchOperator:
         raise NotImplementedError
 
     def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
+        """The records of remote sources that `read` will read, so that they can be fetched first."""
         raise NotImplementedError
 
     def keys(self, steps: Steps) -> Keys:
