@@ -270,7 +270,7 @@ class Batched(StreamCut, ChangesPlaces):
 
 
 class Cut(BatchOperator):
-    """Cuts records into batches, read by index.  One host of several reads its rows of each."""
+    """Cuts records into batches, read by index.  Each of several hosts reads its own rows."""
 
     def __init__(self, node: Batched, child: RecordOperator, request: Request) -> None:
         super().__init__(node.stage, node.size)
@@ -346,14 +346,14 @@ class Cut(BatchOperator):
 
 
 class CutLanes(Lanes):
-    """Cuts the rows of a stream into batches: as many from every lane, in the order of lanes."""
+    """Cuts the rows of a stream into batches, with equally many rows from every lane, in order."""
 
     def __init__(
         self, lanes: Sequence[Reader], node: Batched, pool: Pool, *, is_alone: bool
     ) -> None:
         super().__init__(lanes)
         self.node, self.pool, self.stage = node, pool, node.stage
-        self.is_alone = is_alone  # is this host the only one?
+        self.is_alone = is_alone  # this host is the only one
         self.rows = node.size // node.lanes
 
     def next(self) -> Rows | None:

@@ -1,4 +1,4 @@
-"""Bucketing: records of like length together, in batches of a few fixed shapes.
+"""Bucketing: records of similar length together, in batches of a few fixed shapes.
 
 The records of a window are sorted into buckets by length.  Each bucket is cut into batches of its
 size, padded to its boundary.  Records that are left over go on to the next larger bucket, so that
@@ -52,7 +52,7 @@ def bucket(records: list[Any], options: Bucketing, name: Name, lend: Lend) -> li
 
 
 def ragged_leaves(record: Any, options: Bucketing, name: Name) -> list[str]:
-    """The leaves that are padded: those that were named, or all that have an axis."""
+    """The leaves to pad: those that were named, or all that have an axis."""
     leaves, structure = flatten(record)
     paths = structure.paths()
     if options.leaves is None:

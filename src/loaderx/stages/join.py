@@ -1,6 +1,6 @@
-"""Several datasets as one: what concatenate, mix and zip have in common.
+"""Several datasets as one: the common code of concatenate, mix and zip.
 
-Concatenate and mix take every element from one component; a `Router` says from which.
+Concatenate and mix take each element from one component; a `Router` says from which.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.sources.adapt.array_parts import ArrayParts
 from loaderx.tree import Tree, describe, flatten
 
-_WORTH_A_GATHER = 16  # rows of one source in a batch: fewer are copied faster one by one
+_WORTH_A_GATHER = 16  # rows of one source in a batch; fewer are faster to copy one by one
 
 
 class Joined(ChangesPlaces):
@@ -104,9 +104,9 @@ class Joined(ChangesPlaces):
         ]
 
     def parts(self, seed: int) -> dict[str, object]:
-        """What a state says of the datasets: a digest of each, and the names of their functions.
+        """The datasets in a saved state: a digest of each, and the names of their functions.
 
-        The names stand apart, since `identity` leaves them out: another name is only warned of.
+        The names are apart, since `identity` leaves them out: a changed name only gives a warning.
         """
         chains = self.chains(seed)
         digests = [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
@@ -120,8 +120,8 @@ class Joined(ChangesPlaces):
         return {"datasets": digests, **named}
 
     def warn_of_two_orders(self) -> None:
-        """Warns if parts of one shuffled dataset are joined: each component shuffles by itself."""
-        found: dict[int, tuple[str, Node]] = {}  # by the shuffle: its order, and the first part
+        """Warns if parts of one shuffled dataset are joined: each would be shuffled differently."""
+        found: dict[int, tuple[str, Node]] = {}  # by shuffle: its order, and the first part
         for number, component in enumerate(self.components):
             for part, shuffle in changing_parts(component):
                 order = shuffle.fingerprint(self.component_seed(number, 0))
@@ -137,10 +137,10 @@ class Joined(ChangesPlaces):
                     return
 
     def component_seed(self, number: int, seed: int) -> int:
-        """The default seed of a component: its own, or another one for each of them.
+        """The default seed of a component: its own, or one derived from that of the join.
 
-        The first keeps the seed of the join, so it draws as it does alone.  With `joins`, (0, 1)
-        and (1, 0) differ: two nested joins of one branch never have the same.
+        The first component keeps the seed of the join, so it draws as it does alone.  `joins` tells
+        component 1 of component 0 from component 0 of component 1.
         """
         branch = fold_int(seed, number, BRANCH + (self.joins << 8)) if number else seed
         return self.components[number].default_seed(branch)
@@ -151,7 +151,7 @@ class Joined(ChangesPlaces):
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
-    """The difference of two specs in words, without the first ``skip`` axes; None if equal."""
+    """Describes how two specs differ, without the first ``skip`` axes; None if they do not."""
     leaves, structure = flatten(one)
     others, other_structure = flatten(other)
     if structure is not other_structure:
@@ -224,7 +224,7 @@ class MergeRecords(RecordOperator):
             yield component, places, self.children[component].resolve(mine, positions[places])
 
     def _records(self, which: Which, epochs: Keys, positions: Positions) -> MergedRecords:
-        """The records of sources, which need not be kept by source: that is done for a batch."""
+        """Records of plain sources, in one array: they are grouped by source for each batch."""
         if not any(child.moves for child in self.children):
             return MergedRecords(which, positions, epochs)
         index, keys = np.empty_like(positions), np.empty(len(which), np.uint64)
@@ -311,7 +311,7 @@ class MergeRecords(RecordOperator):
         return Rows.of_columns(structure.build(targets), count)
 
     def keys(self, addresses: MergedAddresses) -> Keys:
-        if isinstance(addresses, MergedRecords):  # of many sources, all at once
+        if isinstance(addresses, MergedRecords):
             rows = SourceAddresses(addresses.epochs, addresses.numbers)
             return fold(self.children[0].keys(rows), addresses.which, BRANCH)
         out = np.empty(len(addresses), np.uint64)
@@ -334,7 +334,7 @@ class MergeRecords(RecordOperator):
 
 
 class ReadArrays:
-    """Reads rows of array sources where few are of the same one; otherwise each is gathered."""
+    """Copies single rows of array sources, where a batch has few rows of each source."""
 
     stage = "source"
 

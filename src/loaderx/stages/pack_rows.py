@@ -30,9 +30,9 @@ Name = Callable[[int], str]
 
 
 class Packed:
-    """The rows of a window, and for each its first record and where in that record it begins.
+    """The rows of a window, each with its first record and its offset in that record.
 
-    Where it begins counts the entries of all leaves, so that no two rows begin at the same place.
+    Offsets count the entries of all leaves, so that no two rows have the same.
     """
 
     __slots__ = ("capacity", "count", "first", "start", "tokens", "tree")
@@ -44,7 +44,7 @@ class Packed:
 
 
 class _Segments:
-    """Pieces of records: which record, and for each leaf where in it they begin and end."""
+    """Pieces of records: the record of each, and its begin and end in every leaf."""
 
     __slots__ = ("begin", "end", "record")
 
@@ -134,7 +134,7 @@ def _arrange(
 def _fitted(
     lengths: Counts, limits: Counts, options: Packing, paths: list[str], name: Name
 ) -> _Segments:
-    """One segment per record that has any tokens; what is too long is dealt with."""
+    """One segment per record that has any tokens, with ``overflow`` applied."""
     record = np.flatnonzero(lengths.any(axis=0))
     begin = np.zeros((len(limits), len(record)), np.int64)
     end = lengths[:, record]
@@ -167,7 +167,7 @@ def _best_fit(sizes: Counts, limit: int, most: int) -> Counts:
     rows = [0] * len(lengths)
     by_room: dict[int, list[int]] = {}
     held: list[int] = []  # segments in each row
-    rooms = 0  # bit r: some row has room for exactly r
+    rooms = 0  # bit r is set if a row has room for exactly r
     for number in order:
         length = lengths[number]
         fitting = rooms >> length
@@ -218,7 +218,7 @@ def _fit_by_looking(sizes: Counts, limits: Counts, most: int, *, best: bool) -> 
 
 
 def _in_turn(sizes: Counts, limits: Counts, most: int) -> Counts:
-    """One after the other; a row ends where the next segment does not fit."""
+    """Segments in order; a row ends where the next segment does not fit."""
     rows = []
     row, held, room = -1, most, limits.copy()
     for need in sizes.T:
@@ -253,7 +253,7 @@ def _cut_anywhere(
 
 
 def _cut_where_full(lengths: Counts, limit: int) -> tuple[Counts, Counts, Counts, Counts]:
-    """Record, begin and end in it, and row of each piece, where only tokens fill a row."""
+    """The record, begin, end and row of each piece, where only tokens fill a row."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
     total = int(ends[-1])
@@ -344,7 +344,7 @@ def _write(
         tree = add_leaf(tree, path, mark, "pack")
     capacity = grid.count * sum(options.lengths[path] for path in leaves)
     tokens = int(sizes.sum()) + grid.count * options.heads * len(leaves)
-    # Of the pieces of a record, each begins further on than the last in one leaf at least.
+    # Each piece of a record begins after the one before it in at least one leaf.
     start = segments.begin[:, grid.first].sum(axis=0)
     return Packed(tree, segments.record[grid.first], start, tokens, capacity)
 

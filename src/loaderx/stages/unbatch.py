@@ -79,7 +79,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
 
     @property
     def is_one_dataset(self) -> bool:
-        return self.length is not None  # if it ends, rows are replaced among all its records
+        return self.length is not None  # replacements are drawn among all records, which must end
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = Request(request.seed, request.host, request.hosts, whole=False)
