@@ -19,7 +19,7 @@ from loaderx.chain.transforms import Fail, Transform, each
 from loaderx.rng import Keys, key_words
 from loaderx.tree import Tree
 
-_turn = threading.RLock()  # a function may use another dataset that does the same
+_turn = threading.RLock()  # reentrant: a function may read another dataset with such functions
 
 Seed = Callable[[int, int, int], None]
 
@@ -40,7 +40,7 @@ class SeededMap(Transform):
                 seed(*words)
                 return call(record)
 
-            # Words of their own for each generator: two that are seeded alike draw alike.
+            # Each generator gets its own word: two with the same seed would draw the same numbers.
             return each(map(seeded, records, key_words(extra, 3).tolist()), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
@@ -53,7 +53,7 @@ class SeededMap(Transform):
 
 @contextmanager
 def _generators() -> Iterator[Seed]:
-    """A function that seeds the global generators; in the end they are as they were before."""
+    """A function that seeds the global generators; their states are restored in the end."""
     import random  # both take a while to import
 
     import numpy.random as numpy_random
@@ -91,13 +91,13 @@ class GlobalDraws:
         self._steps, self._next = 0, 1
 
     def notice(self) -> str | None:
-        """After each step: what to tell the user, if there is something, and only once."""
+        """Called after each step: the warning to give, if there is one, and only once."""
         self._steps += 1
         if self._steps < self._next:
             return None
         self._next *= 2
         drawn = [name for name, state in _states().items() if state != self._before.get(name)]
-        # A generator that was imported after the start: its position tells whether it was used.
+        # A generator imported after the start: its position shows whether it was used.
         drawn = [name for name in drawn if name in self._before or not _is_fresh(name)]
         if not drawn:
             return None
@@ -115,7 +115,7 @@ _MODULES = {"NumPy": "numpy.random", "random": "random"}
 
 
 def _states() -> dict[str, Any]:
-    """The states of the global generators that are imported, as something to compare."""
+    """The states of the imported global generators, in a form that can be compared."""
     found: dict[str, Any] = {}
     for name, module in _MODULES.items():
         generator = sys.modules.get(module)
