@@ -1,4 +1,4 @@
-"""Tests for what is added to loaderx from outside: subclass a contract, and run pytest.
+"""Tests for sources, stages and engines of your own: subclass a contract, and run pytest.
 
 `SourceContract` holds the tests of a source, `StageContract` those of a stage of a stream,
 `IndexStageContract` those of a stage that is read by index, `EngineContract` those of an engine.

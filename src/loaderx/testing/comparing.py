@@ -14,7 +14,7 @@ from loaderx.tree import Array, Tree, as_array, flatten
 
 
 def check(is_true: bool, message: str) -> None:
-    """Raises an `AssertionError` with the message unless it is true."""
+    """Raises an `AssertionError` with the message unless the condition holds."""
     if not is_true:
         raise AssertionError(message)
 
@@ -69,7 +69,7 @@ def stacked(records: Sequence[Tree]) -> Tree:
 
 
 def can_be_stacked(records: Sequence[Tree]) -> bool:
-    """Have all records the same leaves, with the same dtypes and shapes?"""
+    """Whether all records have the same leaves, with the same dtypes and shapes."""
 
     def look(record: Tree) -> tuple[object, ...]:
         leaves, structure = flatten(record)

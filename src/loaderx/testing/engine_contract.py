@@ -1,4 +1,4 @@
-"""What every engine must do, as tests."""
+"""The contract of engines, as tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EngineContract(SessionContract):
     # The data -----------------------------------------------------------------------------------
 
     def test_the_stream_is_the_inline_stream(self) -> None:
-        """Which engine runs is never visible in the data."""
+        """The engine is never visible in the data."""
         self._check_stream(_records(50).shuffle(1).random_map(_jitter).batch(4).repeat(3))
 
     def test_a_stream_with_filters(self) -> None:
@@ -146,7 +146,7 @@ class EngineContract(SessionContract):
         check_raises(StopIteration, lambda: next(iterator), "next() after the last batch")
 
     def test_a_failure_in_a_stream(self) -> None:
-        """It comes where the inline engine has it, with the unit that it belongs to."""
+        """It comes at the same batch as with the inline engine, and with its unit."""
         odd = Dataset.range(1000).filter(_is_odd).shuffle(window=50)
         dataset = odd.map(functools.partial(_fail_at, 417)).batch(4)
         expected = _until_failure(DataLoader(dataset, engine="inline"))
@@ -250,7 +250,7 @@ class EngineContract(SessionContract):
                 loader.close()
 
     def test_what_was_started_can_be_moved_closed_and_dropped(self) -> None:
-        """Nothing stays behind of batches that nobody has asked for."""
+        """Batches that were never asked for leave nothing behind."""
         before = self.workers()
         for dataset in _datasets():
             expected = list(dataset)

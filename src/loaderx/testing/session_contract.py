@@ -1,4 +1,4 @@
-"""What the session of every engine must do, as tests."""
+"""The contract of engines' sessions, as tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SessionContract:
         raise NotImplementedError("a subclass of EngineContract needs make_engine(self).")
 
     def workers(self) -> set[str]:
-        """Names of what may be workers of an engine now; those that a test adds must go again.
+        """Names of all possible workers of an engine now; those that a test adds must go again.
 
         These are the threads of this process, and the processes that `multiprocessing` has started.
         An engine that starts others overrides this.
@@ -169,7 +169,7 @@ class SessionContract:
                 raise error
         session.close()
 
-    # What is not wanted any more ----------------------------------------------------------------
+    # Cancelling ---------------------------------------------------------------------------------
 
     def test_cancelled_before(self) -> None:
         """A cancelled task gives its element or an error, at once; the others are not affected."""
@@ -189,7 +189,7 @@ class SessionContract:
             session.close()
 
     def test_cancelled_while_it_is_waited_for(self) -> None:
-        """``result`` gives up with an error, and the session goes on."""
+        """``result`` gives up with an error, and the session keeps working."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(1,)]))
             pending = session.submit((1,))
@@ -262,7 +262,7 @@ class SessionContract:
                 _check_element(found, task)
         _check_element(session.submit((9,)).result(), (9,))
         for pending in pendings:
-            pending.cancel()  # what belongs to the old workers does not disturb the new ones
+            pending.cancel()  # a task of the old workers does not disturb the new ones
         _check_element(session.submit((8,)).result(), (8,))
         session.close()
 

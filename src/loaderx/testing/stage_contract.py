@@ -1,4 +1,4 @@
-"""What every stage of a stream must do, as tests."""
+"""The contract of stages of a stream, as tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loaderx.testing.stage_work import (
 )
 from loaderx.tree import Tree
 
-LARGEST_WINDOW = 64  # all is read many times
+LARGEST_WINDOW = 64  # a small one, since the tests read all records many times
 
 
 class StageContract(AnyStageContract):
@@ -56,10 +56,10 @@ class StageContract(AnyStageContract):
     """False for a stage that cannot go on without a record on which it has failed."""
 
     def expected_records(self, records: list[Tree]) -> Sequence[Tree] | None:
-        """What must become of the records of a window, in plain Python; None: that is not said."""
+        """The expected output for the records of a window, in plain Python; None: not tested."""
         return None
 
-    # What comes out -----------------------------------------------------------------------------
+    # Output -------------------------------------------------------------------------------------
 
     def test_windows_are_as_expected(self) -> None:
         """Each window gives what `expected_records` says, in datasets of any length."""
@@ -114,7 +114,7 @@ class StageContract(AnyStageContract):
         check_all_equal(list(dataset), found, "over an iterable, read again, output")
         self._check_states(dataset, found, ["inline"])
 
-    # Where it runs ------------------------------------------------------------------------------
+    # Engines and hosts --------------------------------------------------------------------------
 
     def test_hosts(self) -> None:
         """1, 2 and 4 hosts read the same batches, and go on where another number stopped."""
@@ -141,7 +141,7 @@ class StageContract(AnyStageContract):
     # Epochs and states --------------------------------------------------------------------------
 
     def test_damaged_states(self) -> None:
-        """They are a `StateError` when they are set, or when the next record is read."""
+        """They raise a `StateError` when they are set, or when the next record is read."""
         dataset = self._applied()
         beginning = first(dataset, 1)
         for state in damaged_states(state_after(dataset, 1)):
@@ -206,7 +206,7 @@ class StageContract(AnyStageContract):
         return largest
 
     def _makes_batches(self) -> bool:
-        """Has each batch a shape of its own, as those of `bucket`?  Hosts cannot share these."""
+        """Whether batches differ in shape, as those of `bucket` do: hosts cannot share these."""
         return any(node.batched for node in self._stages())
 
     def _place(self) -> int:

@@ -24,7 +24,7 @@ def hide_at(place: int, index: int, record: Tree) -> Tree:
 
 
 def is_shown(record: Tree) -> bool:
-    """Is the record not hidden?"""
+    """Whether the record is not hidden."""
     return not isinstance(record, Hidden)
 
 
@@ -74,14 +74,14 @@ def until_failure(loader: DataLoader[Tree]) -> tuple[list[Tree], RecordError | N
 
 @contextmanager
 def without_advice() -> Iterator[None]:
-    """Example records are few: loaderx would warn that most are dropped, or that rows are bare."""
+    """Without warnings that most records are dropped, or rows half empty: examples are few."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoaderxWarning)
         yield
 
 
 def damaged_states(state: dict[str, Tree]) -> Iterator[dict[str, Tree]]:
-    """States like this one, each with something that cannot be."""
+    """States like this one, each with one impossible value."""
     for lane in ([10**9, 0], [0, 10**9], [-1, 0], [True, 0], [0.5, 0], [0], "0", None, {"0": 0}):
         yield {**state, "lanes": {"0": lane}}
     for name in ("version", "step", "chain", "lanes"):
