@@ -110,7 +110,7 @@ class RecordOperator:
         raise NotImplementedError
 
     def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """The records of remote sources that `read` will read, so that they can be fetched first."""
+        """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
     @property
@@ -277,7 +277,7 @@ class BatchOperator:
         raise NotImplementedError
 
     def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """The records of remote sources that `read` will read, so that they can be fetched first."""
+        """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
     def keys(self, steps: Steps) -> Keys:
