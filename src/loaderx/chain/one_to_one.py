@@ -21,6 +21,7 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed_on_batch
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     Gather,
     OverRecords,
     RecordOperator,
@@ -136,7 +137,7 @@ def _leading(node: Node) -> tuple[int | None, ...]:
 # Read by index ----------------------------------------------------------------------------------
 
 
-class ApplyToRecords(OverRecords):
+class ApplyToRecords(OverRecords[Addresses]):
     """A transform of records.  Keys or positions that it needs are resolved with the addresses."""
 
     def __init__(
@@ -175,9 +176,9 @@ class ApplyToRecords(OverRecords):
         return self._read(addresses, context)
 
     def _read(self, addresses: Addresses, context: ReadContext) -> Rows:
-        extra = context.lend if self.transform.needs == "memory" else None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
+        addresses, extra = _untagged(self.is_tagged, addresses)
+        if self.transform.needs == "memory":
+            extra = context.lend
         rows = context.read(self.child, addresses)
         fail = self.child.failer(addresses, self.stage)
         if not self.stacked:
@@ -193,9 +194,9 @@ class ApplyToRecords(OverRecords):
         return self.child.reads_each and not self.stacked and self.transform.goes_singly
 
     def each(self, addresses: Addresses) -> Iterator[Record]:
-        extra = Pool().lend if self.transform.needs == "memory" else None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
+        addresses, extra = _untagged(self.is_tagged, addresses)
+        if self.transform.needs == "memory":
+            extra = Pool().lend
         fail = self.child.failer(addresses, self.stage)
         return self.transform.on_each(self.child.each(addresses), extra, fail)
 
@@ -208,7 +209,7 @@ class ApplyToRecords(OverRecords):
         return Sharing.NEVER if alone else Sharing.USEFUL
 
     def _inner(self, addresses: Addresses) -> Addresses:
-        return addresses.inner if self.is_tagged else addresses
+        return _untagged(self.is_tagged, addresses)[0]
 
     def keys(self, addresses: Addresses) -> Keys:
         return self.child.keys(self._inner(addresses))
@@ -217,11 +218,20 @@ class ApplyToRecords(OverRecords):
         return self.child.index(self._inner(addresses), number)
 
     def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
-        other = self.child.relocate(self._inner(addresses), attempt)
-        return self._tagged(other, addresses.values) if self.is_tagged else other
+        inner, values = _untagged(self.is_tagged, addresses)
+        other = self.child.relocate(inner, attempt)
+        return self._tagged(other, values) if self.is_tagged else other
 
 
-class ApplyToBatches(BatchOperator):
+def _untagged(is_tagged: bool, addresses: Addresses) -> tuple[Addresses, Any]:
+    """The addresses below a stage, and the keys or positions that it tagged them with, if any."""
+    if not is_tagged:
+        return addresses, None
+    assert isinstance(addresses, TaggedAddresses)
+    return addresses.inner, addresses.values
+
+
+class ApplyToBatches(BatchOperatorOf[Steps, Addresses]):
     """A transform of batches.  Keys or positions that it needs are resolved with the addresses."""
 
     def __init__(
@@ -233,7 +243,7 @@ class ApplyToBatches(BatchOperator):
         self.is_tagged = transform.needs in ("keys", "positions")
 
     def locate(self, epochs: Keys, numbers: Positions) -> Steps:
-        steps = self.child.steps(epochs, numbers)
+        steps: Steps = self.child.steps(epochs, numbers)
         if not self.is_tagged:
             return steps
         if self.transform.needs == "positions":
@@ -242,20 +252,23 @@ class ApplyToBatches(BatchOperator):
         return TaggedSteps(steps, keys, per_row=True)
 
     def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
-        addresses = self.child.rows(epochs, positions)
+        addresses: Addresses = self.child.rows(epochs, positions)
         if not self.is_tagged:
             return addresses
         keys = stage_keys(self.child.row_keys(addresses), self.seed, self.ordinal)
         return TaggedAddresses(addresses, keys)
 
     def read(self, addresses: Addresses, context: ReadContext) -> Tree:
-        extra = context.lend if self.transform.needs == "memory" else None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
-        return self.transform.on_batch(context.read(self.child, addresses), extra, self._fail)
+        inner, extra = _untagged(self.is_tagged, addresses)
+        if self.transform.needs == "memory":
+            extra = context.lend
+        return self.transform.on_batch(context.read(self.child, inner), extra, self._fail)
 
     def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses.inner if self.is_tagged else addresses)
+        return self.child.source_records(self._inner(addresses))
+
+    def _inner(self, addresses: Addresses) -> Addresses:
+        return _untagged(self.is_tagged, addresses)[0]
 
     def plain_gather(self) -> Gather | None:
         gather = self.child.plain_gather()
@@ -269,7 +282,7 @@ class ApplyToBatches(BatchOperator):
         return self.child.padding
 
     def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
-        return self.child.rows_below(addresses.inner if self.is_tagged else addresses)
+        return self.child.rows_below(self._inner(addresses))
 
     def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
         return failed_on_batch(self.stage, error)
@@ -278,10 +291,10 @@ class ApplyToBatches(BatchOperator):
         return self.child.keys(steps.inner if isinstance(steps, TaggedSteps) else steps)
 
     def row_keys(self, addresses: Addresses) -> Keys:
-        return self.child.row_keys(addresses.inner if self.is_tagged else addresses)
+        return self.child.row_keys(self._inner(addresses))
 
     def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner if self.is_tagged else addresses, number)
+        return self.child.index(self._inner(addresses), number)
 
 
 # In a stream ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ class here belongs to one kind of operator, and can be cut down to the rows of o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from loaderx.sources.base import Indices
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-Addresses: TypeAlias = Any
-"""The result of `resolve`.  Only its operator looks inside; others use its length and `cut`."""
+
+class Addresses(Protocol):
+    """The addresses of rows.  Only their operator looks inside; others use length and `cut`."""
+
+    def __len__(self) -> int: ...
+
+    def cut(self, start: int, stop: int) -> Addresses: ...
 
 
 class SourceAddresses:
@@ -177,8 +182,8 @@ class Steps:
 
     __slots__ = ()
 
-    def step(self, number: int) -> Addresses:
-        """The addresses to read for one step of the block."""
+    def step(self, number: int) -> Any:
+        """The addresses to read for one step of the block, in the form that its operator reads."""
         raise NotImplementedError
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -258,7 +263,7 @@ class MergedSteps(Steps):
     ) -> None:
         self.which, self.ordinal, self.blocks, self.offsets = which, ordinal, blocks, offsets
 
-    def step(self, number: int) -> tuple[int, Addresses]:
+    def step(self, number: int) -> tuple[int, object]:
         component = self.which[number]
         return component, self.blocks[component].step(self.ordinal[number])
 
@@ -280,7 +285,7 @@ class ZippedSteps(Steps):
     def __init__(self, blocks: Sequence[Steps]) -> None:
         self.blocks = blocks
 
-    def step(self, number: int) -> list[Addresses]:
+    def step(self, number: int) -> list[object]:
         return [block.step(number) for block in self.blocks]
 
     def bounds(self, number: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,10 @@ Views: TypeAlias = Callable[[int, int], Tree | None]
 
 SourceRecords: TypeAlias = tuple[Source, Indices]
 """Records of a source."""
+
+Own = TypeVar("Own", bound=Addresses)  # the addresses that an operator resolves, and reads
+OwnSteps = TypeVar("OwnSteps", bound=Steps)
+OneStep = TypeVar("OneStep")
 
 
 class Sharing(IntEnum):
@@ -91,25 +95,25 @@ class Move:
         return epochs, batches * size + places
 
 
-class RecordOperator:
+class RecordOperatorOf(Generic[Own]):
     """The base of operators on records: moves rows first, then finds them."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self.moves: list[Move] = []  # outermost first
 
-    def resolve(self, epochs: Keys, positions: Positions) -> Addresses:
+    def resolve(self, epochs: Keys, positions: Positions) -> Own:
         for move in self.moves:
             epochs, positions = move.steps(epochs, positions)
         return self.locate(epochs, positions)
 
-    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+    def locate(self, epochs: Keys, positions: Positions) -> Own:
         raise NotImplementedError
 
-    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+    def read(self, addresses: Own, context: ReadContext) -> Rows:
         raise NotImplementedError
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
         """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
@@ -118,7 +122,7 @@ class RecordOperator:
         """Whether `each` can be used: not where a stage needs several records at once."""
         return False
 
-    def each(self, addresses: Addresses) -> Iterator[Record]:
+    def each(self, addresses: Own) -> Iterator[Record]:
         """The records of `read` one by one, each made when asked for: see `single_records`."""
         raise NotImplementedError
 
@@ -131,15 +135,15 @@ class RecordOperator:
     def sharing(self) -> Sharing:
         return Sharing.NEVER
 
-    def keys(self, addresses: Addresses) -> Keys:
+    def keys(self, addresses: Own) -> Keys:
         """A key per row, independent of the position of the row."""
         raise NotImplementedError
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: Own, number: int) -> tuple[int, str]:
         """A row's index in its source, and the record's name for messages."""
         raise NotImplementedError
 
-    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
+    def relocate(self, addresses: Own, attempt: int) -> Own:
         """The rows that replace these when they cannot be read."""
         raise NotImplementedError
 
@@ -158,10 +162,10 @@ class RecordOperator:
         """Reads consecutive records as views of the source, if they need nothing else."""
         return None
 
-    def namer(self, addresses: Addresses) -> Callable[[int], str]:
+    def namer(self, addresses: Own) -> Callable[[int], str]:
         return lambda number: self.index(addresses, number)[1]
 
-    def failer(self, addresses: Addresses, stage: str) -> Fail:
+    def failer(self, addresses: Own, stage: str) -> Fail:
         """A function that makes the errors of a stage above this operator."""
 
         def fail(number: int | None, error: BaseException) -> LoaderxError:
@@ -173,34 +177,40 @@ class RecordOperator:
         return fail
 
 
-class OverRecords(RecordOperator):
+RecordOperator: TypeAlias = RecordOperatorOf[Any]
+"""An operator on records, whose addresses only the operator itself knows."""
+
+
+class OverRecords(RecordOperatorOf[Own]):
     """The base of operators above one other."""
 
     def __init__(self, stage: str, child: RecordOperator) -> None:
         super().__init__(stage)
         self.child = child
 
-    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
-        return self.child.resolve(epochs, positions)
+    def locate(self, epochs: Keys, positions: Positions) -> Own:
+        found: Own = self.child.resolve(epochs, positions)
+        return found
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
         return self.child.source_records(addresses)
 
     @property
     def sharing(self) -> Sharing:
         return self.child.sharing
 
-    def keys(self, addresses: Addresses) -> Keys:
+    def keys(self, addresses: Own) -> Keys:
         return self.child.keys(addresses)
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: Own, number: int) -> tuple[int, str]:
         return self.child.index(addresses, number)
 
-    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
-        return self.child.relocate(addresses, attempt)
+    def relocate(self, addresses: Own, attempt: int) -> Own:
+        found: Own = self.child.relocate(addresses, attempt)
+        return found
 
 
-class Anchor(OverRecords):
+class Anchor(OverRecords[AnchoredAddresses]):
     """Marks where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
@@ -244,7 +254,7 @@ class Anchor(OverRecords):
         return AnchoredAddresses(epochs, before, self.child.resolve(epochs, positions))
 
 
-class BatchOperator:
+class BatchOperatorOf(Generic[OwnSteps, OneStep]):
     """The base of operators on batches: moves batches first, then finds their rows.
 
     `steps` resolves a block of steps to the rows that each must read, `rows` resolves single
@@ -256,38 +266,38 @@ class BatchOperator:
         self.size = size  # rows per global batch, None where components differ
         self.moves: list[Move] = []  # outermost first
 
-    def steps(self, epochs: Keys, numbers: Positions) -> Steps:
+    def steps(self, epochs: Keys, numbers: Positions) -> OwnSteps:
         for move in self.moves:
             epochs, numbers = move.steps(epochs, numbers)
         return self.locate(epochs, numbers)
 
-    def rows(self, epochs: Keys, positions: Positions) -> Addresses:
+    def rows(self, epochs: Keys, positions: Positions) -> OneStep:
         for move in self.moves:
             assert self.size is not None
             epochs, positions = move.rows(epochs, positions, self.size)
         return self.locate_rows(epochs, positions)
 
-    def locate(self, epochs: Keys, numbers: Positions) -> Steps:
+    def locate(self, epochs: Keys, numbers: Positions) -> OwnSteps:
         raise NotImplementedError
 
-    def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
+    def locate_rows(self, epochs: Keys, positions: Positions) -> OneStep:
         raise NotImplementedError
 
-    def read(self, addresses: Addresses, context: ReadContext) -> Tree:
+    def read(self, addresses: OneStep, context: ReadContext) -> Tree:
         raise NotImplementedError
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: OneStep) -> Iterator[SourceRecords]:
         """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
-    def keys(self, steps: Steps) -> Keys:
+    def keys(self, steps: OwnSteps) -> Keys:
         """A key per row of a block of steps."""
         raise NotImplementedError
 
-    def row_keys(self, addresses: Addresses) -> Keys:
+    def row_keys(self, addresses: OneStep) -> Keys:
         raise NotImplementedError
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: OneStep, number: int) -> tuple[int, str]:
         raise NotImplementedError
 
     def plain_gather(self) -> Gather | None:
@@ -303,6 +313,10 @@ class BatchOperator:
         """The padding of the rows of a batch."""
         return NO_PADDING
 
-    def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
+    def rows_below(self, addresses: OneStep) -> tuple[RecordOperator, Addresses]:
         """The operator that the rows of a batch come from, for workers that make some of them."""
         raise NotImplementedError
+
+
+BatchOperator: TypeAlias = BatchOperatorOf[Any, Any]
+"""An operator on batches, whose steps only the operator itself knows."""

@@ -8,6 +8,7 @@ list of them.  `rows_from` makes `Rows` of it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
@@ -197,19 +198,20 @@ class UnitPlan:
             return self.finish.output(Rows.of_records([]), context)
         views = None if self.views is None else self.views(first, stop)
 
+        @cache
         def find() -> Addresses:
-            return self.operator.resolve(epoch, np.arange(first, stop))
+            found: Addresses = self.operator.resolve(epoch, np.arange(first, stop))
+            return found
 
-        found = None if views is not None and not self.keyed else find()
         if views is not None:
             rows = Rows.of_columns(views, stop - first)
             kept: Positions = np.arange(stop - first)
         else:
-            rows, kept = self._read(found, context)
+            rows, kept = self._read(find(), context)
         if self.keyed:
-            rows.keys = self.operator.keys(found)[kept]
+            rows.keys = self.operator.keys(find())[kept]
         rows.places, rows.origins = kept + first, kept
-        rows.identify = lambda row: self.operator.index(find() if found is None else found, row)
+        rows.identify = lambda row: self.operator.index(find(), row)
         context.epoch = epoch
         context.count(READ, stop - first, 0)
         rows = run_stages(self.stages, rows, context)

@@ -30,6 +30,7 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     Gather,
     RecordOperator,
     Request,
@@ -269,7 +270,7 @@ class Batched(StreamCut, ChangesPlaces):
             )
 
 
-class Cut(BatchOperator):
+class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
     """Cuts records into batches, read by index.  Each of several hosts reads its own rows."""
 
     def __init__(self, node: Batched, child: RecordOperator, request: Request) -> None:
@@ -320,7 +321,7 @@ class Cut(BatchOperator):
     def source_records(self, addresses: BatchAddresses) -> Iterator[SourceRecords]:
         return self.child.source_records(addresses.inner)
 
-    def keys(self, steps: BatchSteps) -> Keys:  # type: ignore[override]
+    def keys(self, steps: BatchSteps) -> Keys:
         return self.child.keys(steps.addresses)
 
     def row_keys(self, addresses: BatchAddresses) -> Keys:

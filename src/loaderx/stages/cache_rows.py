@@ -47,7 +47,7 @@ class CachedAddresses:
         return CachedAddresses(self.inner.cut(start, stop), self.index[start:stop])
 
 
-class OverKept(OverRecords):
+class OverKept(OverRecords[CachedAddresses]):
     """The base of operators that keep rows by position.
 
     With ``is_guarded`` there is an `on_error` below, which draws another replacement in each epoch:

@@ -30,6 +30,7 @@ from loaderx.reading.operators import (
     BatchOperator,
     Gather,
     RecordOperator,
+    RecordOperatorOf,
     Request,
     Sharing,
     SourceRecords,
@@ -134,7 +135,7 @@ def _spec(spec: Tree | None) -> object:
     return named if len(named) == len(pairs) else pairs  # {"a.b": x, "a": {"b": y}}
 
 
-class ReadSource(RecordOperator):
+class ReadSource(RecordOperatorOf[SourceAddresses]):
     """Records of a source, gathered in one call where it can do that."""
 
     def __init__(self, source: Source, *, stacked: bool) -> None:

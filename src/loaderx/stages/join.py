@@ -33,7 +33,9 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     RecordOperator,
+    RecordOperatorOf,
     Request,
     Sharing,
     SourceRecords,
@@ -201,7 +203,7 @@ class Merged(Joined):
         return MergeBatches(self.stage, children, self.router(), self.batch_size)
 
 
-class MergeRecords(RecordOperator):
+class MergeRecords(RecordOperatorOf[MergedAddresses]):
     """Concatenate and mix: every row comes from one component."""
 
     def __init__(self, stage: str, children: Sequence[RecordOperator], router: Router) -> None:
@@ -229,6 +231,7 @@ class MergeRecords(RecordOperator):
             return MergedRecords(which, positions, epochs)
         index, keys = np.empty_like(positions), np.empty(len(which), np.uint64)
         for _, places, rows in self._resolved(which, epochs, positions):
+            assert isinstance(rows, SourceAddresses)
             index[places], keys[places] = rows.index, rows.epochs
         return MergedRecords(which, index, keys)
 
@@ -357,7 +360,7 @@ class ReadArrays:
         return Rows.of_columns(tree, len(addresses))
 
 
-class MergeBatches(BatchOperator):
+class MergeBatches(BatchOperatorOf[MergedSteps, tuple[int, object]]):
     """Concatenate and mix of batched datasets: every batch comes from one component."""
 
     def __init__(
@@ -381,15 +384,15 @@ class MergeBatches(BatchOperator):
             offset += blocks[component].row_count
         return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)
 
-    def read(self, addresses: tuple[int, Addresses], context: ReadContext) -> Tree:
+    def read(self, addresses: tuple[int, object], context: ReadContext) -> Tree:
         component, inner = addresses
         return context.read(self.children[component], inner)
 
-    def source_records(self, addresses: tuple[int, Addresses]) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: tuple[int, object]) -> Iterator[SourceRecords]:
         component, inner = addresses
         return self.children[component].source_records(inner)
 
-    def keys(self, steps: MergedSteps) -> Keys:  # type: ignore[override]
+    def keys(self, steps: MergedSteps) -> Keys:
         parts = [
             fold(self.children[component].keys(block), np.array([component], np.uint64), BRANCH)
             for component, block in steps.blocks.items()

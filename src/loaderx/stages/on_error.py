@@ -109,7 +109,7 @@ class Skipping(HandlesFailures, StreamStage):
         return self.input.spec
 
 
-class ReplaceFailures(OverRecords):
+class ReplaceFailures(OverRecords[Addresses]):
     """Rows that fail twice are replaced, one by one."""
 
     ATTEMPTS = 64
