@@ -12,7 +12,7 @@ from loaderx.errors import LoaderxError
 from loaderx.sources import Source
 from loaderx.sources.base import FileSource
 from loaderx.sources.cache.entries import folder_bytes
-from loaderx.tree import ArraySpec, Tree, flatten, spec_of
+from loaderx.tree import ArraySpec, flatten, spec_of
 
 _MOST_CLASSES = 8
 _MOST_COLUMNS = 60
@@ -64,7 +64,7 @@ def _columns(source: Source) -> bool:
     return problem is None
 
 
-def _first_records(source: Source) -> tuple[list[Tree], str | None]:
+def _first_records(source: Source) -> tuple[list[object], str | None]:
     """The first records that can be read, and the problem of one that cannot."""
     indices = np.arange(min(1 if source.spec is not None else _LOOKED_AT, len(source)))
     with contextlib.suppress(Exception):
@@ -78,7 +78,7 @@ def _first_records(source: Source) -> tuple[list[Tree], str | None]:
     return records, problem
 
 
-def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
+def _specs(source: Source, records: list[object]) -> dict[str, str]:
     """The spec of each leaf; axes that differ between the first records are None."""
     if source.spec is not None:
         return _by_path(source.spec, records)
@@ -120,7 +120,7 @@ def _common(one: ArraySpec, two: ArraySpec) -> ArraySpec:
     return ArraySpec(tuple(a if a == b else None for a, b in pairs), two.dtype)
 
 
-def _by_path(spec: Tree, records: list[Tree]) -> dict[str, str]:
+def _by_path(spec: object, records: list[object]) -> dict[str, str]:
     leaves, structure = flatten(spec)
     values: list[object] = flatten(records[0])[0] if records else [None] * len(leaves)
     paired = zip(structure.paths(), leaves, values, strict=True)

@@ -100,20 +100,20 @@ class AnyStageContract:
         """The most records that the stage works on together."""
         return 1
 
-    def _records(self) -> list[Tree]:
+    def _records(self) -> list[object]:
         given = list(self.example_records())
         check(len(given) > 0, "example_records has no records.")
         count = max(len(given), _WINDOWS * self._window() + 1, _FEWEST)
         return [given[number % len(given)] for number in range(count)]
 
-    def _source(self) -> Dataset[Tree]:
+    def _source(self) -> Dataset[object]:
         return Dataset.from_source(self._records())
 
-    def _applied(self) -> Dataset[Tree]:
+    def _applied(self) -> Dataset[object]:
         return self.apply(self._source())
 
     def _check_states(
-        self, dataset: Dataset[Tree], expected: list[Tree], engines: Sequence[str]
+        self, dataset: Dataset[object], expected: list[object], engines: Sequence[str]
     ) -> None:
         for step, state in enumerate(states_of(dataset)):
             with DataLoader(dataset, engine=engines[step % len(engines)]) as loader:
@@ -123,7 +123,7 @@ class AnyStageContract:
                 check_all_equal(list(iterator), expected[step:], what)
 
 
-def states_of(dataset: Dataset[Tree]) -> Iterator[dict[str, Tree]]:
+def states_of(dataset: Dataset[object]) -> Iterator[dict[str, object]]:
     """The states before the first element, and after each."""
     iterator = iter(DataLoader(dataset, engine="inline"))
     yield iterator.get_state()
@@ -131,13 +131,13 @@ def states_of(dataset: Dataset[Tree]) -> Iterator[dict[str, Tree]]:
         yield iterator.get_state()
 
 
-def state_after(dataset: Dataset[Tree], steps: int) -> dict[str, Tree]:
+def state_after(dataset: Dataset[object], steps: int) -> dict[str, object]:
     iterator = iter(DataLoader(dataset, engine="inline"))
     first(iterator, steps)
     return iterator.get_state()
 
 
-def going_on(dataset: Dataset[Tree], state: dict[str, Tree]) -> None:
+def going_on(dataset: Dataset[object], state: dict[str, object]) -> None:
     """A dataset must give the element after a state of its own."""
     iterator = iter(DataLoader(dataset, engine="inline"))
     iterator.set_state(state)

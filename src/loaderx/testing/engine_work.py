@@ -15,7 +15,6 @@ import numpy as np
 from loaderx.engines.base import Measured, Task, Timing, Work
 from loaderx.memory import Array, Layout, Lend
 from loaderx.testing.comparing import check
-from loaderx.tree import Tree
 
 R = TypeVar("R")
 
@@ -42,7 +41,7 @@ class Numbers(Work):
     ) -> None:
         self._gate, self._waits, self._fails = gate, waits, fails
 
-    def __call__(self, task: Task, lend: Lend) -> Tree:
+    def __call__(self, task: Task, lend: Lend) -> object:
         if self._gate is not None:
             self._gate.has_begun(task)
             if task in self._waits:

@@ -21,7 +21,6 @@ from loaderx.testing.engine_work import (
     numbers_of,
     wait_until,
 )
-from loaderx.tree import Tree
 
 _LARGEST = 2**64 - 1
 
@@ -375,7 +374,7 @@ def _many(session: Session) -> Sequence[Task]:
     return [(number, 3) for number in range(4 * session.window + 20)]
 
 
-def _check_element(found: Tree | InThread[Tree], task: Task) -> None:
+def _check_element(found: object | InThread[object], task: Task) -> None:
     if isinstance(found, InThread):
         if found.error is not None:
             raise AssertionError(f"task {task} raised {found.error!r}.") from found.error

@@ -252,7 +252,7 @@ class SourceContract:
         if not reader.thread_safe:
             return
 
-        def read(number: int) -> list[Tree]:
+        def read(number: int) -> list[object]:
             order = np.random.default_rng(number).permutation(len(expected))
             found = reader.records(order)
             return [found[place] for place in np.argsort(order)]
@@ -299,7 +299,7 @@ class SourceContract:
 
     # Helpers ------------------------------------------------------------------------------------
 
-    def _expected(self) -> Sequence[Tree]:
+    def _expected(self) -> Sequence[object]:
         expected = self.expected_records()
         check(
             len(expected) >= _LEAST_RECORDS,
@@ -330,15 +330,15 @@ class SourceContract:
         made = self.make_source()
         return _read_by(made) if isinstance(made, Dataset) else made
 
-    def _dataset(self) -> Dataset[Tree]:
+    def _dataset(self) -> Dataset[object]:
         return _dataset(self.make_source())
 
 
-def _dataset(source: object) -> Dataset[Tree]:
+def _dataset(source: object) -> Dataset[object]:
     return Dataset.from_source(source)
 
 
-def _read_by(dataset: Dataset[Tree]) -> Source:
+def _read_by(dataset: Dataset[object]) -> Source:
     node = dataset._node
     if not isinstance(node, FromSource):
         raise ArgumentTypeError(
@@ -361,7 +361,7 @@ class _Numbers(Source):
     def chunks(self) -> Indices:
         return self._starts
 
-    def records(self, indices: Indices) -> list[Tree]:
+    def records(self, indices: Indices) -> list[object]:
         return [*indices.tolist()]
 
 
@@ -373,7 +373,7 @@ def _warnings_are_errors() -> Iterator[None]:
         yield
 
 
-def _same(record: Tree) -> Tree:
+def _same(record: object) -> object:
     return record
 
 
@@ -391,7 +391,7 @@ def _choices(length: int) -> Iterator[Indices]:
         yield np.array(chosen, np.int64)
 
 
-def _overwrite(tree: Tree) -> None:
+def _overwrite(tree: object) -> None:
     for leaf in flatten(tree)[0]:
         if isinstance(leaf, np.ndarray):
             check(leaf.flags.writeable, "an array that was handed out is read-only.")

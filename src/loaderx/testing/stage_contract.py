@@ -124,7 +124,7 @@ class StageContract(AnyStageContract):
         with without_advice():
             self._check_hosts(dataset, first(dataset, 9))
 
-    def _check_hosts(self, dataset: Dataset[Tree], expected: list[Tree]) -> None:
+    def _check_hosts(self, dataset: Dataset[object], expected: list[object]) -> None:
         state = None
         for start, hosts in ((0, 4), (3, 2), (6, 1)):
             parts, states = [], []
@@ -189,7 +189,7 @@ class StageContract(AnyStageContract):
 
     # Helpers ------------------------------------------------------------------------------------
 
-    def _outputs(self, records: list[Tree], count: int | None = None) -> list[Tree]:
+    def _outputs(self, records: list[object], count: int | None = None) -> list[object]:
         source = Dataset.from_source(records)
         return list(self.apply(source if count is None else source.take(count)))
 
@@ -214,7 +214,7 @@ class StageContract(AnyStageContract):
         window = self._window()
         return max(window, 2 * window - 2)
 
-    def _hidden(self) -> Dataset[Tree]:
+    def _hidden(self) -> Dataset[object]:
         """The records, one of which is something that no stage can work on."""
         return self._source().map_with_index(functools.partial(hide_at, self._place()))
 
