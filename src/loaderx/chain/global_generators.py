@@ -32,11 +32,11 @@ class SeededMap(Transform):
     needs = "keys"
     goes_singly = False
 
-    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Keys, fail: Fail) -> list[object]:
         call = self.function.call
         with _generators() as seed:
 
-            def seeded(record: Any, words: list[int]) -> Any:
+            def seeded(record: object, words: list[int]) -> Any:
                 seed(*words)
                 return call(record)
 

@@ -36,13 +36,13 @@ class Transform(Frozen):
     is_cheap: ClassVar[bool] = False  # is it no reason to share the rows of a batch?
     named: ClassVar[str] = "function"  # what the name of the stage is, in a saved state
 
-    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Any, fail: Fail) -> list[object]:
         raise NotImplementedError
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         raise NotImplementedError
 
-    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Any, fail: Fail) -> Iterator[object]:
         """`on_records` for records that come one by one."""
         raise NotImplementedError
 
@@ -69,13 +69,13 @@ class Map(Transform):
 
     function: Function
 
-    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Any, fail: Fail) -> list[object]:
         return each(map(self.function.call, records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch)
 
-    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Any, fail: Fail) -> Iterator[object]:
         call, number = self.function.call, -1
         for record in records:
             number += 1
@@ -97,14 +97,14 @@ class RandomMap(Transform):
     needs = "keys"
     full: int | None = None  # rows of a batch that is not short; None: that varies
 
-    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Keys, fail: Fail) -> list[object]:
         results = map(self.function.call, records, record_generators(extra))
         return each(results, len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return whole(fail, self.function.call, batch, BatchGenerator(extra, self.full))
 
-    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Keys, fail: Fail) -> Iterator[object]:
         return each_with(
             self.function.call, zip(records, record_generators(extra), strict=True), fail
         )
@@ -119,13 +119,13 @@ class MapWithIndex(Transform):
     function: Function
     needs = "positions"
 
-    def on_records(self, records: list[Any], extra: Any, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Any, fail: Fail) -> list[object]:
         return each(map(self.function.call, extra.tolist(), records), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Any, fail: Fail) -> Tree:
         return whole(fail, self.function.call, int(extra), batch)
 
-    def on_each(self, records: Iterator[Any], extra: Any, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Any, fail: Fail) -> Iterator[object]:
         return each_with(self.function.call, zip(extra.tolist(), records, strict=True), fail)
 
 
@@ -138,14 +138,14 @@ class RandomKeys(Transform):
     takes_either = True  # keys are added to records and to columns alike
     named = "name"
 
-    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Keys, fail: Fail) -> list[object]:
         data = self._data(extra)
         return [self._add(record, key) for record, key in zip(records, data, strict=True)]
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         return self._add(batch, aligned(self._data(extra)))
 
-    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Keys, fail: Fail) -> Iterator[object]:
         return map(self._add, records, self._data(extra))
 
     def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
@@ -156,7 +156,7 @@ class RandomKeys(Transform):
     def _data(self, keys: Keys) -> Any:
         return key_words(keys, 1).view(np.uint32)
 
-    def _add(self, element: Any, data: Any) -> Any:
+    def _add(self, element: object, data: Any) -> Any:
         if not isinstance(element, dict):
             raise ChainError(
                 f"random_keys adds a leaf {self.name!r}, so elements must be dicts; "
@@ -169,9 +169,9 @@ class RandomKeys(Transform):
         return {**element, self.name: data}
 
 
-def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
+def each(results: Iterator[object], count: int, fail: Fail) -> list[object]:
     """All results of a function of one record."""
-    out: list[Any] = []
+    out: list[object] = []
     try:
         out.extend(results)  # after a failure, its length is the number of the failed record
     except USER_ERRORS as error:
@@ -185,7 +185,7 @@ def each(results: Iterator[Any], count: int, fail: Fail) -> list[Any]:
 
 def each_with(
     call: Callable[..., Any], arguments: Iterator[tuple[Any, ...]], fail: Fail
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """The results of a function of one record and something else, one by one."""
     for number, given in enumerate(arguments):
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from loaderx.tree import Tree
 
 
-def records_of(tree: Tree, count: int) -> list[Any] | None:
+def records_of(tree: Tree, count: int) -> list[object] | None:
     """The records of a tree of columns: arrays of ``count`` rows, or lists of as many items.
 
     None if a leaf is neither.

@@ -13,7 +13,7 @@ but not places, and packing gives the rows of a window the first place of the wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from loaderx.tree import Array, Structure, Tree, flatten
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Record: TypeAlias = Any
-"""A record: any value that the source or a user's function returns."""
+Record: TypeAlias = object
+"""A record: any value of a source or a user's function, which only `flatten` looks into."""
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

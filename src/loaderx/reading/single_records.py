@@ -21,7 +21,7 @@ import numpy as np
 
 from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Positions, Record
-from loaderx.tree import Array, Leaf, map_leaves
+from loaderx.tree import Array, Tree, map_leaves
 
 CHUNK_S = 100e-6  # the time to spend on reading records ahead
 MOST = 64
@@ -107,7 +107,7 @@ def _is_read_only(leaf: Array) -> bool:
     return not leaf.flags.writeable
 
 
-def _copied(record: Record, is_copied: Callable[[Array], bool]) -> Record:
+def _copied(record: Tree, is_copied: Callable[[Array], bool]) -> Record:
     """The record with a copy of each array that `is_copied` selects."""
     kind = type(record)
     if kind is np.ndarray:
@@ -129,5 +129,5 @@ def _copied(record: Record, is_copied: Callable[[Array], bool]) -> Record:
     return map_leaves(partial(_copied_leaf, is_copied), record)
 
 
-def _copied_leaf(is_copied: Callable[[Array], bool], leaf: Leaf) -> Leaf:
+def _copied_leaf(is_copied: Callable[[Array], bool], leaf: object) -> object:
     return leaf.copy() if isinstance(leaf, np.ndarray) and is_copied(leaf) else leaf

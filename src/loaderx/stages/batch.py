@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from loaderx.reading.operators import (
     SourceRecords,
 )
 from loaderx.reading.readers import Reader
-from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
+from loaderx.reading.rows import Positions, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
 from loaderx.reading.unit_plan import Finish
 from loaderx.rng import Keys
@@ -47,7 +47,7 @@ from loaderx.tree import ArraySpec, Tree, map_leaves
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
-Collate: TypeAlias = Callable[[list[Record]], Tree]
+Collate: TypeAlias = Callable[[list[Any]], Tree]
 """Makes a batch of a list of records."""
 
 

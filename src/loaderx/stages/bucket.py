@@ -184,7 +184,8 @@ class CutBuckets(Lanes):
         parts = rows_of_lane(self.lanes[0], 1)
         if not parts:
             return None
-        batch: Rows = parts[0].records()[0]
+        batch = parts[0].records()[0]
+        assert isinstance(batch, Rows)
         if batch.keys is None:
             return batch
         size = len(flatten(batch.tree)[0][0])  # with padding rows

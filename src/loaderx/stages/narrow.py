@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.operators import Gather
 from loaderx.sources.base import Indices
-from loaderx.tree import Array, Structure, Tree, as_array, flatten, is_array_like
+from loaderx.tree import Array, DType, Structure, Tree, as_array, flatten, is_array_like
 from loaderx.tree_prefix import Prefix, spread
 
 _NARROW = {
@@ -51,13 +50,13 @@ class Narrow(Transform):
     def __post_init__(self) -> None:
         self.__dict__["_known"] = {}  # which leaves, by structure
 
-    def on_records(self, records: list[Any], extra: Lend, fail: Fail) -> list[Any]:
+    def on_records(self, records: list[object], extra: Lend, fail: Fail) -> list[object]:
         return [self(record, extra) for record in records]
 
     def on_batch(self, batch: Tree, extra: Lend, fail: Fail) -> Tree:
         return self(batch, extra)
 
-    def on_each(self, records: Iterator[Any], extra: Lend, fail: Fail) -> Iterator[Any]:
+    def on_each(self, records: Iterator[object], extra: Lend, fail: Fail) -> Iterator[object]:
         for record in records:
             yield self(record, extra)
             del record  # its memory may be used again
@@ -96,7 +95,7 @@ def _narrow_gathered(gather: Gather, narrow: Narrow, indices: Indices, lend: Len
     return narrow(gather(indices, lend), lend)
 
 
-def _wide(leaf: Any) -> Array | None:
+def _wide(leaf: object) -> Array | None:
     """The leaf as an array, if JAX would make it narrow."""
     dtype = getattr(leaf, "dtype", None)
     if not isinstance(dtype, np.dtype):  # a list; a tensor of another library
@@ -110,7 +109,7 @@ def _wide(leaf: Any) -> Array | None:
     return as_array(leaf) if dtype in _NARROW else None
 
 
-def _check_fits(array: Array, dtype: np.dtype[Any], path: str) -> None:
+def _check_fits(array: Array, dtype: DType, path: str) -> None:
     if not array.size:
         return
     limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())

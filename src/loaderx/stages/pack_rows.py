@@ -13,7 +13,7 @@ has; the lowest bit from the segment's length upward names the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,11 @@ class _Segments:
         self.record = record
         self.begin, self.end = begin, end  # of shape (leaves, segments)
 
-    def pick(self, index: Any) -> _Segments:
+    def pick(self, index: Counts) -> _Segments:
         return _Segments(self.record[index], self.begin[:, index], self.end[:, index])
 
 
-def pack(records: list[Any], options: Packing, name: Name, lend: Lend) -> Packed | None:
+def pack(records: list[object], options: Packing, name: Name, lend: Lend) -> Packed | None:
     """The rows of one window; None if there is nothing to pack."""
     _, structure = flatten(records[0])
     columns = columns_of(records, structure, name)
@@ -152,7 +152,7 @@ def _fitted(
     if options.overflow == "truncate":
         return _Segments(record, begin, np.minimum(end, limits[:, None]))
     if options.overflow == "drop":
-        return _Segments(record, begin, end).pick(~too_long)
+        return _Segments(record, begin, end).pick(np.flatnonzero(~too_long))
     pieces = (-(-end // limits[:, None])).max(axis=0)
     which = np.repeat(np.arange(len(record)), pieces)
     piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -307,7 +307,7 @@ class _Grid:
 
 def _write(
     structure: Structure,
-    columns: list[list[Any]],
+    columns: list[list[object]],
     leaves: dict[str, list[Array]],
     segments: _Segments,
     rows: Counts,
@@ -336,9 +336,9 @@ def _write(
                 parts.write_positions(mark)
             extra.append((template.replace("{}", path), mark))
     paths = structure.paths()
-    for path, column in zip(paths, columns, strict=True):
+    for path, values in zip(paths, columns, strict=True):
         if path not in out:
-            out[path] = _per_segment(column, segments.record, grid, path, options)
+            out[path] = _per_segment(values, segments.record, grid, path, options)
     tree = structure.build([out[path] for path in paths])
     for path, mark in extra:
         tree = add_leaf(tree, path, mark, "pack")
@@ -422,7 +422,7 @@ class _Parts:
 
 
 def _per_segment(
-    column: list[Any], record: Counts, grid: _Grid, path: str, options: Packing
+    column: Sequence[object], record: Counts, grid: _Grid, path: str, options: Packing
 ) -> Array:
     """A leaf that is not packed: one entry for each segment of a row."""
     values = [as_array(column[number]) for number in record.tolist()]
