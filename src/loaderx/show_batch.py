@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, MissingPackageError, check_int
-from loaderx.tree import Array, Leaf, Tree, flatten
+from loaderx.tree import Array, flatten
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,7 +28,7 @@ _DARK = 64  # bytes without any brighter than this (digits up to 16, masks) are 
 _MOST_TEXT = 60
 
 
-def show(batch: Tree, *, classes: Classes | None = None, most: int = 36) -> Shown:
+def show(batch: object, *, classes: Classes | None = None, most: int = 36) -> Shown:
     """Shows a batch: in a notebook as a picture and a table, elsewhere as text.
 
     >>> import numpy as np
@@ -50,7 +50,7 @@ def show(batch: Tree, *, classes: Classes | None = None, most: int = 36) -> Show
 class Shown:
     """The result of `show`."""
 
-    def __init__(self, batch: Tree, classes: Classes, most: int) -> None:
+    def __init__(self, batch: object, classes: Classes, most: int) -> None:
         leaves, structure = flatten(batch)
         paths = [path or "batch" for path in structure.paths()]
         self._leaves = dict(zip(paths, map(_as_array, leaves), strict=True))
@@ -113,7 +113,7 @@ class Shown:
         return captions
 
 
-def _as_array(leaf: Leaf) -> Array:
+def _as_array(leaf: object) -> Array:
     if isinstance(leaf, list):  # images of several sizes
         made = np.empty(len(leaf), object)
         made[:] = leaf

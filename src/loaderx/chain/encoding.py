@@ -20,7 +20,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from loaderx.frozen import Frozen
-from loaderx.tree import is_array_like
+from loaderx.tree import Array, DType, is_array_like
 
 LONGEST = 80  # characters of a value; longer ones are written as a digest
 _INPUTS = ("input", "components")  # fields that hold other nodes
@@ -164,7 +164,7 @@ def _number(value: complex | SupportsFloat) -> str:
     return format(value, "d") if value.bit_length() <= 256 else format(value, "#x")
 
 
-def _array(array: np.ndarray[Any, Any]) -> str:
+def _array(array: Array) -> str:
     if array.dtype.hasobject:  # its bytes are addresses
         return encode(array.item() if array.ndim == 0 else array.tolist())
     if array.ndim == 0 and array.dtype.kind in "biufcSU":
@@ -174,13 +174,13 @@ def _array(array: np.ndarray[Any, Any]) -> str:
     return f"{array_text(array.shape, dtype)}{digest(array.astype(dtype, copy=False).tobytes())}"
 
 
-def array_text(shape: Iterable[int | None], dtype: np.dtype[Any]) -> str:
+def array_text(shape: Iterable[int | None], dtype: DType) -> str:
     """The type of an array: ``<f4[28,28]``."""
     sizes = ",".join("?" if size is None else str(size) for size in shape)
     return f"{dtype_text(dtype)}[{sizes}]"
 
 
-def dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: DType) -> str:
     """One name for each dtype, also where NumPy has several."""
     if dtype.fields is not None:
         parts = {name: [dtype_text(part[0]), part[1]] for name, part in dtype.fields.items()}

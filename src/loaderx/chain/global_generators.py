@@ -36,7 +36,7 @@ class SeededMap(Transform):
         call = self.function.call
         with _generators() as seed:
 
-            def seeded(record: object, words: list[int]) -> Any:
+            def seeded(record: object, words: list[int]) -> object:
                 seed(*words)
                 return call(record)
 
@@ -114,9 +114,9 @@ _FRESH = (623, 624)  # positions of a Mersenne Twister that has been seeded, and
 _MODULES = {"NumPy": "numpy.random", "random": "random"}
 
 
-def _states() -> dict[str, Any]:
+def _states() -> dict[str, object]:
     """The states of the imported global generators, in a form that can be compared."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, module in _MODULES.items():
         generator = sys.modules.get(module)
         if generator is not None:
@@ -124,7 +124,7 @@ def _states() -> dict[str, Any]:
     return found
 
 
-def _state(generator: Any) -> tuple[int, Any]:
+def _state(generator: Any) -> tuple[int, object]:
     """The position, and the words."""
     if generator.__name__ == "random":
         *words, position = generator.getstate()[1]

@@ -29,7 +29,7 @@ from loaderx.image.regions import (
 from loaderx.image.resizing import METHODS, opencv_module
 from loaderx.rng import BatchGenerator
 from loaderx.sources.images import Window, pillow_module
-from loaderx.tree import Leaf, Tree
+from loaderx.tree import Tree
 
 RegionOf: TypeAlias = Callable[[int, int], Region]
 """The region of an image of (height, width)."""
@@ -150,7 +150,7 @@ class Fitted(Frozen):
 
     __name__: ClassVar[str]  # as a chain shows it
 
-    def _fitted(self, record: Tree, region_of: RegionOf) -> Tree:
+    def _fitted(self, record: Tree, region_of: RegionOf) -> object:
         """The record with a region of its image in place of the image."""
 
         def window_of(height: int, width: int, reducible: bool) -> Window:
@@ -173,7 +173,7 @@ class RandomResizedCrop(Fitted):
 
     __name__ = "random_resized_crop"
 
-    def random_map(self, record: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
+    def random_map(self, record: object, rng: np.random.Generator | BatchGenerator) -> object:
         """The record with a random part of its image."""
         if isinstance(rng, BatchGenerator):
             raise ChainError(f"{self!r} works on records: put it before .batch(...).")
@@ -190,7 +190,7 @@ class CenterCrop(Fitted):
 
     __name__ = "center_crop"
 
-    def map(self, record: Tree) -> Tree:
+    def map(self, record: object) -> object:
         """The record with the middle of its image."""
         region_of = functools.partial(
             central_region, size=self.size, shorter_side=self.shorter_side
@@ -203,12 +203,12 @@ class Resize(Fitted):
 
     __name__ = "resize"
 
-    def map(self, record: Tree) -> Tree:
+    def map(self, record: object) -> object:
         """The record with its image in the new size."""
         return self._fitted(record, whole)
 
 
-def _leaf(record: Tree, key: str | None) -> Leaf:
+def _leaf(record: object, key: str | None) -> object:
     if key is None:
         return record
     if not isinstance(record, dict):

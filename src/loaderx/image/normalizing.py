@@ -7,14 +7,13 @@ while it is in the cache, and the result is written into the memory of a dropped
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
-from loaderx.memory import Array, empty
-from loaderx.tree import Leaf, Tree
+from loaderx.memory import Array, DType, empty
 
 _BLOCK = 32_768  # numbers; with their factors and shifts they fit into the cache of a core
 
@@ -76,7 +75,7 @@ class Normalize:
     def __repr__(self) -> str:
         return f"normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
-    def map(self, batch: Tree) -> Tree:
+    def map(self, batch: object) -> object:
         """The batch with its pixels normalised."""
         if self.key is None:
             return self(batch)
@@ -88,7 +87,7 @@ class Normalize:
             )
         return {**batch, self.key: self(batch[self.key])}
 
-    def __call__(self, pixels: Leaf, out: Floats | None = None) -> Floats:
+    def __call__(self, pixels: object, out: Floats | None = None) -> Floats:
         """The pixels normalised: in ``out``, or in memory of `loaderx.empty`."""
         pixels = np.asarray(pixels)
         self._check(pixels)
@@ -145,7 +144,7 @@ def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
     return numbers
 
 
-def largest_pixel(dtype: np.dtype[Any]) -> float:
+def largest_pixel(dtype: DType) -> float:
     """The value of white: the largest number of uint8 and uint16, and 1 for floats."""
     if dtype.kind not in "iu":
         return 1.0
