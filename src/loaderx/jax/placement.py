@@ -35,7 +35,7 @@ class Placement:
     """Where the leaves of batches go: the ``sharding`` argument, parsed and checked."""
 
     def __init__(self, sharding: object) -> None:
-        self._prefix: Prefix = as_prefix(sharding, as_sharding)
+        self._prefix: Prefix[Sharding | None] = as_prefix(sharding, as_sharding)
         self._shardings: list[Sharding] = [
             one for one in dict.fromkeys(prefix_values(self._prefix)) if one is not None
         ]

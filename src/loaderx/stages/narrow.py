@@ -41,7 +41,7 @@ def has_wide(spec: Tree | None) -> bool:
 class Narrow(Transform):
     """Narrows the leaves that ``chosen``, a prefix of booleans, says."""
 
-    chosen: Prefix
+    chosen: Prefix[bool]
 
     needs = "memory"
     takes_either = True
@@ -87,7 +87,7 @@ class Narrow(Transform):
             leaves[number] = target
         return structure.build(leaves)
 
-    def __reduce__(self) -> tuple[type[Narrow], tuple[Prefix]]:
+    def __reduce__(self) -> tuple[type[Narrow], tuple[Prefix[bool]]]:
         return Narrow, (self.chosen,)
 
 
