@@ -61,10 +61,10 @@ def _by_sorting(positions: Positions, length: int, keys: Keys) -> Positions:
         return np.argsort(mix64(counter + keys), kind="stable")[positions]
     out = np.empty_like(positions)
     unique, which = np.unique(keys, return_inverse=True)
-    chunk = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
-    for start in range(0, len(unique), chunk):
-        orders = np.argsort(mix64(unique[start : start + chunk, None] + counter), axis=1)
-        mine = np.flatnonzero((which >= start) & (which < start + chunk))
+    at_once = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
+    for start in range(0, len(unique), at_once):
+        orders = np.argsort(mix64(unique[start : start + at_once, None] + counter), axis=1)
+        mine = np.flatnonzero((which >= start) & (which < start + at_once))
         out[mine] = orders[which[mine] - start, positions[mine]]
     return out
 

@@ -1,6 +1,6 @@
 """Addresses that have been resolved: which records of which sources, and what stages need to know.
 
-Addresses are resolved in blocks of thousands of rows.  The result mirrors the operators: each
+Addresses are resolved in stretches of thousands of rows.  The result mirrors the operators: each
 class here belongs to one kind of operator, and can be cut down to the rows of one step.
 """
 
@@ -178,21 +178,21 @@ class BatchAddresses:
 
 
 class Steps:
-    """A block of steps of a batched dataset."""
+    """A stretch of steps of a batched dataset."""
 
     __slots__ = ()
 
     def step(self, number: int) -> Any:
-        """The addresses to read for one step of the block, in the form that its operator reads."""
+        """The addresses to read for one step of the stretch, in its operator's form."""
         raise NotImplementedError
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """The step's rows within the rows of the block."""
+        """The step's rows within the rows of the stretch."""
         raise NotImplementedError
 
     @property
     def row_count(self) -> int:
-        """The rows of the block."""
+        """The rows of the stretch."""
         raise NotImplementedError
 
 
@@ -252,45 +252,46 @@ class TaggedSteps(Steps):
 class MergedSteps(Steps):
     """Steps of several components; step s is step ``ordinal[s]`` of component ``which[s]``."""
 
-    __slots__ = ("blocks", "offsets", "ordinal", "which")
+    __slots__ = ("components", "offsets", "ordinal", "which")
 
     def __init__(
         self,
         which: list[int],
         ordinal: list[int],
-        blocks: Mapping[int, Steps],
+        components: Mapping[int, Steps],
         offsets: Mapping[int, int],
     ) -> None:
-        self.which, self.ordinal, self.blocks, self.offsets = which, ordinal, blocks, offsets
+        self.which, self.ordinal = which, ordinal
+        self.components, self.offsets = components, offsets
 
     def step(self, number: int) -> tuple[int, object]:
         component = self.which[number]
-        return component, self.blocks[component].step(self.ordinal[number])
+        return component, self.components[component].step(self.ordinal[number])
 
     def bounds(self, number: int) -> tuple[int, int]:
         component = self.which[number]
-        start, stop = self.blocks[component].bounds(self.ordinal[number])
+        start, stop = self.components[component].bounds(self.ordinal[number])
         return start + self.offsets[component], stop + self.offsets[component]
 
     @property
     def row_count(self) -> int:
-        return sum(block.row_count for block in self.blocks.values())
+        return sum(steps.row_count for steps in self.components.values())
 
 
 class ZippedSteps(Steps):
     """The same steps of several components."""
 
-    __slots__ = ("blocks",)
+    __slots__ = ("components",)
 
-    def __init__(self, blocks: Sequence[Steps]) -> None:
-        self.blocks = blocks
+    def __init__(self, components: Sequence[Steps]) -> None:
+        self.components = components
 
     def step(self, number: int) -> list[object]:
-        return [block.step(number) for block in self.blocks]
+        return [steps.step(number) for steps in self.components]
 
     def bounds(self, number: int) -> tuple[int, int]:
-        return self.blocks[0].bounds(number)
+        return self.components[0].bounds(number)
 
     @property
     def row_count(self) -> int:
-        return self.blocks[0].row_count
+        return self.components[0].row_count

@@ -257,7 +257,7 @@ class Anchor(OverRecords[AnchoredAddresses]):
 class BatchOperatorOf(Generic[OwnSteps, OneStep]):
     """The base of operators on batches: moves batches first, then finds their rows.
 
-    `steps` resolves a block of steps to the rows that each must read, `rows` resolves single
+    `steps` resolves a stretch of steps to the rows that each must read, `rows` resolves single
     records of batches (for `unbatch`), and `read` makes one batch from either.
     """
 
@@ -291,7 +291,7 @@ class BatchOperatorOf(Generic[OwnSteps, OneStep]):
         raise NotImplementedError
 
     def keys(self, steps: OwnSteps) -> Keys:
-        """A key per row of a block of steps."""
+        """A key per row of a stretch of steps."""
         raise NotImplementedError
 
     def row_keys(self, addresses: OneStep) -> Keys:

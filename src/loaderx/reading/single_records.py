@@ -6,7 +6,7 @@ as nested generators: each record is made when it is asked for.  Errors name rec
 elsewhere.
 
 Where a source reads many records faster than one by one, a few are read at a time: as many as it
-reads in `CHUNK_S`.
+reads in `AHEAD_S`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Positions, Record
 from loaderx.tree import Array, Tree, map_leaves
 
-CHUNK_S = 100e-6  # the time to spend on reading records ahead
+AHEAD_S = 100e-6  # the time to spend on reading records ahead
 MOST = 64
 
 UNCHANGED = {bool, int, float, complex, str, bytes, *np.sctypeDict.values()}
@@ -51,7 +51,7 @@ def one_by_one(
         yield record if failure is None else again(number, failure)
 
 
-def in_chunks(
+def in_groups(
     read: Callable[[Positions], list[Record]],
     index: Positions,
     lock: AbstractContextManager[object],
@@ -77,7 +77,7 @@ def in_chunks(
         records = records[::-1]
         while records:
             yield records.pop() if is_alone else detached(records.pop())
-        size = min(2 * size, MOST) if 2 * took < CHUNK_S else max(1, size // 2)
+        size = min(2 * size, MOST) if 2 * took < AHEAD_S else max(1, size // 2)
 
 
 def detached(record: Record) -> Record:

@@ -39,7 +39,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, shown, whole
-from loaderx.reading.single_records import in_chunks, one_by_one
+from loaderx.reading.single_records import in_groups, one_by_one
 from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.unit_plan import epoch_key
 from loaderx.rng import ROW, Keys, fold
@@ -235,7 +235,7 @@ class ReadSource(RecordOperatorOf[SourceAddresses]):
 
         read = source.reader() if isinstance(source, ObjectSource) else None
         if read is None:
-            return in_chunks(source.records, index, self.lock, again)
+            return in_groups(source.records, index, self.lock, again)
         return one_by_one(read, index.tolist(), self.lock, again)
 
     def _again(self, address: SourceAddresses, error: BaseException) -> Record:

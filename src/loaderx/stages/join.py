@@ -373,16 +373,16 @@ class MergeBatches(BatchOperatorOf[MergedSteps, tuple[int, object]]):
     def locate(self, epochs: Keys, numbers: Positions) -> MergedSteps:
         which, epochs, inside = self.router.route(epochs, numbers)
         ordinal = np.zeros(len(numbers), np.int64)
-        blocks: dict[int, Steps] = {}
+        components: dict[int, Steps] = {}
         offsets: dict[int, int] = {}
         offset = 0
         for component, places in groups(which):
             ordinal[places] = np.arange(len(places))
             mine = epochs if epochs.size == 1 else epochs[places]
-            blocks[component] = self.children[component].steps(mine, inside[places])
+            components[component] = self.children[component].steps(mine, inside[places])
             offsets[component] = offset
-            offset += blocks[component].row_count
-        return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)
+            offset += components[component].row_count
+        return MergedSteps(which.tolist(), ordinal.tolist(), components, offsets)
 
     def read(self, addresses: tuple[int, object], context: ReadContext) -> Tree:
         component, inner = addresses
@@ -394,7 +394,7 @@ class MergeBatches(BatchOperatorOf[MergedSteps, tuple[int, object]]):
 
     def keys(self, steps: MergedSteps) -> Keys:
         parts = [
-            fold(self.children[component].keys(block), np.array([component], np.uint64), BRANCH)
-            for component, block in steps.blocks.items()
+            fold(self.children[component].keys(inner), np.array([component], np.uint64), BRANCH)
+            for component, inner in steps.components.items()
         ]
         return np.concatenate(parts)

@@ -326,14 +326,14 @@ def _write(
         names = [template for template in (options.segment_ids, options.positions) if template]
         shapes += [((grid.count, length), plain)] * len(names)
         target, *marks = lend(Layout.of(*shapes))
-        parts = _Parts(grid, sizes[leaf], length, options.heads)
-        parts.write_values(target, column, segments, leaf, path, options)
+        pieces = _Pieces(grid, sizes[leaf], length, options.heads)
+        pieces.write_values(target, column, segments, leaf, path, options)
         out[path] = target
         for template, mark in zip(names, marks, strict=True):
             if template is options.segment_ids:
-                parts.write_ids(mark)
+                pieces.write_ids(mark)
             else:
-                parts.write_positions(mark)
+                pieces.write_positions(mark)
             extra.append((template.replace("{}", path), mark))
     paths = structure.paths()
     for path, values in zip(paths, columns, strict=True):
@@ -349,8 +349,8 @@ def _write(
     return Packed(tree, segments.record[grid.first], start, tokens, capacity)
 
 
-class _Parts:
-    """One leaf's rows as a list of parts, in order: segments, and the padding after each row."""
+class _Pieces:
+    """One leaf's rows as a list of pieces, in order: segments, and the padding after each row."""
 
     __slots__ = ("head", "heads", "length", "pads", "segments")
 
@@ -379,7 +379,7 @@ class _Parts:
         if self.heads:
             token = filler(dtype, options.first_token(path), path, "bos")
             first = np.full((1, *rest), token, dtype)
-        parts: list[Array] = []
+        pieces: list[Array] = []
         where = zip(
             segments.record.tolist(),
             segments.begin[leaf].tolist(),
@@ -390,35 +390,35 @@ class _Parts:
         )
         for record, begin, end, head, pad in where:
             if head and first is not None:
-                parts.append(first)
+                pieces.append(first)
             if end > begin:
-                parts.append(column[record][begin:end])
+                pieces.append(column[record][begin:end])
             if pad:
-                parts.append(padding[:pad])
-        np.concatenate(parts, out=target.reshape(-1, *rest), casting="same_kind")
+                pieces.append(padding[:pad])
+        np.concatenate(pieces, out=target.reshape(-1, *rest), casting="same_kind")
 
     def write_ids(self, target: Array) -> None:
         nothing = np.zeros(self.length, np.int32)
         blocks: dict[int, Array] = {}
-        parts = []
+        pieces = []
         for (number, size), head, pad in zip(self.segments, self.head, self.pads, strict=True):
             block = blocks.get(number)
             if block is None:
                 block = blocks[number] = np.full(self.length, number, np.int32)
-            parts.append(block[: size + self.heads if head else size])
+            pieces.append(block[: size + self.heads if head else size])
             if pad:
-                parts.append(nothing[:pad])
-        np.concatenate(parts, out=target.reshape(-1))
+                pieces.append(nothing[:pad])
+        np.concatenate(pieces, out=target.reshape(-1))
 
     def write_positions(self, target: Array) -> None:
         nothing = np.zeros(self.length, np.int32)
         numbers = np.arange(self.length, dtype=np.int32)
-        parts = []
+        pieces = []
         for (_, size), head, pad in zip(self.segments, self.head, self.pads, strict=True):
-            parts.append(numbers[: size + self.heads if head else size])
+            pieces.append(numbers[: size + self.heads if head else size])
             if pad:
-                parts.append(nothing[:pad])
-        np.concatenate(parts, out=target.reshape(-1))
+                pieces.append(nothing[:pad])
+        np.concatenate(pieces, out=target.reshape(-1))
 
 
 def _per_segment(

@@ -176,7 +176,7 @@ class ZipBatches(BatchOperatorOf[ZippedSteps, list[object]]):
 
     def keys(self, steps: ZippedSteps) -> Keys:
         first, *others = (
-            child.keys(block) for child, block in zip(self.children, steps.blocks, strict=True)
+            child.keys(inner) for child, inner in zip(self.children, steps.components, strict=True)
         )
         for other in others:
             first = fold(first, other, BRANCH)
