@@ -50,7 +50,7 @@ class OneToOne(MadeInUnits, KeepsPlaces):
 
     @property
     def stacked(self) -> bool:
-        """Does the transform get stacked records, below the batch?"""
+        """Whether the transform gets stacked records, below the batch."""
         return False
 
     @property

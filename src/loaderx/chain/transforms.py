@@ -28,13 +28,13 @@ Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
 
 
 class Transform(Frozen):
-    """What a stage does to an element, and what the stage must know about that."""
+    """The change that a stage makes to an element, and the facts about it that the stage needs."""
 
     needs: ClassVar[Needs] = "nothing"
-    goes_singly: ClassVar[bool] = True  # is there `on_each`?
-    takes_either: ClassVar[bool] = False  # are columns as good as single records?
-    is_cheap: ClassVar[bool] = False  # is it no reason to share the rows of a batch?
-    named: ClassVar[str] = "function"  # what the name of the stage is, in a saved state
+    goes_singly: ClassVar[bool] = True  # it has `on_each`
+    takes_either: ClassVar[bool] = False  # columns are as good as single records
+    is_cheap: ClassVar[bool] = False  # it is no reason to share the rows of a batch
+    named: ClassVar[str] = "function"  # the field that names the stage in a saved state
 
     def on_records(self, records: list[object], extra: Any, fail: Fail) -> list[object]:
         raise NotImplementedError
@@ -52,7 +52,7 @@ class Transform(Frozen):
 
     @property
     def options(self) -> dict[str, object]:
-        """What changes the result besides the function."""
+        """The options that change the result, besides the function."""
         return {}
 
     def for_batches_of(self, rows: int | None) -> Transform:

@@ -1,4 +1,4 @@
-"""What every stage must do, read by index or in a stream, as tests."""
+"""The contract of all stages, read by index or in a stream, as tests."""
 
 from __future__ import annotations
 

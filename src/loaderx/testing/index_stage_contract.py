@@ -1,4 +1,4 @@
-"""What every stage that is read by index must do, as tests."""
+"""The contract of stages that are read by index, as tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class IndexStageContract(AnyStageContract):
     """False for a stage that gives other records than one for each, or in another order."""
 
     def expected_records(self, records: list[Tree]) -> Sequence[Tree] | None:
-        """What must become of all records, in plain Python; None: that is not said."""
+        """The expected output for all records, in plain Python; None: not tested."""
         return None
 
     # What comes out -----------------------------------------------------------------------------
