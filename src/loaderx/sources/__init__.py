@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 _LATE = {  # gzip, json, csv and the like are slow to import

@@ -13,3 +13,7 @@ from loaderx.testing.source_contract import SourceContract
 from loaderx.testing.stage_contract import StageContract
 
 __all__ = ["EngineContract", "IndexStageContract", "SourceContract", "StageContract"]
+
+
+def __dir__() -> list[str]:
+    return __all__
