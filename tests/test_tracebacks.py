@@ -147,7 +147,7 @@ def test_all_frames_are_shown_if_asked_for(script, how):
     blocks, _ = printed(script, how, "map", LOADERX_TRACEBACK="full")
     cause = next(block for block in blocks if block[0][0] == "transforms.py")
     assert cause[1:] == [("script.py", "parse"), ("script.py", "check")]
-    assert ("map.py", "read") in [frame for block in blocks for frame in block]
+    assert ("one_to_one.py", "read") in [frame for block in blocks for frame in block]
 
 
 def test_what_a_user_function_raised_from_keeps_its_frames_in_a_worker_process():
