@@ -10,7 +10,9 @@ import pytest
 from loaderx import DataLoader, Dataset
 from loaderx.errors import LoaderxError, StackError
 from loaderx.sources import Jsonl
-from loaderx.sources.columns.columns import FixedColumn, ListColumn, ListedArrays, TextColumn
+from loaderx.sources.columns.build import fixed_column, run_column
+from loaderx.sources.columns.columns import ListColumn, TextColumn
+from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.lines import copies as line_copies
@@ -26,7 +28,7 @@ def lists(counts, lengths, dtype=np.int32, shape=()):
         at += count
         offsets.append(np.concatenate([[0], ends]).astype(np.int64))
         data.append(rng.integers(1, 100, (int(offsets[-1][-1]), *shape)).astype(dtype))
-    return ListColumn(Parts(counts), ListedArrays(data), ListedArrays(offsets))
+    return run_column(ListColumn, Parts(counts), ListedArrays(data), ListedArrays(offsets))
 
 
 def table(columns, count):
@@ -71,7 +73,7 @@ LENGTHS[[5, 59]] = 0, 19
 def test_lists(counts, dtype, shape, pad_to, value):
     parts = Parts(counts)
     numbers = np.split(np.arange(60), np.cumsum(counts)[:-1])
-    label = FixedColumn(parts, ListedArrays(numbers), ArraySpec((), np.dtype(np.int64)))
+    label = fixed_column(parts, ListedArrays(numbers), ArraySpec((), np.dtype(np.int64)))
     source = table({"x": lists(counts, LENGTHS, dtype, shape), "label": label}, 60)
     ours, expected = both(source, 16, pad_to={"x": pad_to}, pad_value=value)
     assert ours == expected
@@ -87,7 +89,7 @@ def test_all_lists_are_empty():
 def test_fields_text_and_masks():
     text = np.frombuffer("".join(f"é{n}" for n in range(60)).encode(), np.uint8)
     ends = np.cumsum([0, *(len(f"é{n}".encode()) for n in range(60))])
-    column = TextColumn(Parts([60]), ListedArrays([text]), ListedArrays([ends]))
+    column = run_column(TextColumn, Parts([60]), ListedArrays([text]), ListedArrays([ends]))
     source = table({"a": {"x": lists([60], LENGTHS), "t": column}, "y": lists([60], LENGTHS)}, 60)
     for options in ({}, {"pad_remainder": True}, {"drop_remainder": True}):
         ours, expected = both(source, 16, pad_to={"a.x": 20, "y": 30}, **options)
@@ -105,7 +107,7 @@ def test_fields_text_and_masks():
     ],
 )
 def test_errors_are_those_of_records(options, message):
-    label = FixedColumn(
+    label = fixed_column(
         Parts([60]), ListedArrays([np.arange(60)]), ArraySpec((), np.dtype(np.int64))
     )
     source = table({"x": lists([60], LENGTHS), "label": label}, 60)
@@ -123,7 +125,7 @@ def test_lists_that_are_not_padded():
 
 
 def test_a_leaf_that_is_there_already():
-    length = FixedColumn(
+    length = fixed_column(
         Parts([60]), ListedArrays([np.arange(60)]), ArraySpec((), np.dtype(np.int64))
     )
     source = table({"x": lists([60], LENGTHS), "x_length": length}, 60)

@@ -6,6 +6,7 @@ copies for all rows, and no Python for each.  Long rows are copied one by one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices, PaddedBatch
 from loaderx.sources.columns.columns import Column, ListColumn
 from loaderx.sources.files.byte_ranges import gather_rows
+from loaderx.sources.files.parts import Located
 from loaderx.tree import Array, ArraySpec, DType, Structure
 
 _SHORT = 2048  # bytes of a row, up to which it is copied with what lies behind it
@@ -28,6 +30,7 @@ class PaddedColumns:
         structure: Structure,
         specs: Sequence[ArraySpec],
         is_odd: Callable[[Indices], bool] | None = None,
+        reads_behind: bool = True,
     ) -> None:
         """
         Args:
@@ -35,9 +38,10 @@ class PaddedColumns:
             structure: of a record.
             specs: shape and dtype of each leaf in a row of a batch.
             is_odd: are there records that are not in the columns?
+            reads_behind: can what lies behind a list be read, up to the end of its array?
         """
         self._columns, self._structure, self._specs = columns, structure, specs
-        self._is_odd = is_odd
+        self._is_odd, self._reads_behind = is_odd, reads_behind
 
     def dtypes(self) -> dict[str, DType]:
         """Of the leaves, by their paths."""
@@ -53,12 +57,13 @@ class PaddedColumns:
         rows, lengths = len(indices), {}
         shapes = [((rows, *_axes(one)), np.dtype(one.dtype)) for one in self._specs]
         leaves = lend(Layout.of(*shapes))
-        paths = self._structure.paths()
+        paths, at = self._structure.paths(), self._columns[0].parts.at(indices)
         for path, column, leaf in zip(paths, self._columns, leaves, strict=True):
             if not isinstance(column, ListColumn):
-                column.take(indices, leaf)
+                column.take(at, leaf)
                 continue
-            found = _take_padded(column, indices, leaf, values[path])
+            is_short = self._reads_behind and leaf[:1].nbytes <= _SHORT
+            found = _take_padded(column, at, leaf, values[path], is_short)
             if found is None:
                 return None
             lengths[path] = found
@@ -71,6 +76,7 @@ def padded_columns(
     specs: Sequence[ArraySpec | None],
     lengths: Mapping[str, int],
     is_odd: Callable[[Indices], bool] | None = None,
+    reads_behind: bool = True,
 ) -> PaddedColumns | None:
     """Columns with these lists padded; None if there are others that cannot be stacked."""
     found: list[ArraySpec] = []
@@ -81,7 +87,7 @@ def padded_columns(
             found.append(spec)
     if len(found) < len(columns) or not set(lengths) <= set(structure.paths()):
         return None
-    return PaddedColumns(columns, structure, found, is_odd)
+    return PaddedColumns(columns, structure, found, is_odd, reads_behind)
 
 
 def _axes(spec: ArraySpec) -> tuple[int, ...]:
@@ -91,15 +97,18 @@ def _axes(spec: ArraySpec) -> tuple[int, ...]:
 # Rows -------------------------------------------------------------------------------------------
 
 
-def _take_padded(column: ListColumn, indices: Indices, out: Array, value: Array) -> Array | None:
+def _take_padded(
+    column: ListColumn, at: Located, out: Array, value: Array, is_short: bool
+) -> Array | None:
     """Writes lists into rows, and gives their lengths; None if one is longer than a row."""
-    lengths = np.empty(len(indices), np.int32)
-    is_short = out[:1].nbytes <= _SHORT
-    for places, data, starts, stops, _, _ in column.runs(indices):
+    lengths, each = np.empty(len(at), np.int32), 1
+    if column.has_flat_data:  # several numbers for each element of a list
+        each, out = math.prod(out.shape[2:]), out.reshape(len(out), -1)
+    for places, data, starts, stops in column.runs(at):
         counts = stops - starts
-        if len(counts) and counts.max() > out.shape[1]:
+        if len(counts) and (counts.max() > out.shape[1] or (counts % each).any()):
             return None
-        lengths[places] = counts
+        lengths[places] = counts // each
         is_all = isinstance(places, slice)
         target = out if is_all else np.empty((len(starts), *out.shape[1:]), out.dtype)
         if is_short and data.flags.c_contiguous:

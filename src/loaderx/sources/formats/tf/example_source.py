@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices
-from loaderx.sources.columns.table import ColumnarSource, records_of
+from loaderx.sources.columns.columns import records_of
+from loaderx.sources.columns.table import ColumnarSource
+from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
 from loaderx.tree import Tree, flatten
 
@@ -16,25 +18,23 @@ DecoderTree: TypeAlias = "Mapping[str, Decoder | DecoderTree]"
 
 
 class ExampleReader(Protocol):
-    """Finds the features of records in files."""
+    """Finds the features of records in files; a `RecordFiles`."""
 
     def __len__(self) -> int: ...
 
     @property
-    def counts(self) -> Sequence[int]:
-        """How many records each file has."""
-        ...
+    def counts(self) -> Sequence[int]: ...
+
+    def where(self, index: int) -> str: ...
+
+    def check(self, index: int) -> str | None: ...
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         """These features of these records."""
         ...
 
-    def where(self, index: int) -> str:
-        """The file of a record, and its number in it."""
-        ...
-
-    def check(self, index: int) -> str | None:
-        """What is wrong with the bytes of a record, if it has a checksum; None if nothing."""
+    def spans(self, indices: Indices, names: Sequence[str]) -> Iterator[Span]:
+        """What is read for them."""
         ...
 
 
@@ -54,6 +54,15 @@ class ExampleSource(ColumnarSource):
         self._reader = reader
         self._decoders: list[Decoder] = leaves
         self._names = list(dict.fromkeys(name for one in leaves for name in one.features))
+        self._cold = ColdReads(find=self._spans)
+
+    def _spans(self, indices: Indices) -> Iterator[Span]:
+        return self._reader.spans(indices, self._names)
+
+    def _leaves(self, indices: Indices) -> Leaves:
+        if self._cold.is_needed:
+            self._cold.before(indices)
+        return self._reader.leaves(indices, self._names)
 
     def __len__(self) -> int:
         return len(self._reader)
@@ -65,7 +74,7 @@ class ExampleSource(ColumnarSource):
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         out = self._lent(len(indices), lend)
         try:
-            leaves = self._reader.leaves(indices, self._names)
+            leaves = self._leaves(indices)
             for decoder, target in zip(self._decoders, out, strict=True):
                 decoder.fill(leaves, target)
         except BadRecordError as error:
@@ -74,7 +83,7 @@ class ExampleSource(ColumnarSource):
 
     def records(self, indices: Indices) -> list[Tree]:
         try:
-            leaves = self._reader.leaves(indices, self._names)
+            leaves = self._leaves(indices)
             columns = [decoder.values(leaves) for decoder in self._decoders]
         except BadRecordError as error:
             raise self._located(indices, error) from error

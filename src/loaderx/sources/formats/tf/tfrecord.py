@@ -10,8 +10,8 @@ exactly one, an array if all have as many, and a list otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.cache.unpack import ZLIB, packing_of, unpack
-from loaderx.sources.files.byte_ranges import ByteRanges
+from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import HEAD_BYTES, OpenOptions
 from loaderx.sources.formats.tf.decoders import (
@@ -41,7 +43,7 @@ from loaderx.sources.formats.tf.frames import (
     is_payload_intact,
     is_zlib_frame,
 )
-from loaderx.sources.formats.tf.payloads import NAME, PayloadSource
+from loaderx.sources.formats.tf.payloads import NAME, PayloadFiles, PayloadSource
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
@@ -222,7 +224,7 @@ def _asked_decoder(name: str, kind: int, asked: FeatureType, fill: object) -> De
 # Records as bytes -------------------------------------------------------------------------------
 
 
-class TFRecordPayloads:
+class TFRecordPayloads(PayloadFiles):
     """The records of TFRecord files as bytes."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
@@ -231,27 +233,23 @@ class TFRecordPayloads:
             return IndexedFile({"starts": frames.starts, "stops": frames.stops})
 
         index = cache.index("tfrecord-frames", _FRAMES_VERSION, files, indexer)
-        counts = index.parts["starts"].counts
-        self._ranges = ByteRanges(files, counts, index.arrays["starts"], index.arrays["stops"])
+        super().__init__(files, index.parts["starts"])
+        self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
+        self._bytes = file_bytes(files, self.outside)
 
-    def __len__(self) -> int:
-        return len(self._ranges)
+    def _find(self, indices: Indices) -> tuple[Located, Indices]:
+        return self.parts.at(indices).moved(self._starts[indices]), self._stops[indices]
 
-    @property
-    def counts(self) -> Sequence[int]:
-        return self._ranges.parts.counts.tolist()  # type: ignore[no-any-return]
+    def payloads(self, indices: Indices) -> Sequence[bytes]:
+        found = ((one.places, one.contents()) for one in self._bytes.runs(*self._find(indices)))
+        return cast("Sequence[bytes]", in_places(len(indices), found))
 
-    def payloads(self, indices: Indices) -> list[bytes]:
-        return self._ranges.read(indices)
-
-    def where(self, index: int) -> str:
-        return self._ranges.name(index)
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._bytes.spans(*self._find(indices))
 
     def check(self, index: int) -> str | None:
-        ranges = self._ranges
-        part, _ = ranges.parts.locate(index)
-        data = ranges.files.data(part)
-        start, stop = int(ranges.starts[index]), int(ranges.stops[index])
+        data = self.files.data(self.parts.locate(index)[0])
+        start, stop = int(self._starts[index]), int(self._stops[index])
         return None if is_payload_intact(data, start, stop) else "its checksum is wrong"
 
 
