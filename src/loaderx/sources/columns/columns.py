@@ -71,6 +71,15 @@ class Column:
         """These values: arrays (new, or read-only views), numbers, text or bytes."""
         raise NotImplementedError
 
+    @property
+    def items(self) -> ArraySpec | None:
+        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        return None
+
+    def runs(self, at: Located) -> Iterator[Runs]:
+        """Where these values lie; only of those that are runs of elements."""
+        raise NotImplementedError
+
     def spans(self, at: Located) -> Iterator[Span]:
         """What is read for these values, in the order in which it is read."""
         return iter(())
@@ -221,7 +230,6 @@ class RunColumn(Column):
         raise NotImplementedError
 
     def runs(self, at: Located) -> Iterator[Runs]:
-        """Where these values lie."""
         starts, stops = self._lists.find(at)
         return self.elements.runs(at.moved(starts), stops)
 
@@ -270,7 +278,6 @@ class ListColumn(RunColumn):
 
     @property
     def items(self) -> ArraySpec:
-        """Shape and dtype of an element of a list."""
         spec = self.elements.spec
         return ArraySpec(self._shape, spec.dtype) if self._shape else spec
 

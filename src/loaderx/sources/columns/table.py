@@ -23,7 +23,7 @@ from loaderx.sources.columns.elements import Needs, PartElements
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.cold import ColdReads
 from loaderx.sources.files.file_set import FileRanges, FileSet
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.tree import Array, ArraySpec, Structure, Tree, flatten
 
 
@@ -149,12 +149,16 @@ class TableSource(PadsLists, ColumnarSource):
         self._has_all = bool(self._sets) and all(one.is_whole for one in self._sets.values())
         return found
 
-    def gather(self, indices: Indices, lend: Lend) -> Tree:
+    def _find(self, indices: Indices) -> Located:
+        """Where records lie, of which all that is needed is here, or asked for."""
         if self._is_fetched:
             self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
-        out, at = self._lent(len(indices), lend), self._locate(indices)
+        return self._locate(indices)
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        out, at = self._lent(len(indices), lend), self._find(indices)
         for column, target in zip(self._columns, out, strict=True):
             column.take(at, target)
         return self._structure.build(out)
@@ -206,16 +210,13 @@ class TableSource(PadsLists, ColumnarSource):
 
     def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
         specs = [column.spec for column in self._columns]
-        columns, structure, behind = self._columns, self._structure, self.reads_behind
-        return padded_columns(columns, structure, specs, lengths, reads_behind=behind)
+        return padded_columns(
+            self._columns, self._structure, specs, lengths, self._find, self.reads_behind
+        )
 
     def records(self, indices: Indices) -> list[Tree]:
         try:
-            if self._is_fetched:
-                self.fetch(indices)
-            if self._cold.is_needed:
-                self._cold.before(indices)
-            at = self._locate(indices)
+            at = self._find(indices)
             columns = [column.values(at) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:
             if len(indices) == 1:  # many are read again one by one

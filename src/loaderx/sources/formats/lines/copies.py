@@ -86,15 +86,21 @@ class LineCopy:
 
     def gather(self, indices: Indices, dtypes: Sequence[DType], lend: Lend) -> list[Array] | None:
         """The columns of records as arrays of these dtypes; None if one of them is odd."""
+        at = self._find(indices)
+        if at is None:
+            return None
+        found = lend(Layout.of(*[((len(indices),), dtype) for dtype in dtypes]))
+        for column, target in zip(self._columns, found, strict=True):
+            column.take(at, target)
+        return found
+
+    def _find(self, indices: Indices) -> Located | None:
+        """Where records lie; None if one of them is odd."""
         if self.has_odd(indices):
             return None
         if self._cold.is_needed:
             self._cold.before(indices)
-        found = lend(Layout.of(*[((len(indices),), dtype) for dtype in dtypes]))
-        at = self._columns[0].parts.at(indices)
-        for column, target in zip(self._columns, found, strict=True):
-            column.take(at, target)
-        return found
+        return self._columns[0].parts.at(indices)
 
     def padded(
         self,
@@ -104,7 +110,7 @@ class LineCopy:
     ) -> PaddedColumns | None:
         """The columns with lists padded; ``specs`` are those of the others in a batch."""
         _, structure = flatten(dict.fromkeys(names, 0))
-        return padded_columns(self._columns, structure, specs, lengths, self.has_odd)
+        return padded_columns(self._columns, structure, specs, lengths, self._find)
 
     def has_odd(self, indices: Indices) -> bool:
         return self._odd_places(indices) is not None

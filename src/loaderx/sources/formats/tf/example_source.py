@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from loaderx.memory import Lend
-from loaderx.sources.base import BadRecordError, Indices
+from loaderx.sources.base import BadRecordError, Indices, PadsLists
 from loaderx.sources.columns.columns import records_of
+from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.columns.table import ColumnarSource
 from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
@@ -38,7 +39,7 @@ class ExampleReader(Protocol):
         ...
 
 
-class ExampleSource(ColumnarSource):
+class ExampleSource(PadsLists, ColumnarSource):
     """Records of Examples: a reader finds their features, decoders make leaves of these."""
 
     def __init__(
@@ -76,10 +77,14 @@ class ExampleSource(ColumnarSource):
         try:
             leaves = self._leaves(indices)
             for decoder, target in zip(self._decoders, out, strict=True):
-                decoder.fill(leaves, target)
+                decoder.take(leaves, target)
         except BadRecordError as error:
             raise self._located(indices, error) from error
         return self._structure.build(out)
+
+    def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
+        specs = [decoder.spec for decoder in self._decoders]
+        return padded_columns(self._decoders, self._structure, specs, lengths, self._leaves)
 
     def records(self, indices: Indices) -> list[Tree]:
         try:

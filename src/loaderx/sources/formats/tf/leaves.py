@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.sources.base import BadRecordError
 from loaderx.sources.columns.elements import ListedArrays, PartElements, Runs
 from loaderx.sources.files.cold import Span
-from loaderx.sources.files.parts import Located, Parts, in_places
+from loaderx.sources.files.parts import ALL, Located, Parts, in_places
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,
@@ -142,15 +142,22 @@ def floats(leaf: Leaf) -> tuple[Array, Numbers]:
     return joined(leaf).view("<f4").astype(np.float32, copy=False), leaf.sizes.astype(np.int64) // 4
 
 
-def lists(leaf: Leaf, kind: int) -> list[Array]:
-    """The values of each record as an array of one axis, however they are stored.
-
-    Missing ones are empty.
-    """
-    if leaf.is_plain and kind != BYTES:
+def numbers_of(leaf: Leaf, kind: int, dtype: np.dtype[np.generic] | None = None) -> Runs:
+    """The numbers of all records, however they are stored; missing ones are empty lists."""
+    if leaf.is_plain:
         numbers, counts = integers(leaf) if kind == INT64 else floats(leaf)
-        stops = np.cumsum(counts).tolist()
-        return [numbers[stop - count : stop] for stop, count in zip(stops, counts.tolist())]  # noqa: B905 (a hot path)
+    else:
+        each = [_list_at(leaf, place, kind) for place in range(len(leaf))]
+        numbers, counts = np.concatenate(each), np.array([len(one) for one in each])
+    stops = np.cumsum(counts)
+    data = numbers if dtype is None else numbers.astype(dtype, copy=False)
+    return Runs(ALL, data, stops - counts, stops)
+
+
+def lists(leaf: Leaf, kind: int) -> list[Array]:
+    """The values of each record as an array of one axis; missing ones are empty."""
+    if kind != BYTES:
+        return numbers_of(leaf, kind).views()
     return [_list_at(leaf, place, kind) for place in range(len(leaf))]
 
 
