@@ -272,11 +272,6 @@ class ListColumn(RunColumn):
         return None
 
     @property
-    def has_flat_data(self) -> bool:
-        """Are there several numbers in the data for one element of a list?"""
-        return bool(self._shape)
-
-    @property
     def items(self) -> ArraySpec:
         spec = self.elements.spec
         return ArraySpec(self._shape, spec.dtype) if self._shape else spec

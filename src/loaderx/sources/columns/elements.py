@@ -121,10 +121,7 @@ class Elements:
 
     def pairs(self, at: Located) -> tuple[Indices, Indices]:
         """These elements, which are offsets, and those behind them."""
-        starts, stops = np.empty((2, len(at)), self.spec.dtype)
-        self.take(at, starts)
-        self.take(at.moved(at.rows + 1), stops)
-        return starts.astype(np.int64, copy=False), stops.astype(np.int64, copy=False)
+        raise NotImplementedError
 
     def runs(self, at: Located, stops: Indices) -> Iterator[Runs]:
         """The elements from these on, up to ``stops``.  By default they are copied."""

@@ -48,8 +48,8 @@ def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None
 def _is_plain(column: Column) -> bool:
     # Kinds of text differ in how they are read, not in what they are.
     is_text = isinstance(column, TextColumn)
-    if isinstance(column, ListColumn) and column.has_flat_data:
-        return False
+    if isinstance(column, ListColumn) and column.items != column.elements.spec:
+        return False  # several numbers for an element of a list
     return is_text or type(column) in (FixedColumn, ListColumn, BytesColumn)
 
 

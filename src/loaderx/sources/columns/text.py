@@ -164,5 +164,6 @@ def touch(data: Array, starts: Indices, lengths: Indices) -> None:
         starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     # Run by run, line by line: the CPU then begins to fetch what follows by itself.  Nothing behind
     # a run is touched: it may not be memory of this process.
-    last = (starts + lengths - 1)[:, None]
-    data.take(np.minimum(starts[:, None] + lines, last), mode="clip")
+    places = starts[:, None] + lines
+    np.minimum(places, (starts + lengths - 1)[:, None], out=places)
+    data.take(places, mode="clip")

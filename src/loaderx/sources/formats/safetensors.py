@@ -20,12 +20,17 @@ _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
 }  # fmt: skip
+_HEAD_BYTES = 1 << 12  # which hold most headers
 _OF_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
     opened = FileSet(files, files=options.cache.files)
+    far = [one for one, file in enumerate(files) if options.cache.files.is_remote(file)]
+    heads = [_first(one, min(_HEAD_BYTES, opened.sizes[one])) for one in far if opened.sizes[one]]
+    if heads:
+        opened.fetch_ranges(heads)  # all at once
     shards = [_arrays(opened, number, options) for number in range(len(opened))]
     return source_of_arrays(files, shards, "safetensors")
 
@@ -58,11 +63,13 @@ def _header(files: FileSet, number: int) -> tuple[dict[str, object], int]:
 
 def _first_bytes(files: FileSet, number: int, count: int) -> bytes:
     """The first bytes of a file, which may lie behind a URL."""
-    if not files.files.is_remote(files.paths[number]):
-        return files.data(number)[:count].tobytes()
-    return files.data_with(FileRanges(number, np.zeros(1, np.int64), np.array([count])))[
-        :count
-    ].tobytes()
+    is_remote = files.files.is_remote(files.paths[number])
+    data = files.data_with(_first(number, count)) if is_remote else files.data(number)
+    return data[:count].tobytes()
+
+
+def _first(number: int, count: int) -> FileRanges:
+    return FileRanges(number, np.zeros(1, np.int64), np.array([count]))
 
 
 def _tensor(files: FileSet, number: int, start: int, told: object, where: str) -> PlacedArray:
