@@ -197,6 +197,26 @@ def test_pyarrow_is_imported_once_it_pays(monkeypatch):
     assert asked == ["pyarrow"]
 
 
+def test_nothing_behind_a_run_of_foreign_memory_is_touched():
+    """An object of Hugging Face's is read as all memory of the process: a page may be missing."""
+    pa = pytest.importorskip("pyarrow")
+    seen = []
+
+    class Noted(np.ndarray):
+        def take(self, places, mode):
+            seen.append(places)
+
+    memory = np.zeros(5 << 20, np.uint8)
+    data = np.frombuffer(pa.foreign_buffer(memory.ctypes.data, memory.nbytes, memory), np.uint8)
+    starts, lengths = np.arange(100) * 50_000, np.arange(100) * 13 % 900
+    touch(data.view(Noted), starts, lengths)
+    (places,) = seen
+    some = lengths > 0
+    assert not some.all()
+    assert (places >= starts[some, None]).all()
+    assert (places < (starts + lengths)[some, None]).all()
+
+
 def test_pyarrow_that_cannot_be_imported_is_not_missed(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     ImportLater(worth=1).count(1)

@@ -160,10 +160,16 @@ def touch(data: Array, starts: Indices, lengths: Indices) -> None:
         return
     mean = int(lengths.sum()) // len(starts)
     lines = np.arange(0, min(mean // _LINE + 1, _MOST_LINES) * _LINE, _LINE)
-    if not lengths.all():
-        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
-    # Run by run, line by line: the CPU then begins to fetch what follows by itself.  Nothing behind
-    # a run is touched: it may not be memory of this process.
+    # Run by run, line by line: the CPU then begins to fetch what follows by itself.
     places = starts[:, None] + lines
-    np.minimum(places, (starts + lengths - 1)[:, None], out=places)
+    if _is_foreign(data):
+        places = np.minimum(places, np.maximum(starts + lengths - 1, starts)[:, None])[lengths > 0]
     data.take(places, mode="clip")
+
+
+def _is_foreign(data: Array) -> bool:
+    """Is it memory of Arrow's, in which what lies behind a run may not be readable?"""
+    base: object = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return type(base).__module__.startswith("pyarrow")

@@ -23,16 +23,16 @@ from loaderx.sources.format import OpenOptions, check_fill
 from loaderx.sources.formats.arrow.addresses import Node, node_of
 from loaderx.sources.formats.arrow.blocks import ArrowBlocks
 from loaderx.sources.formats.arrow.columns import arrow_data, filler
+from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
 from loaderx.sources.formats.arrow.files import (
     ArrowFile,
     ArrowIndex,
     ArrowReader,
 )
-from loaderx.sources.formats.arrow.readers import Slots, Style
+from loaderx.sources.formats.arrow.readers import Style
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
     Leaf,
-    RecordBatches,
     build_columns,
     index_column,
     leaves_of,
@@ -165,7 +165,7 @@ class _Mapped:
             batches = RecordBatches(self._files, self._index.batches, self._index.rows)
             example = "[]" if leaf.kind.kind in ("ragged", "list") else "..."
             at = f"{path}: column {name!r}"
-            raise nulls_found(at, name, batches.count_nulls(leaf), example)
+            raise nulls_found(at, name, batches.count_nulls(leaf.valid), example)
         with reading(path):
             for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
                 if place == number:  # the conversion says what is wrong with it

@@ -23,11 +23,11 @@ from loaderx.sources.columns.data import ColumnType, nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of
 from loaderx.sources.formats.arrow.columns import filler
-from loaderx.sources.formats.arrow.readers import ColumnBuilder, Slots
+from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
+from loaderx.sources.formats.arrow.readers import ColumnBuilder
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
     Leaf,
-    RecordBatches,
     build_columns,
     index_column,
     leaves_of,
@@ -318,7 +318,7 @@ class HuggingFace(TableSource):
         for leaf in leaves:
             if leaf.has_inner_nulls or (leaf.has_nulls and leaf.name not in (fill or {})):
                 at, example = f"column {leaf.name!r}", "[]" if leaf.kind.kind == "ragged" else "..."
-                count = max(1, table.batches().count_nulls(leaf))
+                count = max(1, table.batches().count_nulls(leaf.valid))
                 raise nulls_found(at, leaf.name, count, example)
             if leaf.has_nulls and fill:
                 kind = type_at(arrow.schema, leaf.path)

@@ -1,17 +1,12 @@
-"""Columns of Arrow record batches, read by address: what `addresses` found, without pyarrow.
-
-A record batch is a part of the dataset.  The slots of a column say where its buffers lie in each
-of them, so shuffled records from hundreds of batches are one gather from the bytes of their file.
-"""
+"""Columns of Arrow record batches: what each Arrow type becomes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
@@ -24,236 +19,30 @@ from loaderx.sources.columns.columns import (
     FixedRunColumn,
     ListColumn,
     Lists,
-    Locator,
     NestedColumn,
     Offsets,
     TextColumn,
 )
 from loaderx.sources.columns.data import ITEMS, ColumnType
-from loaderx.sources.columns.elements import Elements, Needs, Runs, new_rows
+from loaderx.sources.columns.elements import Elements, new_rows
 from loaderx.sources.columns.table import ColumnTree
-from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.cold import Span
-from loaderx.sources.files.parts import (
-    Located,
-    Places,
-    Run,
-    grouped,
-    in_places,
-    lie_outside,
-)
+from loaderx.sources.files.parts import Located, in_places, lie_outside
 from loaderx.sources.formats.arrow.addresses import Node
+from loaderx.sources.formats.arrow.elements import (
+    DAMAGED,
+    Addressed,
+    Bits,
+    NullBits,
+    RecordBatches,
+    Slot,
+    Slots,
+    Widened,
+)
 from loaderx.sources.mapping import open_regular
-from loaderx.tree import Array, ArraySpec
+from loaderx.tree import ArraySpec
 
-Slots: TypeAlias = npt.NDArray[np.int64]
-"""The slots of a column, one row each; a column for each record batch."""
-
-Slot: TypeAlias = npt.NDArray[np.int64]
-
-DAMAGED = "the offsets of an Arrow column are damaged: they lie outside its data."
-_SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 _INT32, _BYTE = np.dtype(np.int32), np.dtype(np.uint8)
-
-
-class Batches(Locator, Protocol):
-    """Record batches: where records lie in them, and the bytes of their files."""
-
-    def memory(self, at: Located) -> Iterator[tuple[Places, Array]]:
-        """The bytes of each file that has some of these records."""
-        ...
-
-    def bytes_of(self, batch: int) -> Array:
-        """The bytes of the file of a batch."""
-        ...
-
-
-class Addressed(Elements):
-    """Elements that lie one after the other in each batch, from an address on."""
-
-    def __init__(
-        self, batches: Batches, addresses: Slot, spec: ArraySpec, counts: Slot | None = None
-    ) -> None:
-        """``counts``: how many there are in each batch, of bytes."""
-        self._batches, self._addresses, self._spec, self._counts = batches, addresses, spec, counts
-        self._width = spec.dtype.itemsize * math.prod(axis or 0 for axis in spec.shape)
-
-    @property
-    def spec(self) -> ArraySpec:
-        return self._spec
-
-    def _at(self, at: Located, rows: Indices) -> Indices:
-        found: Indices = at.each(self._addresses) + rows * self._width
-        return found
-
-    def take(self, at: Located, out: Array) -> None:
-        if at.runs is not None and out.flags.c_contiguous and self._take_runs(at.runs, out):
-            return
-        addresses = self._at(at, at.rows)
-        try:
-            for places, data in self._batches.memory(at):
-                if isinstance(places, slice) and out.flags.c_contiguous:
-                    _take(data, addresses, out)
-                    return
-                some = addresses[places]
-                found = np.empty((len(some), *out.shape[1:]), out.dtype)
-                _take(data, some, found)
-                out[places] = found
-        except (IndexError, ValueError) as error:  # an index that is damaged
-            raise BadRecordError(DAMAGED) from error
-
-    def _take_runs(self, runs: Sequence[Run], out: Array) -> bool:
-        """Copies elements that follow each other; False if they do not lie in their file."""
-        for run in runs:
-            found = self._bytes(run.part, run.start, run.stop)
-            if found is None or not found.nbytes:
-                return False
-            out[run.places].reshape(-1).view(np.uint8)[:] = found
-        return True
-
-    def _bytes(self, batch: int, start: int, stop: int) -> Array | None:
-        data, address = self._batches.bytes_of(batch), int(self._addresses[batch])
-        first, last = address + start * self._width, address + stop * self._width
-        return data[first:last] if 0 <= first <= last <= len(data) else None
-
-    def part(self, number: int, start: int, stop: int) -> Array | None:
-        found = self._bytes(number, start, stop)
-        if found is None or found.__array_interface__["data"][0] % self._spec.dtype.itemsize:
-            return None
-        return found.view(self._spec.dtype).reshape(stop - start, *self._spec.shape)
-
-    def count(self, part: int) -> int:
-        assert self._counts is not None
-        return int(self._counts[part])
-
-    def pairs(self, at: Located) -> tuple[Indices, Indices]:
-        addresses = self._at(at, at.rows)
-        found = np.empty((2, len(at)), self._spec.dtype)
-        try:
-            for places, data in self._batches.memory(at):
-                some, width = addresses[places], self._width
-                if (some & (width - 1)).any():
-                    for row, shift in zip(found, (0, width), strict=True):
-                        numbers = np.empty(len(some), self._spec.dtype)
-                        _take(data, some + shift, numbers)
-                        row[places] = numbers
-                    continue
-                typed, numbers = _typed(data, self._spec.dtype), some >> _SHIFTS[width]
-                found[0, places], found[1, places] = typed[numbers], typed[numbers + 1]
-        except (IndexError, ValueError) as error:
-            raise BadRecordError(DAMAGED) from error
-        starts, stops = found.astype(np.int64, copy=False)
-        return starts, stops
-
-    def runs(self, at: Located, stops: Indices) -> Iterator[Runs]:
-        begins, ends = self._at(at, at.rows), self._at(at, stops)
-        width, dtype = self._width, self._spec.dtype
-        for places, data in self._batches.memory(at):
-            starts, behind = begins[places], ends[places]
-            if width == 1:
-                yield Runs(places, data.view(dtype), starts, behind)
-                continue
-            beside = starts % width
-            if not beside.any():
-                yield Runs(places, _typed(data, dtype), starts // width, behind // width)
-                continue
-            for shift, some in grouped(beside):  # batches that begin at odd addresses
-                where = some if isinstance(places, slice) else places[some]
-                typed = _typed(data[shift:], dtype)
-                yield Runs(where, typed, starts[some] // width, behind[some] // width)
-
-    def spans(self, at: Located, stops: Indices) -> Iterator[Span]:
-        begins, ends = self._at(at, at.rows), self._at(at, stops)
-        for places, data in self._batches.memory(at):
-            yield Span(data, begins[places], ends[places])
-
-
-def _take(data: Array, addresses: Indices, out: Array) -> None:
-    """Elements at any addresses; numbers mostly are aligned."""
-    width = out.dtype.itemsize
-    if out.ndim > 1 or width not in _SHIFTS or (addresses & (width - 1)).any():
-        gather_rows(data, addresses, out)
-    else:
-        out[:] = _typed(data, out.dtype)[addresses >> _SHIFTS[width]]
-
-
-def _typed(data: Array, dtype: np.dtype[np.generic]) -> Array:
-    found: Array = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
-    return found
-
-
-class Widened(Elements):
-    """Days and seconds, which are int32 in Arrow, and int64 in NumPy."""
-
-    def __init__(self, narrow: Addressed, dtype: np.dtype[np.generic]) -> None:
-        self._narrow, self._spec = narrow, ArraySpec(narrow.spec.shape, dtype)
-
-    @property
-    def spec(self) -> ArraySpec:
-        return self._spec
-
-    def take(self, at: Located, out: Array) -> None:
-        found = np.empty(out.shape, np.int32)
-        self._narrow.take(at, found)
-        out[...] = found.astype(np.int64).view(self._spec.dtype)
-
-    def spans(self, at: Located, stops: Indices) -> Iterator[Span]:
-        return self._narrow.spans(at, stops)
-
-
-class Bits(Elements):
-    """Bools, each a bit; addresses are counted in bits."""
-
-    def __init__(self, batches: Batches, addresses: Slot, shape: tuple[int, ...] = ()) -> None:
-        self._batches, self._addresses = batches, addresses
-        self._spec, self._count = ArraySpec(shape, np.dtype(np.bool_)), math.prod(shape)
-
-    @property
-    def spec(self) -> ArraySpec:
-        return self._spec
-
-    def take(self, at: Located, out: Array) -> None:
-        first = at.each(self._addresses) + at.rows * self._count
-        for places, data in self._batches.memory(at):
-            numbers = first[places][:, None] + np.arange(self._count)
-            out[places] = bits(data, numbers).reshape(len(numbers), *self._spec.shape)
-
-    def spans(self, at: Located, stops: Indices) -> Iterator[Span]:
-        first, count = at.each(self._addresses), self._count
-        begins, ends = first + at.rows * count >> 3, (first + stops * count >> 3) + 1
-        for places, data in self._batches.memory(at):
-            yield Span(data, begins[places], ends[places])
-
-
-def bits(data: Array, numbers: Indices) -> npt.NDArray[np.bool_]:
-    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= len(data) * 8):
-        raise BadRecordError(DAMAGED)
-    found: npt.NDArray[np.uint8] = data[numbers >> 3] >> (numbers & 7).astype(np.uint8) & 1
-    return found.view(np.bool_)
-
-
-class NullBits:
-    """Which values are null; a `Missing`."""
-
-    def __init__(self, batches: Batches, valid: Sequence[Slot]) -> None:
-        """``valid``: the slots of the column itself, and of structs around it."""
-        self._batches, self._valid = batches, valid
-
-    def missing(self, at: Located) -> npt.NDArray[np.bool_] | None:
-        found: npt.NDArray[np.bool_] | None = None
-        for slot in self._valid:
-            base = np.broadcast_to(at.each(slot), at.rows.shape)
-            there = np.flatnonzero(base >= 0)  # batches that have nulls
-            if len(there):
-                is_valid = np.ones(len(at), np.bool_)
-                some = np.empty(len(there), np.bool_)
-                Bits(self._batches, slot).take(at.pick(there), some)
-                is_valid[there] = some
-                found = ~is_valid if found is None else found | ~is_valid
-        return found
-
-    def needs(self, at: Located) -> Needs:
-        return []
 
 
 # Lists ------------------------------------------------------------------------------------------
@@ -312,7 +101,7 @@ class Levels(Lists):
         return iter(()) if isinstance(level, FixedLevel) else level.spans(at)
 
 
-def _offsets(batches: Batches, node: Node, slots: Slots) -> CheckedOffsets:
+def _offsets(batches: RecordBatches, node: Node, slots: Slots) -> CheckedOffsets:
     """Of bytes, or of lists."""
     dtype = np.dtype(np.int32 if node.width == 4 else np.int64)
     counts = slots[3 if node.kind == "bytes" else 2]
@@ -322,7 +111,7 @@ def _offsets(batches: Batches, node: Node, slots: Slots) -> CheckedOffsets:
 class _Items:
     """What is in the innermost of lists in lists, and the way to it."""
 
-    def __init__(self, batches: Batches, kind: ColumnType, node: Node, slots: Slots) -> None:
+    def __init__(self, batches: RecordBatches, kind: ColumnType, node: Node, slots: Slots) -> None:
         assert kind.dtype is not None
         self.levels: list[CheckedOffsets | FixedLevel] = []
         while node.kind in ("list", "fixed_list"):
@@ -429,7 +218,7 @@ Style: TypeAlias = Literal["decoded", "encoded", "plain"]
 class ColumnBuilder:
     """Makes columns of record batches."""
 
-    def __init__(self, batches: Batches, style: Style, *, names_files: bool = True) -> None:
+    def __init__(self, batches: RecordBatches, style: Style, *, names_files: bool = True) -> None:
         """With ``names_files``, files that are told by their path are read."""
         self._batches, self._style, self._names_files = batches, style, names_files
 

@@ -1,86 +1,21 @@
-"""Record batches as a table: which batch a record lies in, and columns that read it there."""
+"""The leaves of record batches, and columns that read them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import FileError
-from loaderx.sources.base import Indices
 from loaderx.sources.columns.columns import Column, FilledColumn
 from loaderx.sources.columns.data import ITEMS, ColumnType
 from loaderx.sources.columns.table import NamedColumns
-from loaderx.sources.files.parts import ALL, Located, Parts, Places
 from loaderx.sources.formats.arrow.addresses import Node
-from loaderx.sources.formats.arrow.readers import ColumnBuilder, NullBits, Slots, Style, fields_of
-from loaderx.tree import Array
+from loaderx.sources.formats.arrow.elements import NullBits, RecordBatches, Slots
+from loaderx.sources.formats.arrow.readers import ColumnBuilder, Style, fields_of
 
 _INDEX = ColumnType("fixed", np.dtype(np.uint64))
-
-
-class Memory(Protocol):
-    """Where batches lie: the bytes of a file, by its number."""
-
-    def data(self, number: int, /) -> Array: ...
-
-
-class RecordBatches:
-    """Finds the batch and the row of each record; a `Batches`."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        batches: Sequence[int] | npt.NDArray[np.int64],
-        rows: npt.NDArray[np.int64],
-        chosen: Column | None = None,
-    ) -> None:
-        """
-        Args:
-            memory: the files.
-            batches: how many of the batches each file has.
-            rows: how many records each batch has.
-            chosen: the row of each record, where records are a choice of rows in another order.
-        """
-        self._memory, self._rows, self._chosen = memory, Parts(rows), chosen
-        self._file_of = np.repeat(np.arange(len(batches)), batches)
-        self._is_one = len(batches) == 1
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def at(self, indices: Indices) -> Located:
-        if self._chosen is None:
-            return self._rows.at(indices)
-        found = np.empty(len(indices), np.uint64)
-        self._chosen.take(self._chosen.parts.at(indices), found)
-        if len(found) and int(found.max()) >= len(self._rows):
-            raise FileError(
-                f"the indices are damaged: row {int(found.max())} of {len(self._rows)} is asked "
-                "for."
-            )
-        return self._rows.at(found.astype(np.int64))
-
-    def memory(self, at: Located) -> Iterator[tuple[Places, Array]]:
-        if self._is_one:
-            yield ALL, self._memory.data(0)
-            return
-        for file, places in at.groups(self._file_of):
-            yield places, self._memory.data(file)
-
-    def bytes_of(self, batch: int) -> Array:
-        return self._memory.data(int(self._file_of[batch]))
-
-    def count_nulls(self, leaf: Leaf) -> int:
-        """How many records have a null in this leaf."""
-        nulls = NullBits(self, leaf.valid)
-        found = 0
-        for batch, count in enumerate(self._rows.counts.tolist()):
-            is_null = nulls.missing(Located(np.full(count, batch), np.arange(count)))
-            found += 0 if is_null is None else int(is_null.sum())
-        return found
 
 
 def index_column(batches: RecordBatches, node: Node, slots: Slots) -> Column:
