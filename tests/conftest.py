@@ -72,7 +72,7 @@ def _no_leaks(request):
             left = [f"descriptor {one}" for one in _descriptors() - before if _is_ours(one)]
         if not left or time.monotonic() > patience:
             break
-        time.sleep(0.01)
+        time.sleep(0.001)
     assert not left, f"left behind: {left}"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fuzz
 
-MANY, FEW = 400, 120  # a case of a whole format takes longer
+MANY, FEW = 200, 60  # a case of a whole format takes longer
 
 
 @pytest.mark.parametrize("target", list(fuzz.TARGETS))

@@ -18,7 +18,7 @@ STILL_USED = {
     "engines/test_interrupts.py": {"_wait"},
     "jax/test_placement.py": {"_cache_size"},  # jax has no public way to count compilations
     "loader/test_loader.py": {"_counters"},
-    "stages/test_batch.py": {"_block_steps", "_work"},
+    "stages/test_batch.py": {"_stretch_steps", "_work"},
     "support/inside.py": {
         "_compiled",
         "_gather",

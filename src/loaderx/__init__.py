@@ -33,8 +33,9 @@ from loaderx.rng import BatchGenerator
 from loaderx.tree import ArraySpec
 
 if _TYPE_CHECKING:
+    from loaderx import extend as extend
     from loaderx import image as image
-    from loaderx.show import show
+    from loaderx.show_batch import show
 
 __version__ = "0.1.0"
 
@@ -67,7 +68,8 @@ __all__ = [
 ]
 
 
-_LATE = ("compat", "image", "jax")  # importing jax takes longer than all the rest
+# Not in `__all__`: a star import would import them, jax above all.
+_LATE = ("compat", "extend", "image", "jax", "testing")
 
 
 def __dir__() -> list[str]:
@@ -76,7 +78,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name == "show":  # late: few programs look at pictures
-        from loaderx.show import show
+        from loaderx.show_batch import show
 
         return show
     if name in _LATE:

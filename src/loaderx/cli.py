@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _demo(ctrl_c)
     except KeyboardInterrupt:
         if options.command == "convert":
-            print("\nstopped: the same command goes on from here", file=sys.stderr)
+            print("\nstopped: run the same command to resume", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=does, description=f"{does.capitalize()}.")
         command.add_argument("path", help="a file, a folder, or a pattern in quotes")
-        command.add_argument("--format", help="where the files do not tell")
+        command.add_argument("--format", help="its name, if the files do not show it")
         command.add_argument("--cache", help=_CACHE_HELP)
         if name == "verify":
             command.add_argument("--most", type=int, default=100, help="bad records to list")
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--cache", help=_CACHE_HELP)
     command.add_argument("--clear", action="store_true", help="remove what would be listed")
     command.add_argument(
-        "--older-than", type=_days, default=0.0, metavar="DAYS", help="only what is unused so long"
+        "--older-than", type=_days, default=0.0, metavar="DAYS", help="only entries unused so long"
     )
     return parser
 
@@ -83,13 +83,13 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser(
         "convert",
         help=does,
-        description=f"{does.capitalize()}. If it is stopped, the same command goes on.",
+        description=f"{does.capitalize()}. If it is stopped, run the same command to resume.",
     )
     command.add_argument("path", metavar="SRC", help="a file, a folder, or a pattern in quotes")
     command.add_argument("target", metavar="DST", help="a folder that is new or empty")
     command.add_argument("--split", help="such as train, or train[:80%%]")
     command.add_argument("--columns", type=_names, help="the columns to keep: a,b,c")
-    command.add_argument("--format", help="where the files do not tell")
+    command.add_argument("--format", help="its name, if the files do not show it")
     command.add_argument("--decode", action="store_true", help="keep the pixels of images")
     command.add_argument("--workers", type=int, help="how many to use at most")
     command.add_argument("--cache", help=_CACHE_HELP)

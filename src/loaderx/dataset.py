@@ -65,15 +65,15 @@ U = TypeVar("U")
 __tracebackhide__ = hidden_by_pytest
 
 _AT_ONCE = 256  # records whose addresses are looked up together
-_LOOKED_AT = 16  # elements, where the first one has an empty list
+_LOOKED_AT = 16  # elements to look at if the first one has an empty list
 
 
 @final
 class Dataset(Generic[T], metaclass=DatasetType):
     """A description of a stream of records or batches.
 
-    Every method returns a new dataset.  Elements are records up to `batch` and batches after it,
-    and a function gets what the elements are where it is put.
+    Every method returns a new dataset.  Elements are records up to `batch` and batches after it; a
+    function gets one or the other, depending on where in the chain it stands.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(x=np.arange(6.0), y=np.arange(6) % 2)
@@ -145,20 +145,20 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """The records of files: a file, a folder, a pattern, a list of files, or URLs of these.
 
         The format is found from the marks of a folder, the first bytes of a file, or its suffix.
-        Records are dicts in the names of the files.  ``docs/formats.md`` has a row for each format.
+        Records are dicts with the names in the files.  ``docs/formats.md`` has a row per format.
 
         Args:
-            path: patterns may have ``*`` and ``{000..099}``; what they find is sorted with numbers
-                in their natural order.  URLs begin with ``s3://``, ``gs://``, ``az://``,
-                ``https://`` or ``hf://`` (``docs/remote.md``).
+            path: patterns may have ``*`` and ``{000..099}``; matches are sorted, with numbers in
+                their natural order.  URLs begin with ``s3://``, ``gs://``, ``az://``, ``https://``
+                or ``hf://`` (``docs/remote.md``).
             split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
             columns: the leaves to read; others are not touched.
-            format: its name, where the files do not tell.
+            format: the name of the format, if the files do not show it.
             decode: False gives the bytes of images and of other encoded values.
-            fill: values to put in place of missing ones, by column.
+            fill: the values that replace missing ones, by column.
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
-                ``~/.cache/loaderx``. With False nothing but downloads is kept on disk: files behind
-                URLs are fetched into the default folder nevertheless.
+                ``~/.cache/loaderx``.  With False, only downloads are kept on disk: files behind
+                URLs are still fetched into the default folder.
         """
         from loaderx.sources.open.opening import open_path  # a dozen formats: slow to import
 
@@ -381,8 +381,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def flat_map(self, f: object, *, window: int | None = None) -> Dataset[Tree]:
         """All records of ``f(record)``, a list of any number of them.  Makes a stream.
 
-        ``window`` records are read together, 64 at most by default; all that comes of them is made
-        before the first of it is used.  Where one gives thousands, as a file does, write 1.
+        ``window`` records are read together, at most 64 by default, and all of their results are
+        made before the first is used.  If a record gives thousands, as a file may, write 1.
 
         >>> list(Dataset.from_source(["a b", "", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
@@ -412,8 +412,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(
             stages.Transformed(
                 self._node,
-                kind,
                 transform,
+                kind,
                 name,
                 stacked=check_bool("batched", batched),
                 own_seed=own,
@@ -468,10 +468,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         With ``window``, the order changes only within each run of so many consecutive records;
         a stream can be shuffled in no other way.
 
-        With ``block``, blocks of so many consecutive records come in random order, each as it is:
-        for data that is read best in runs.  ``window`` then shuffles the records of so many of the
-        result, whole blocks; it must be a multiple of ``block``.  ``block="source"`` takes the
-        blocks that the source is stored in: row groups, shards.
+        With ``block``, blocks of so many consecutive records come in random order, and the records
+        of a block in their own: for data that is best read in runs.  ``window`` then also shuffles
+        the records within windows of whole blocks, so it must be a multiple of ``block``.
+        ``block="source"`` takes the blocks that the source is stored in: row groups, shards.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]
@@ -496,7 +496,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         element of weight 0 is never drawn.  ``n`` is the length of an epoch, by default that of
         this dataset.  A record that is drawn again has random numbers of its own.
 
-        To balance classes, give each record one part of the weight of its class:
+        To balance classes, divide the weight of each class evenly among its records:
 
         >>> labels = np.array([0, 0, 0, 0, 0, 0, 0, 1])
         >>> ds = Dataset.from_arrays(label=labels).sample(1 / np.bincount(labels)[labels], 1000)
@@ -731,11 +731,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         ``"raise"`` is the default.  ``"replace"`` takes another record of the same dataset instead,
         always the same one for the same place; in a stream the record is left out.  ``"skip"``
         leaves it out in any case, and so makes a stream.  A function gets the `RecordError` and
-        returns ``"raise"`` or ``"replace"``; it is asked where the record is read, which may be
+        returns ``"raise"`` or ``"replace"``; it is called where the record is read, which may be
         another process.  Failures of batch functions always raise.
 
-        ``DataLoader.stats().failures`` tells which records failed, and why.  With ``limit``, a
-        loader raises when more than so many different records have failed.
+        ``DataLoader.stats().failures`` lists the records that failed, and why.  With ``limit``, a
+        loader raises when more than that many different records have failed.
 
         >>> ds = Dataset.from_source(["1", "2", "x", "4"]).map(int).on_error("skip")
         >>> list(ds)
@@ -765,21 +765,20 @@ class Dataset(Generic[T], metaclass=DatasetType):
         engine: object = "auto",
         num_workers: int | None = None,
     ) -> None:
-        """Writes all records into a folder, in plain ``.npy`` files: `open` reads it.
+        """Writes all records into a folder of plain ``.npy`` files, which `open` reads.
 
-        A run that was stopped, in whatever way, is gone on with by the same call: parts that are
-        complete are kept.  If the folder has this dataset already, nothing is done; one that has
-        another dataset, or other files, is refused.  Random stages are saved with their draws of
-        the first epoch.
+        Calling it again resumes an interrupted save; finished parts are kept.  If the folder holds
+        this dataset already, nothing is done; a folder with another dataset, or with other files,
+        is refused.  Random stages are saved with their draws of the first epoch.
 
         Leaves may be arrays (of various lengths along their first axis), numbers, text, bytes,
         None, and lists or dicts of them.  Python numbers are saved as in batches (int32, float32).
 
         Args:
-            folder: new, empty, or left by another run.
-            part_bytes: about how much each part has.  Workers share the records of a part, so it
+            folder: new, empty, or left by an interrupted save.
+            part_bytes: the approximate size of a part.  Workers share the records of a part, so it
                 need not be small.
-            images: leaves that are bytes of image files, which `open` decodes then.
+            images: leaves that hold the bytes of image files; `open` will decode them.
             engine, num_workers: as in `DataLoader`.
 
         >>> import tempfile
@@ -797,12 +796,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def cache(self, path: str | os.PathLike[str] | None = None) -> Dataset[T]:
-        """Keeps the records that are made below: they are made once, and read from then on.
+        """Keeps the records of the stages below: each is made once, and read from then on.
 
-        They are kept as they are read for the first time.  Without ``path`` that is in memory,
-        which all workers of a loader share.  With ``path`` it is in that folder, which several
-        processes may fill, and a run that was stopped, in whatever way, is gone on with by the next
-        one.  When it has all records, it is what `save` makes of them, which `open` reads, too.
+        A record is kept when it is first read.  Without ``path`` the records are in memory, which
+        all workers of a loader share.  With ``path`` they are in that folder.  Several processes
+        may fill it at once.  An interrupted run is resumed by the next one.  Once it has all
+        records, the folder is what `save` writes, and `open` reads it too.
 
         The stream is the same as without it.  Random stages and `repeat` belong after it.
 
@@ -881,7 +880,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             raise error
 
     def _compiled(self) -> IndexPlan:
-        """The plan for single elements, compiled once: that takes time for each joined dataset."""
+        """The plan for single elements, compiled once: each joined dataset adds to the time."""
         plan = getattr(self, "_plan", None)
         if plan is None:
             plan = IndexPlan(self._node)
@@ -948,7 +947,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """The names of the classes that the numbers of a leaf stand for, where the files know them.
+        """The names of the classes that the numbers of a leaf stand for, if the files have them.
 
         A leaf whose names differ between joined datasets is left out.
         """
@@ -983,7 +982,7 @@ _run_fill: RunFill | None = None
 
 
 def save_with(save: RunSave, fill: RunFill) -> None:
-    """Sets what saves datasets and fills caches: it needs engines, which are above this module."""
+    """Sets the functions behind `save` and `cache(path)`: they need engines, a layer above."""
     global _run_save, _run_fill
     _run_save, _run_fill = save, fill
 

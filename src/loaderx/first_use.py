@@ -73,7 +73,7 @@ class AttributesBeforeUse:
         return state if is_changed else None
 
     def had(self, value: object, name: str) -> bool | None:
-        """Did an attribute hold something at first?  If not, `state` resets it; None: not known."""
+        """Whether an attribute held something at first; None if not known."""
         found = self._before.get(id(value))
         if found is None or found[0]() is not value or name not in value.__dict__:
             return None
@@ -104,7 +104,7 @@ def attributes_of(value: object) -> Attributes | None:
 
 
 def is_sent_by_attributes(kind: type) -> bool:
-    """Does a pickle of such an object hold its attributes, as by default?"""
+    """Whether a pickle of such an object holds its attributes, as by default."""
     return all(
         getattr(kind, name) is getattr(object, name)
         for name in ("__reduce_ex__", "__reduce__", "__getstate__")
@@ -119,7 +119,7 @@ def _as_it_was(held: object) -> object:
 
 
 def _inside(value: object) -> Iterator[object]:
-    """What may be, or hold, an object with attributes."""
+    """The values in it that may be, or hold, objects with attributes."""
     # Exact types: a subclass of dict or list may have attributes, and is looked at for these.
     if type(value) is dict:
         yield from value.values() if len(value) <= MOST_ITEMS else ()
@@ -138,7 +138,7 @@ def _inside(value: object) -> Iterator[object]:
 
 
 def variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """What a pickled function includes: the variables of its closure, and globals of its module."""
+    """The variables in a pickled function: those of its closure, and globals of its module."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

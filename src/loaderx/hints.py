@@ -288,7 +288,7 @@ def advised(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def no_buffer(function: Callable[P, R]) -> Callable[P, R]:
-    """The method; it warns of a number alone, which tf.data takes for the size of its buffer."""
+    """The method, with a warning for a lone number, which tf.data takes as a buffer size."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

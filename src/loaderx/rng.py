@@ -202,7 +202,7 @@ class BatchGenerator:
 
     @property
     def full_rows(self) -> int:
-        """The rows of a full batch; where that varies, the power of two that holds this one."""
+        """The rows of a full batch; where that varies, the next power of two."""
         if self._full is None:
             return 1 << (len(self) - 1).bit_length() if len(self) else 0
         return max(self._full, len(self))

@@ -42,7 +42,7 @@ class ArraySpec(Frozen):
     dtype: DType
 
     def fits(self, dtype: DType, shape: tuple[int, ...]) -> bool:
-        """Is this the spec of an array with that dtype and shape?"""
+        """Whether an array of this dtype and shape has this spec."""
         if dtype != self.dtype or len(shape) != len(self.shape):
             return False
         return all(want in (None, have) for have, want in zip(shape, self.shape, strict=True))
@@ -72,13 +72,13 @@ class Structure(Frozen):
     def __reduce__(self) -> tuple[object, ...]:
         return _intern, (self.kind, self.type, self.keys, self.children)
 
-    def build(self, leaves: Iterable[Leaf]) -> Tree:
+    def build(self, leaves: Iterable[object]) -> Tree:
         """The tree with these leaves."""
         if self.is_flat_dict:
             return dict(zip(self.keys, leaves))  # noqa: B905 (a hot path)
         return self._build(iter(leaves))
 
-    def _build(self, leaves: Iterator[Leaf]) -> Tree:
+    def _build(self, leaves: Iterator[object]) -> Tree:
         if self is LEAF:
             return next(leaves)
         if self.kind == "none":
@@ -128,7 +128,7 @@ LEAF = _intern("leaf", None, (), ())
 _NONE = _intern("none", None, (), ())
 
 
-def flatten(tree: Tree) -> tuple[list[Leaf], Structure]:
+def flatten(tree: object) -> tuple[list[Leaf], Structure]:
     """The leaves of a tree, and its structure."""
     leaves: list[Leaf] = []
     return leaves, _walk(tree, leaves)
@@ -167,11 +167,11 @@ def field_names(record: Tree) -> list[str]:
 
 
 def is_array_like(value: object) -> bool:
-    """Is it an array of some library, or can it be made one?"""
+    """Whether it is an array of some library, or can be made one."""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
-def same_structure(tree: Tree, structure: Structure) -> list[Leaf] | None:
+def same_structure(tree: object, structure: Structure) -> list[Leaf] | None:
     """The leaves in the order of ``structure``; None if the tree has another structure.
 
     Two dicts with the same keys in another order have the same structure.
@@ -198,7 +198,7 @@ def _reordered(leaves: Iterator[Leaf], have: Structure, want: Structure) -> list
     return [leaf for key in want.keys for leaf in parts[key]]
 
 
-def map_leaves(f: Callable[[Leaf], Leaf], tree: Tree) -> Tree:
+def map_leaves(f: Callable[[Leaf], object], tree: object) -> Tree:
     """The tree with ``f`` applied to every leaf."""
     leaves, structure = flatten(tree)
     return structure.build(f(leaf) for leaf in leaves)
@@ -222,7 +222,7 @@ def describe(structure: Structure) -> str:
     return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
 
 
-def as_array(value: Leaf) -> Array:
+def as_array(value: object) -> Array:
     """One record's leaf as an array, by the rules of the module's docstring."""
     if isinstance(value, np.ndarray):
         return value
@@ -247,7 +247,7 @@ def as_array(value: Leaf) -> Array:
     return _object_scalar(value)
 
 
-def _object_scalar(value: Leaf) -> Array:
+def _object_scalar(value: object) -> Array:
     out = np.empty((), object)
     out[()] = value
     return out
@@ -287,20 +287,20 @@ def narrow_scalars(values: list[complex]) -> Array:
     return narrowed(np.asarray(values), values)
 
 
-def spec_of(tree: Tree) -> Tree:
+def spec_of(tree: object) -> Tree:
     """The tree with an `ArraySpec` for every leaf."""
 
-    def one(leaf: Leaf) -> ArraySpec:
+    def one(leaf: object) -> ArraySpec:
         array = as_array(leaf)
         return ArraySpec(array.shape, array.dtype)
 
     return map_leaves(one, tree)
 
 
-def spec_of_first(elements: Iterable[Tree]) -> Tree:
+def spec_of_first(elements: Iterable[object]) -> Tree:
     """The spec of the first element.
 
-    An empty list does not tell what is in others: its dtype is that of the next one with items.
+    An empty list has no dtype of its own: it gets that of the next one with items.
     """
     several = iter(elements)
     leaves, structure = flatten(next(several))

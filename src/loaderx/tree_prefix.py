@@ -6,19 +6,22 @@ below them, as in JAX.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeAlias, TypeVar
 
 from loaderx.errors import ArgumentError
-from loaderx.tree import LEAF, Structure, describe, field_names
+from loaderx.tree import LEAF, Structure, Tree, describe, field_names
 
-Prefix: TypeAlias = Any
+V = TypeVar("V")
+W = TypeVar("W")
+
+Prefix: TypeAlias = "V | dict[Hashable, Prefix[V]]"
 """A value, or a dict of prefixes by the keys of a structure."""
 
 
-def as_prefix(tree: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Prefix:
+def as_prefix(tree: Tree, leaf: Callable[[object, str], V], path: str = "") -> Prefix[V]:
     """A tree of dicts, lists, tuples and dataclasses as a prefix; ``leaf`` checks each value."""
-    children: Mapping[Any, Any] | None = None
+    children: Mapping[Hashable, object] | None = None
     if isinstance(tree, Mapping):
         children = tree
     elif type(tree) in (list, tuple) or hasattr(tree, "_fields"):  # no PartitionSpec of older jax
@@ -33,21 +36,21 @@ def as_prefix(tree: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Pre
     }
 
 
-def map_prefix(f: Callable[[Any], Any], prefix: Prefix) -> Prefix:
+def map_prefix(f: Callable[[V], W], prefix: Prefix[V]) -> Prefix[W]:
     """The prefix with ``f`` applied to its values."""
     if isinstance(prefix, dict):
         return {key: map_prefix(f, value) for key, value in prefix.items()}
     return f(prefix)
 
 
-def prefix_values(prefix: Prefix) -> list[Any]:
+def prefix_values(prefix: Prefix[V]) -> list[V]:
     """All values of a prefix."""
     if isinstance(prefix, dict):
         return [one for value in prefix.values() for one in prefix_values(value)]
     return [prefix]
 
 
-def spread(prefix: Prefix, structure: Structure, path: str = "") -> list[Any]:
+def spread(prefix: Prefix[V], structure: Structure, path: str = "") -> list[V]:
     """The value for each leaf of a structure."""
     if not isinstance(prefix, dict):
         return [prefix] * len(structure.paths())
@@ -74,5 +77,5 @@ def spread(prefix: Prefix, structure: Structure, path: str = "") -> list[Any]:
     ]
 
 
-def _names(prefix: dict[Any, Any]) -> str:
+def _names(prefix: Mapping[Hashable, object]) -> str:
     return ", ".join(map(repr, prefix)) or "no keys"

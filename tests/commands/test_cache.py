@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 
-import numpy as np
 import pytest
 
 from loaderx import Dataset, cli
@@ -18,10 +18,11 @@ def cache(tmp_path):
     """A cache folder with an index of two files, and the copy of a packed one."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text("one\ntwo\n")
-    np.savetxt(tmp_path / "x.csv.gz", [[1, 2], [3, 4]], "%d", ",", header="x,y", comments="")
+    packed = gzip.compress(b'{"x": 1, "y": 2}\n{"x": 3, "y": 4}\n')
+    (tmp_path / "x.jsonl.gz").write_bytes(packed)
     folder = tmp_path / "cache"
     Dataset.open(tmp_path / "*.txt", cache=folder)
-    Dataset.open(tmp_path / "x.csv.gz", cache=folder)
+    Dataset.open(tmp_path / "x.jsonl.gz", cache=folder)
     return folder
 
 
@@ -46,7 +47,7 @@ def test_entries_are_listed(capsys, cache, tmp_path):
     assert all("used today" in row for row in rows)
     assert sum(row.endswith(f"{tmp_path / 'a.txt'} and 1 more") for row in rows) == 1
     assert sum("  index  " in row for row in rows) == 2
-    assert sum("unpacked" in row and row.endswith("x.csv.gz") for row in rows) == 1
+    assert sum("unpacked" in row and row.endswith("x.jsonl.gz") for row in rows) == 1
     assert shown(capsys, tmp_path / "none") == [f"0 entries, 0.0 MB in {tmp_path / 'none'}"]
 
 
@@ -54,7 +55,7 @@ def test_all_are_removed(capsys, cache, tmp_path):
     (told,) = shown(capsys, cache, "--clear")
     assert told.startswith("removed 3 entries, ")
     assert entries(cache) == []
-    assert Dataset.open(tmp_path / "x.csv.gz", cache=cache)[1] == {"x": 3, "y": 4}
+    assert Dataset.open(tmp_path / "x.jsonl.gz", cache=cache)[1] == {"x": 3, "y": 4}
 
 
 def test_what_was_used_lately_stays(capsys, cache, tmp_path):

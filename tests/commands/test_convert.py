@@ -93,12 +93,12 @@ def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
     script = (
         "import os, signal, sys\n"
         "from loaderx import cli\n"
-        "from loaderx.sources.ondisk import native_writer\n"
-        "append = native_writer.PartWriter.append\n"
+        "from loaderx.sources.native import writer\n"
+        "append = writer.PartWriter.append\n"
         "def stopped(self, records):\n"
         "    append(self, records)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "native_writer.PartWriter.append = stopped\n"
+        "writer.PartWriter.append = stopped\n"
         "sys.exit(cli.main(['convert', *sys.argv[1:]]))\n"
     )
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_ctrl_c_leaves_a_state_that_goes_on(tmp_path, lines, capsys):
         env={**os.environ, "LOADERX_CACHE": str(tmp_path / "cache")},
     )
     assert done.returncode == 130
-    assert done.stderr == "\nstopped: the same command goes on from here\n"
+    assert done.stderr == "\nstopped: run the same command to resume\n"
     assert run(capsys, lines, tmp_path / "out")[0] == 0
     assert len(Dataset.open(tmp_path / "out")) == 20
 

@@ -14,9 +14,10 @@ import pytest
 from chains import arrays
 from inside import stream_work_of, work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError
-from loaderx.engines import Auto, Threads, auto_search
-from loaderx.engines.auto import AutoSession
-from loaderx.engines.auto_decision import PAYS_BACK, Facts, say, why_inline, why_no_processes
+from loaderx.engines import Auto, Threads
+from loaderx.engines.auto.decision import PAYS_BACK, Facts, say
+from loaderx.engines.auto.session import AutoSession
+from loaderx.engines.auto.timing import Trial
 from loaderx.engines.base import Measured, Timing, Work
 from loaderx.engines.threads import session as threads_session
 from oracle import assert_same
@@ -33,12 +34,13 @@ def facts(**changes):
         best_s=0.02,
         max_workers=2,
         cores=2,
-        thread_safe=True,
-        only_gathers=False,
+        work=Work(),
         left_s=None,
         ran_s=0.0,
         start_s=0.3,
     )
+    for name in {*changes} & {"thread_safe", "only_gathers", "unsure", "noun"}:
+        setattr(known.work, name, changes.pop(name))
     return known.replace(**changes)
 
 
@@ -48,34 +50,34 @@ def facts(**changes):
 def test_processes_must_pay_for_their_start_twice():
     """Two workers could save half of the time; both start at once, on two cores."""
     needed_s = PAYS_BACK * 0.3 / 0.5
-    assert why_no_processes(facts(left_s=needed_s * 1.01)) is None
-    assert why_no_processes(facts(left_s=needed_s * 0.99)) == (
+    assert facts(left_s=needed_s * 1.01).why_no_processes() is None
+    assert facts(left_s=needed_s * 0.99).why_no_processes() == (
         "the stream is too short for worker processes, which would take 300 ms to start"
     )
 
 
 def test_how_long_a_stream_is_expected_to_go_on():
-    assert why_no_processes(facts(ran_s=0.11)) is not None
-    assert why_no_processes(facts(ran_s=0.13)) is None  # endless: ten times as long
-    assert why_no_processes(facts(left_s=0.1, ran_s=1.1)) is not None
-    assert why_no_processes(facts(left_s=0.1, ran_s=1.3)) is None  # short epochs, again and again
+    assert facts(ran_s=0.11).why_no_processes() is not None
+    assert facts(ran_s=0.13).why_no_processes() is None  # endless: ten times as long
+    assert facts(left_s=0.1, ran_s=1.1).why_no_processes() is not None
+    assert facts(left_s=0.1, ran_s=1.3).why_no_processes() is None  # short epochs, again and again
 
 
 def test_dear_workers_are_tried_later():
-    assert why_no_processes(facts(ran_s=1.0, start_s=3.0)) == (
+    assert facts(ran_s=1.0, start_s=3.0).why_no_processes() == (
         "the stream is too short for worker processes, which would take 3 s to start"
     )
-    assert why_no_processes(facts(ran_s=1.3, start_s=3.0)) is None
+    assert facts(ran_s=1.3, start_s=3.0).why_no_processes() is None
     # Eight at a time on two cores take four times as long.
     assert facts(max_workers=8).price_s() == pytest.approx(4 * 0.3)
 
 
 def test_no_processes_for_what_threads_can_do():
-    assert why_no_processes(facts(left_s=1e6, only_gathers=True)) == ""
-    assert why_no_processes(facts(left_s=1e6, only_gathers=True, thread_safe=False)) is None
-    assert why_no_processes(facts(left_s=1e6, made_s=0.001, best_s=0.001)) == ""
-    assert why_no_processes(facts(left_s=1e6, best_s=0.011)) == ""  # two threads have done it
-    assert why_no_processes(facts(left_s=1e6, no_processes="it is Windows")) == "it is Windows"
+    assert facts(left_s=1e6, only_gathers=True).why_no_processes() == ""
+    assert facts(left_s=1e6, only_gathers=True, thread_safe=False).why_no_processes() is None
+    assert facts(left_s=1e6, made_s=0.001, best_s=0.001).why_no_processes() == ""
+    assert facts(left_s=1e6, best_s=0.011).why_no_processes() == ""  # two threads have done it
+    assert facts(left_s=1e6, no_processes="it is Windows").why_no_processes() == "it is Windows"
 
 
 def test_how_many_threads_are_worth_a_trial():
@@ -89,20 +91,21 @@ def test_how_many_threads_are_worth_a_trial():
 
 
 def test_reasons_to_stay_inline():
-    assert why_inline(facts()) == ""
-    assert why_inline(facts(made_s=1e-4)) == (
+    assert facts().why_inline() == ""
+    assert facts(made_s=1e-4).why_inline() == (
         "making a batch takes 100 us, less than handing it over would"
     )
-    assert why_inline(facts(own_s=0.98)) == "making a batch takes 20 ms of every 1 s"
+    assert facts(own_s=0.98).why_inline() == "making a batch takes 20 ms of every 1 s"
     unsafe = facts(made_s=1e-3, thread_safe=False)
-    assert why_inline(unsafe) == (
+    assert unsafe.why_inline() == (
         "the source is not thread-safe, and making a batch takes 1 ms, too little for worker "
         "processes"
     )
-    assert why_inline(unsafe.replace(is_unsure=True)).startswith(
+    unsafe.work.unsure = "Plain"
+    assert unsafe.why_inline().startswith(
         "the source is not known to be thread-safe, and making a batch takes 1 ms, too little"
     )
-    assert why_inline(facts(made_s=1e-4, noun="unit of the stream")) == (
+    assert facts(made_s=1e-4, noun="unit of the stream").why_inline() == (
         "making a unit of the stream takes 100 us, less than handing it over would"
     )
 
@@ -239,7 +242,7 @@ def test_gathers_get_no_workers(first_s):
     loop.run_for(0)
     session.world.time += 5.0
     session.made_s = 60e-6
-    loop.run_for(20)
+    loop.run_for(5)
     assert session.tried == []
     assert session.search.resting > 0  # most of them are not even looked at
     assert session.reason == "making a batch takes 60 us, less than handing it over would"
@@ -502,7 +505,7 @@ def test_a_work_that_fails_in_worker_processes_only(tmp_path):
     until = time.monotonic() + 60
     while not workers.prepare(2) and time.monotonic() < until:
         time.sleep(0.01)
-    session.search.trial = auto_search.Trial(("processes", 2), 0.01, probes=False)
+    session.search.trial = Trial(("processes", 2), 0.01, probes=False)
     run = run_of_steps(session, session.work, range(200))
     elements = [run.next() for _ in range(200)]
     values = [getattr(one, "value", one)["x"].tolist() for one in elements]
@@ -774,7 +777,7 @@ def test_threads_that_were_given_up_end_while_an_iterator_holds_their_tasks():
     held = [session.submit((step,)) for step in range(3)]
     started = [one for one in threading.enumerate() if one.name.startswith("loaderx")]
     assert len(started) == 2
-    session.stop_using(session.session_of(("threads", 2)))
+    session.keep_only(None)
     for thread in started:
         thread.join(60)
         assert not thread.is_alive()

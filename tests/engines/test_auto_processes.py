@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from chains import arrays
+from inside import work_of
 from loaderx import DataLoader, Dataset, LoaderxWarning
-from plain import hold
+from loaderx.engines import Auto, Measured
+from oracle import assert_same
+from plain import grow, hold
 from workers import pids
 
 
@@ -80,3 +83,19 @@ def test_auto_stays_inline_where_the_work_cannot_be_sent():
         assert loader.stats().engine == "inline"
         assert "cannot be sent to worker processes" in loader.stats().reason
     assert pids() == []
+
+
+def test_processes_that_were_given_up_end_after_their_last_task():
+    session = Auto(2).session(work_of(arrays(40).map(grow).batch(4)))
+    session.search.found = ("processes", 2)
+    held = [session.submit((step,)) for step in range(3)]
+    assert len(pids()) == 2
+    session.keep_only(None)
+    session.search.found = None
+    assert len(pids()) == 2
+    made = [one.result() for one in held]
+    made = [one.value if isinstance(one, Measured) else one for one in made]
+    assert_same(made, list(arrays(40).map(grow).batch(4))[:3])
+    del held
+    assert pids() == []
+    session.close()

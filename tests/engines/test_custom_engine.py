@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -62,6 +65,76 @@ class TestExecutor(EngineContract):
 
     def make_engine(self):
         return Executor(3)
+
+
+class OnExecutor:
+    """An engine around an executor that the user owns: no value, and nothing to start or stop."""
+
+    def __init__(self, executor, window):
+        self._executor, self._window = executor, window
+
+    def session(self, work):
+        return OnExecutorSession(self._executor, self._window, work)
+
+
+class OnExecutorSession(Session):
+    shares_sources = True
+
+    def __init__(self, executor, window, work):
+        self.window = window
+        self._executor, self._work, self._pools = executor, work, PoolPerThread()
+        self._futures = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def submit(self, task):
+        future = self._executor.submit(make, self._work, task, self._pools)
+        with self._lock:
+            self._futures.add(future)
+        return future
+
+    def close(self):
+        """Others may use the executor: what this session has submitted is cancelled."""
+        with self._lock:
+            futures = list(self._futures)
+        for future in reversed(futures):
+            future.cancel()
+        wait(futures)
+
+    def describe(self):
+        return f"executor({self.window})", "it was asked for"
+
+
+class TestOnExecutor(EngineContract):
+    gives_up_when_cancelled = False
+    can_be_pickled = False
+
+    @classmethod
+    def setup_class(cls):
+        cls.executor = ThreadPoolExecutor(2, thread_name_prefix="the user's")
+
+    @classmethod
+    def teardown_class(cls):
+        cls.executor.shutdown()
+
+    def make_engine(self):
+        return OnExecutor(self.executor, window=4)
+
+    def workers(self):
+        return {name for name in super().workers() if "the user's" not in name}
+
+
+def test_a_loader_with_such_an_engine_can_be_copied_but_not_pickled():
+    with ThreadPoolExecutor(2) as executor:
+        loader = DataLoader(DATASETS["by index"], engine=OnExecutor(executor, window=4))
+        assert len(list(copy.copy(loader))) == 25
+        with pytest.raises(TypeError) as caught:
+            pickle.dumps(loader)
+    assert isinstance(caught.value, LoaderxError)
+    assert str(caught.value) == (
+        "this loader cannot be pickled, since its engine OnExecutor holds what cannot be "
+        "(TypeError: cannot pickle '_queue.SimpleQueue' object). Pickle the dataset, and make a "
+        "loader of it there."
+    )
 
 
 def is_odd(number):

@@ -28,6 +28,7 @@ from loaderx import (
 )
 from loaderx.engines import Auto, Inline, Processes, Threads
 from loaderx.testing import EngineContract
+from loaderx.testing.session_contract import SessionContract
 from oracle import assert_same
 from workers import loader_threads, worker_processes
 
@@ -62,12 +63,24 @@ class TestThreads(Contract):
         return Threads(3, prefetch=1)
 
 
+class TestOneThreadWithoutPrefetch(Contract):
+    """A loader with a single task under way; `TestOneProcess` does not repeat its half."""
+
+    def make_engine(self):
+        return Threads(1, prefetch=0)
+
+
 class TestThreadsWithoutPrefetch(Contract):
     def make_engine(self):
         return Threads(2, prefetch=0)
 
 
-class TestOneProcess(Contract):
+class TestOneProcess(SessionContract):
+    """Loaders, for which a session is a session, are tested with two processes."""
+
+    def workers(self):
+        return set(_crew())
+
     def make_engine(self):
         return Processes(1, prefetch=0)
 

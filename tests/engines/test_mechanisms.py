@@ -56,39 +56,31 @@ class OutsideSession(Session):
             executor.shutdown(cancel_futures=True)
 
 
-def settled(kind):
-    """`auto` that has found these workers to be the best."""
-
-    def begin(loader):
-        session = session_of(loader)
-        if kind == "processes":
-            session.search.found = ("processes", 2)
-        else:
-            session.search.found = ("threads", 2)
-        session.search.resting = 0
-
-    return begin
+def settle(loader, kind, workers):
+    """`auto` has found these workers to be the best."""
+    search = session_of(loader).search
+    search.found, search.resting = (kind, workers), 0
 
 
 ENGINES = {
-    "threads": lambda: Threads(2),
-    "processes": lambda: Processes(2),
-    "Shared(threads)": lambda: Shared(Threads(2)),
-    "Shared(processes)": lambda: Shared(Processes(2)),
-    "auto: threads": lambda: Auto(2),
-    "auto: processes": lambda: Auto(2),
-    "outside": lambda: Outside(),
+    "threads": Threads,
+    "processes": Processes,
+    "Shared(threads)": lambda workers: Shared(Threads(workers)),
+    "Shared(processes)": lambda workers: Shared(Processes(workers)),
+    "auto: threads": Auto,
+    "auto: processes": Auto,
+    "outside": lambda workers: Outside(),
 }
 
 
-def loader_of(dataset, engine, sharding):
-    """A loader, and its first iterator."""
+def loader_of(dataset, engine, sharding, workers=2):
+    """A loader, and an iterator."""
     options = {"sharding": pytest.importorskip("jax").devices()[0]} if sharding else {}
-    loader = DataLoader(dataset, engine=ENGINES[engine](), **options)
-    iterator = iter(loader)
+    loader = DataLoader(dataset, engine=ENGINES[engine](workers), **options)
     if engine.startswith("auto"):
-        settled(engine.partition(": ")[2])(loader)
-    return loader, iterator
+        iter(loader).close()  # makes the session
+        settle(loader, engine.partition(": ")[2], workers)
+    return loader, iter(loader)
 
 
 class Seen:
@@ -139,7 +131,7 @@ def sees_shared_steps(engine, sharding, tmp_path, monkeypatch):
 def sees_fetching_ahead(engine, sharding, tmp_path, monkeypatch):
     """Records are fetched before they are read."""
     source = Fetched(64)
-    loader, iterator = loader_of(Dataset.from_source(source).batch(4), engine, sharding)
+    loader, iterator = loader_of(Dataset.from_source(source).batch(4), engine, sharding, 1)
     with loader:
         next(iterator)
         source.wait_for(lambda: source.fetched[60] > 0)
@@ -148,7 +140,54 @@ def sees_fetching_ahead(engine, sharding, tmp_path, monkeypatch):
 
 def sees_recycling(engine, sharding, tmp_path, monkeypatch):
     """Batches that were dropped give their memory to later ones."""
-    loader, iterator = loader_of(arrays(6400).batch(64), engine, sharding)
+    loader, iterator = loader_of(arrays(6400).batch(64), engine, sharding, 1)
+    places = Counter()
+    with loader:
+        for batch in iterator:
+            places[address_of(batch["y"])] += 1
+            del batch
+    return len(places) < sum(places.values()) / 2
+
+
+def everything(record):
+    return True
+
+
+def maker(record):
+    """A record, and the thread that made it."""
+    return {**record, "thread": np.int32(threading.get_native_id())}
+
+
+def sees_units_in_workers(engine, sharding, tmp_path, monkeypatch):
+    """What stands below a filter, and the filter itself, run in workers."""
+    dataset = arrays(4000).map(maker).filter(everything).batch(50)
+    loader, iterator = loader_of(dataset, engine, sharding)
+    makers, count = set(), 0
+    with loader:
+        for batch in iterator:
+            makers |= set(np.asarray(batch["thread"]).tolist())
+            count += 1
+    assert count == 80
+    others = makers - {threading.get_native_id()}
+    # `auto` may find that handing these units over takes longer than making them.
+    return others != set() if engine.startswith("auto") else others == makers
+
+
+def sees_units_fetched_ahead(engine, sharding, tmp_path, monkeypatch):
+    """Records of later units are fetched before they are read."""
+    source = Fetched(6000)
+    dataset = Dataset.from_source(source).filter(everything).batch(4)
+    loader, iterator = loader_of(dataset, engine, sharding)
+    with loader:
+        next(iterator)
+        source.wait_for(lambda: source.fetched[5999] > 0)
+    return True
+
+
+def sees_recycling_in_a_stream(engine, sharding, tmp_path, monkeypatch):
+    """Batches that were dropped give their memory to later ones."""
+    dataset = arrays(6400).filter(everything).batch(64)
+    loader, iterator = loader_of(dataset, engine, sharding)
     places = Counter()
     with loader:
         for batch in iterator:
@@ -167,6 +206,9 @@ MECHANISMS = {
     "rows of a step shared, by index": sees_shared_steps,
     "fetching ahead, by index": sees_fetching_ahead,
     "memory used again, by index": sees_recycling,
+    "units made by workers, of a stream": sees_units_in_workers,
+    "fetching ahead, of a stream": sees_units_fetched_ahead,
+    "memory used again, of a stream": sees_recycling_in_a_stream,
 }
 
 

@@ -15,31 +15,32 @@ from loaderx import DataLoader, Dataset, LoaderxError, RecordError
 from loaderx.engines import Inline, Processes, Shared, Threads
 from loaderx.testing import EngineContract
 from loaderx.testing.engine_work import wait_until
+from loaderx.testing.session_contract import SessionContract
 from oracle import assert_same
+from plain import is_odd
 from workers import loader_threads, worker_processes
 
 
-class Contract(EngineContract):
+class TestSharedThreads(EngineContract):
     def workers(self):
         return {*loader_threads(), *worker_processes()}
 
-
-class TestSharedThreads(Contract):
     def make_engine(self):
         return Shared(Threads(2))
 
 
-class TestSharedProcesses(Contract):
+class TestSharedProcesses(SessionContract):
+    """Loaders that share processes are tested below."""
+
+    def workers(self):
+        return {*loader_threads(), *worker_processes()}
+
     def make_engine(self):
         return Shared(Processes(1, prefetch=1))
 
 
 def worker(record):
     return {"x": record, "pid": os.getpid(), "thread": np.int64(threading.get_ident())}
-
-
-def is_odd(number):
-    return number % 2 == 1
 
 
 def datasets():

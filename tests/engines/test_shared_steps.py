@@ -10,11 +10,13 @@ from collections import namedtuple
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, chains
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError, StackError
 from loaderx.engines import Auto, Processes, Shared, Threads
 from loaderx.loader.tasks import shared_steps as shared_steps_module
+from one_pool import over_one_pool
 from oracle import assert_same, same
 from plain import grow, jitter
 from shared_steps import meet, share_every_step
@@ -96,13 +98,10 @@ def test_steps_that_threads_share_have_the_same_bytes(name):
         assert_same(loader, list(DataLoader(CHAINS[name], engine="inline")))
 
 
-# The others come to the worker that puts them together just as these do.
-@pytest.mark.parametrize(
-    "name", ["batch functions", "pad", "pad_to", "text", "nested", "numbers", "collate views"]
-)
-def test_steps_that_processes_share_have_the_same_bytes(name):
-    with shared(CHAINS[name], Processes(2)) as loader:
-        assert_same(loader, list(DataLoader(CHAINS[name], engine="inline")))
+def test_steps_that_processes_share_have_the_same_bytes():
+    with over_one_pool(CHAINS.values(), Processes(2)) as loaders:
+        for loader, dataset in zip(loaders, CHAINS.values(), strict=True):
+            assert_same(loader, list(DataLoader(dataset, engine="inline")))
 
 
 @settings(max_examples=60)
@@ -112,11 +111,12 @@ def test_threads_that_share_equal_inline_on_generated_chains(dataset):
         assert_same(loader, list(dataset))
 
 
-@settings(max_examples=6)
-@given(batched_chains())
-def test_processes_that_share_equal_inline_on_generated_chains(dataset):
-    with shared(dataset, Processes(2)) as loader:
-        assert_same(loader, list(dataset))
+@settings(max_examples=2)
+@given(st.lists(batched_chains(), min_size=4, max_size=4))
+def test_processes_that_share_equal_inline_on_generated_chains(datasets):
+    with over_one_pool(datasets, Processes(2)) as loaders:
+        for loader, dataset in zip(loaders, datasets, strict=True):
+            assert_same(loader, list(dataset))
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=repr)

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from loaderx import DataLoader, Dataset, LoaderxWarning
-from loaderx.engines import auto_search
+from loaderx.engines.auto import timing
 from loaderx.loader import iterator as loader_iterator
 from loaderx.loader import waiting
 from loaderx.reading import batch_readers, context
@@ -20,7 +20,7 @@ class Clock:
         self.now = 1000.0
         for module in (batch_readers, context, loader_iterator):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(auto_search.Clock, "now", staticmethod(lambda: 1.0))
+        monkeypatch.setattr(timing.Clock, "now", staticmethod(lambda: 1.0))
 
     def slow(self, record):
         self.now += 0.1
@@ -102,13 +102,15 @@ def test_who_asked_for_an_engine_is_told_nothing(clock):
     assert told(DataLoader(chain(clock), engine="inline"), clock) == ([], None)
 
 
-def test_batches_that_nothing_could_make_faster_are_no_reason_to_warn(clock):
+def test_batches_that_nothing_could_make_faster_are_no_reason_to_warn(clock, monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK_S", 1.0)  # it looks twice, as in 400,000 batches of 10 s
+
     def quick(record):
         clock.now += 5e-5
         return record
 
     dataset = Dataset.range(100).map(quick).batch(1).repeat()
-    assert told(DataLoader(dataset), clock, batches=400_000)[0] == []
+    assert told(DataLoader(dataset), clock, batches=40_000)[0] == []
 
 
 def test_a_loader_that_is_counted_anew_goes_on(clock):

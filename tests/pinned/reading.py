@@ -48,7 +48,7 @@ def elements_of(row: str) -> int:
 
 
 def begin(
-    dataset: Dataset[Any], beginning: str, shard: Shard, engine: str = "inline"
+    dataset: Dataset[Any], beginning: str, shard: Shard, engine: Any = "inline"
 ) -> LoaderIterator[Any] | None:
     """An iterator at one of the places; None if this dataset cannot be read from there."""
     try:

@@ -13,14 +13,16 @@ import inspect
 import json
 import os
 import typing
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from inside import node_of
+from inside import node_of, session_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.node import Node
+from loaderx.engines import Auto, Processes, Shared
 from loaderx.stages import nodes
 from tests.pinned.chains import CHAINS
 from tests.pinned.inputs import write_files
@@ -68,6 +70,11 @@ IN_PROCESSES = """
 # The failures that count towards a limit are the loader's: another one begins at 0.
 LIMITED = "on_error_limit_reached"
 ALL = os.environ.get("LOADERX_PINS") == "all"
+
+
+def tens(names: Iterable[str]) -> list[list[str]]:
+    names = list(names)
+    return [names[first : first + 10] for first in range(0, len(names), 10)]
 
 
 @pytest.fixture(scope="session")
@@ -151,17 +158,34 @@ def test_inline(name, make):
             assert not allowed, f"{name}, {row}: it was refused, and now it is not."
 
 
-@pytest.mark.parametrize("engine", ["threads", "auto"])
 @pytest.mark.parametrize("name", CHAINS)
-def test_threads_and_auto(name, engine, make):
+def test_threads(name, make):
     for row in rows_of(name, FIRST, SECOND_HOST):
-        check_row(name, row, engine, make(name))
+        check_row(name, row, "threads", make(name))
 
 
-@pytest.mark.parametrize("name", CHAINS if ALL else IN_PROCESSES)
-def test_processes(name, make):
-    for row in rows_of(name, FIRST, *[SECOND_HOST] * ALL):
-        check_row(name, row, "processes", make(name))
+@pytest.mark.parametrize("name", list(CHAINS)[::10])
+def test_auto_that_takes_threads(name, make):
+    """By itself it would stay inline for so few elements."""
+    with DataLoader(make(name), engine=Auto(2)) as loader:
+        iterator = iter(loader)
+        search = session_of(loader).search
+        search.found, search.resting = ("threads", 2), 0
+        read = Read(iterator, elements_of(FIRST))
+    compare(read, PINS[name][FIRST].split(), f"{name}, auto")
+
+
+@pytest.mark.parametrize("names", tens(CHAINS if ALL else IN_PROCESSES), ids=lambda ten: ten[0])
+@pytest.mark.parametrize("row", [FIRST, *[SECOND_HOST] * ALL])
+def test_processes(names, row, make):
+    """Ten chains at a time, in the same two workers."""
+    engine = Shared(Processes(2))
+    iterators = {name: begin(make(name), *ROWS[row], engine) for name in names if row in PINS[name]}
+    for name, iterator in iterators.items():
+        where = f"{name}, {row}, engine processes"
+        compare(Read(iterator, elements_of(row)), PINS[name][row].split(), where)
+    for iterator in iterators.values():
+        iterator.close()
 
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if name != LIMITED])

@@ -12,7 +12,7 @@ import pytest
 from inside import node_of
 from loaderx import DataLoader, Dataset, RecordError
 from loaderx.plans.index_plan import IndexPlan
-from loaderx.reading.single_records import detached, in_chunks, owned
+from loaderx.reading.single_records import detached, in_groups, owned
 from loaderx.sources import Source
 
 
@@ -270,7 +270,7 @@ def test_chunks_grow_while_reading_is_cheap():
         sizes.append(len(index))
         return index.tolist()
 
-    found = list(in_chunks(read, np.arange(100), Lock(), None))
+    found = list(in_groups(read, np.arange(100), Lock(), None))
     assert found == list(range(100))
     assert sizes[0] == 1
     assert sum(sizes) == 100

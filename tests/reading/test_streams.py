@@ -15,6 +15,7 @@ import stream_oracle
 from chains import arrays
 from loaderx import DataLoader, Dataset, LoaderxWarning, merge_states
 from loaderx.engines import Auto, Inline, Processes, Threads
+from one_pool import over_one_pool
 from oracle import assert_same
 from plain import grow, jitter
 from stream_chains import batched_streams, odd, record_streams
@@ -54,19 +55,20 @@ def test_engines_equal_inline(dataset, engine):
 
 @pytest.mark.parametrize("engine", PROCESSES, ids=lambda engine: f"processes{engine.num_workers}")
 def test_processes_equal_inline(engine):
-    @settings(max_examples=8)
-    @given(batched_streams())
-    def check(dataset):
-        with DataLoader(dataset, engine=engine) as loader:
-            expected = head(dataset, 30)
-            assert_same(head(loader, 30), expected)
-            if len(expected) > 2:
-                iterator = iter(DataLoader(dataset, engine=engine))
-                next(iterator)
-                state = rounds(iterator.get_state())
-                next(iterator)
-                iterator.set_state(state)
-                assert_same(head(iterator, 10), expected[1:11])
+    @settings(max_examples=2)
+    @given(st.lists(batched_streams(), min_size=4, max_size=4))
+    def check(datasets):
+        with over_one_pool([*datasets, *datasets], engine) as loaders:
+            for dataset, loader, other in zip(datasets, loaders, loaders[len(datasets) :]):
+                expected = head(dataset, 30)
+                assert_same(head(loader, 30), expected)
+                if len(expected) > 2:
+                    iterator = iter(other)
+                    next(iterator)
+                    state = rounds(iterator.get_state())
+                    next(iterator)
+                    iterator.set_state(state)
+                    assert_same(head(iterator, 10), expected[1:11])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoaderxWarning)

@@ -11,7 +11,7 @@ import pytest
 from loaderx import DataLoader, Dataset
 from loaderx.sources.files import cold as cold_reads
 from loaderx.sources.files.cold import CAN_ADVISE, CHECK_EVERY, ColdReads, MappedRows, Span
-from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.native import copies as native_copies
 
 pytestmark = pytest.mark.skipif(
     not CAN_ADVISE, reason="this system takes no hints for mapped files"
@@ -171,7 +171,7 @@ def text(folder):
 @pytest.mark.parametrize("least", [0, 1 << 20], ids=["copied", "parsed"])
 def test_hints_of_file_formats(make, least, tmp_path, monkeypatch):
     """They are given while the disk is read, cover what is read, and change nothing."""
-    monkeypatch.setattr(line_copies, "LEAST_BYTES", least)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", least)
     dataset = Dataset.open(make(tmp_path), cache=tmp_path / "cache")
     chosen = [880, 3, 4, 17, 3]
     monkeypatch.setattr(cold_reads, "blocks_read", lambda: 0)

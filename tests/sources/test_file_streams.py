@@ -60,7 +60,7 @@ def test_a_worker_that_is_killed(tmp_path, batches, expected):
 
     with (
         pytest.warns(LoaderxWarning, match=r"killed by SIGKILL.*It has been replaced"),
-        DataLoader(batches.map(die), engine=Processes(2)) as loader,
+        DataLoader(batches.map(die), engine=Processes(1)) as loader,
     ):
         assert_same(loader, expected)
 

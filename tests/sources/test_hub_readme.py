@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.format import Folder
 from loaderx.sources.open.readme import readme_splits
 
@@ -43,15 +43,8 @@ configs:
 """
 
 
-@pytest.fixture(params=["PyYAML", "alone"])
-def parser(request, monkeypatch):
-    if request.param == "alone":
-        monkeypatch.setitem(sys.modules, "yaml", None)
-    return request.param
-
-
 @pytest.fixture
-def folder(tmp_path, parser):
+def folder(tmp_path):
     for file in FILES:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
@@ -148,31 +141,39 @@ CONFIG = "---\nconfigs:\n- config_name: default\n  data_files:\n"
         "---\n{configs: [{config_name: default, data_files: {train: data/train-*, test: data/test-*}}]}\n---\n",
     ],
 )  # fmt: skip
-def test_all_of_yaml_is_understood_or_refused(folder, parser, text):
-    if parser == "PyYAML":
-        assert found(folder, text) == {"train": list(FILES[:2]), "test": [FILES[2]]}
-    else:
-        with pytest.raises(FileError, match=r"README.md: its header says .* pip install pyyaml"):
-            found(folder, text)
+def test_all_of_yaml_is_understood(folder, text):
+    assert found(folder, text) == {"train": list(FILES[:2]), "test": [FILES[2]]}
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("told", "line"),
     [
-        "- a: 'b",
-        "    - a: b\n  - c: d",
-        "".join(" " * n + "- a:\n" for n in range(2000)),
+        ("- a: 'b", ""),
+        ("    - a: b\n  - c: d", ": line 4, '- c: d'"),
+        ("- data_files: *.parquet", r": line 3, '- data_files: \*.parquet'"),
+        ("- data_files: {train: data/train-*", ""),
+        ("- a: \x00", ""),
+        ("".join(" " * n + "- a:\n" for n in range(2000)), ""),
     ],
 )
-def test_what_is_no_yaml_is_refused(folder, told):
-    with pytest.raises(FileError, match=r"is not understood.* name the files of a split yourself"):
+def test_what_is_no_yaml_is_refused(folder, told, line):
+    with pytest.raises(
+        FileError, match=rf"README\.md: .* is no YAML{line}.* name the files of a split yourself"
+    ):
         found(folder, f"---\nconfigs:\n{told}\n---\n")
 
 
-def test_the_line_that_is_not_understood_is_shown(folder, monkeypatch):
+def test_names_are_texts(folder):
+    text = "---\nconfigs:\n- config_name: no\n  data_files: en/*\n- config_name: 2024\n  data_files: de/*\n---\n"
+    assert list(found(folder, text)) == ["no.train", "2024.train"]
+
+
+def test_without_yaml(folder, monkeypatch):
+    """A header that says nothing of files needs no package."""
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(FileError, match="is not understood at .*# all"):
-        found(folder, CONFIG + "  - split: train\n    path: 'data/train-*' # all\n---\n")
+    assert found(folder, "---\nlicense: mit\n---\n") == {}
+    with pytest.raises(MissingPackageError, match=r"PyYAML: pip install 'loaderx-jax\[hub\]'"):
+        found(folder, USUAL)
 
 
 def test_without_a_readme(folder):

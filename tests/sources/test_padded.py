@@ -16,7 +16,7 @@ from loaderx.sources.columns.columns import ListColumn, TextColumn
 from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.native import copies as native_copies
 from loaderx.tree import ArraySpec
 from tf_files import example, write_tfrecord
 
@@ -202,7 +202,7 @@ def test_batches_that_are_taken_apart_again():
 
 @pytest.mark.parametrize("odd", [None, {"id": 2**70}, {"id": 2**40}, {"tokens": [1.5]}])
 def test_json_lines(odd, tmp_path, monkeypatch):
-    monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
     rows = [{"id": n, "t": f"{n}", "x": n / 3, "tokens": [n] * int(LENGTHS[n % 60])}
             for n in range(150)]  # fmt: skip
     rows[120].update(odd or {})

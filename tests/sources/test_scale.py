@@ -153,7 +153,7 @@ def stretch_index(cache, count, records):
     description.write_text(json.dumps({**told, "checksum": checksum_of(told)}))
 
 
-@pytest.mark.parametrize("family", ["csv", "jsonl", "text", "tfrecord"])
+@pytest.mark.parametrize("family", ["jsonl", "text", "tfrecord"])
 def test_indexes_of_many_records(tmp_path, family):
     """The index of a small file, made longer without writing it."""
     count = 1500
@@ -161,9 +161,8 @@ def test_indexes_of_many_records(tmp_path, family):
         (tmp_path / name).mkdir()
         WRITERS[family](tmp_path / name / "a", numbers)
     cache = tmp_path / "cache"
-    lines = count + 1 if family == "csv" else count  # its header has a place in the index, too
     assert len(Dataset.open(tmp_path / "large", cache=cache)) == count
-    stretch_index(cache, lines, RECORDS + lines - count)
+    stretch_index(cache, count, RECORDS)
     records, _, peak, pages = measured(tmp_path / "small", tmp_path / "large", cache)
     assert records == RECORDS
     assert peak < LITTLE

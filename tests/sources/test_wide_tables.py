@@ -10,7 +10,7 @@ import pytest
 from loaderx import Dataset
 from loaderx.errors import ArgumentError
 from loaderx.sources.format import check_columns, check_fill, first_twice
-from loaderx.sources.formats.csv_header import layout
+from loaderx.sources.formats.csv.header import layout
 from loaderx.sources.formats.lines.numbers import check_known
 from loaderx.sources.remote.hub_store import Entry, by_folder
 from loaderx.sources.remote.store import Listed

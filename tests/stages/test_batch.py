@@ -112,7 +112,7 @@ def test_large_batches_of_unequal_size_are_resolved_in_small_blocks():
     joined = Dataset.concatenate([big.batch(1024), big.batch(2048)])
     loader = DataLoader(joined, engine="inline")
     assert next(iter(loader)).shape == (1024,)
-    assert loader._work.plan._block_steps <= 16
+    assert loader._work.plan._stretch_steps <= 16
 
 
 def test_added_leaves_are_aligned_too():

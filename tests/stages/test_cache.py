@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -19,6 +20,8 @@ from loaderx.reading import row_memory
 from loaderx.testing.comparing import check_all_equal
 from loaderx.testing.costing import cost_of
 from workers import own_pss, pids
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
 COUNT = 60
 

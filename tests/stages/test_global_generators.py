@@ -10,11 +10,14 @@ import sys
 import threading
 import types
 
+import cloudpickle
 import numpy as np
 import pytest
 
 from chains import arrays
 from loaderx import ArgumentError, ChainError, DataLoader, Dataset, LoaderxWarning, RecordError
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
 
 def augment(record):

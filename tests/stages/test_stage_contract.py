@@ -113,10 +113,10 @@ class TestFilterOfColumns(Numbers):
         return dataset.filter(are_not_three, batched=True)
 
     def test_failures_can_be_skipped(self):
-        """What cannot be stacked is no failure of the filter."""
+        pytest.skip("what cannot be stacked is no failure of the filter")
 
     def test_a_failure_names_the_record_and_the_stage(self):
-        """As above."""
+        pytest.skip("what cannot be stacked is no failure of the filter")
 
 
 class TestFlatMap(Numbers):

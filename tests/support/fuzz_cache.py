@@ -16,14 +16,14 @@ from file_families import WRITERS
 from fuzz_case import run_case
 from fuzz_files import damaged
 from loaderx import Dataset, LoaderxError
-from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.native import copies as native_copies
 
 FAMILIES = ("arrow", "csv", "jsonl", "parquet", "tar", "text", "tfrecord", "gz")
 VALUES = (None, 0, -1, 2**63, 1.5, "x", "", [], {}, [[]], [None] * 3, True)
 
 
 def check(seed: int) -> str:
-    line_copies.LEAST_BYTES = 0  # copies of small files, too
+    native_copies.LEAST_BYTES = 0  # copies of small files, too
     return run_case(seed, (_case,))
 
 

@@ -21,9 +21,8 @@ import numpy as np
 
 from fuzz_files import damaged
 from loaderx import ArgumentError, Dataset, FileError, LoaderxError, RecordError
-from loaderx.sources.formats.csv_columns import fast_numbers
-from loaderx.sources.formats.lines import copies as line_copies
 from loaderx.sources.formats.lines.json_parsing import fast_parser
+from loaderx.sources.native import copies as native_copies
 
 TEXTS = (
     "",
@@ -58,22 +57,17 @@ def _check(draw: random.Random, place: Path) -> str:
     order = np.random.default_rng(draw.randrange(99)).permutation(len(expected) or 1)
     fast = _outcome(path, order)
     with patch.dict(sys.modules, {"msgspec": None}):
-        _forget_parsers()
+        fast_parser.cache_clear()
         slow = _outcome(path, order)
-    _forget_parsers()
+    fast_parser.cache_clear()
     assert repr(fast) == repr(slow), f"with msgspec {fast}, without {slow}"
-    with patch.object(line_copies, "LEAST_BYTES", 0):
+    with patch.object(native_copies, "LEAST_BYTES", 0):
         copied = _outcome(path, order, cache=place / "cache")
     assert repr(fast) == repr(copied), f"parsed {fast}, copied {copied}"
     if is_whole:
         assert isinstance(fast, list), fast
         assert repr([_plain(one) for one in fast]) == repr([_plain(one) for one in expected])
     return "data" if isinstance(fast, list) else "refused"
-
-
-def _forget_parsers() -> None:
-    fast_parser.cache_clear()
-    fast_numbers.cache_clear()
 
 
 # Files ------------------------------------------------------------------------------------------

@@ -393,12 +393,6 @@ def limit_and_repeat(grain):
 
 
 @pipeline
-def rebatched(grain):
-    ds = grain.MapDataset.range(50).map(tokens).map(lambda r: r["tokens"][:1]).batch(8)
-    return grain.experimental.RebatchIterDataset(ds.to_iter_dataset(), batch_size=5)
-
-
-@pipeline
 def padded(grain):
     pad = functools.partial(grain.experimental.batch_and_pad, batch_size=8, pad_value=-1)
     return grain.MapDataset.range(21).to_iter_dataset().batch(8, batch_fn=pad)

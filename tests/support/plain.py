@@ -35,6 +35,15 @@ def drop_extras(element: dict[str, Any]) -> dict[str, Any]:
     return {"x": element["x"], "y": element["y"]}
 
 
+def is_odd(number: int) -> bool:
+    return number % 2 == 1
+
+
+def echo(task: Any) -> Any:
+    """The numbers of a task."""
+    return np.array(task, np.uint64)
+
+
 _one_at_a_time = threading.Lock()
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines import auto_search
+from loaderx.engines.auto.search import Search
+from loaderx.engines.auto.timing import Clock
 from loaderx.engines.base import Session, Task, Work
-from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.lookahead import FillAgainError, Lookahead
 from runs import run_of_steps
 
 SWITCH_S = 0.005  # for which a thread that holds the GIL keeps it
 
 
-class World(auto_search.Clock):
+class World(Clock):
     """Time passes when somebody sleeps, waits or works; nothing else takes any."""
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class TimedSession(Session):
         self._free: dict[Any, list[float]] = {}  # when each worker of an engine is free
         for name, value in more.items():
             setattr(self, name, value)
-        self.search = auto_search.Search(self, self.world)
+        self.search = Search(self, self.world)
 
     @property
     def window(self) -> int:
@@ -155,7 +156,7 @@ class TimedPending:
         self.begun = world.time if self.begun < 0 else self.begun
         try:
             session.search.watch(self.engine, None if self.engine is None else self)
-        except auto_search.FillAgainError:
+        except FillAgainError:
             if self.engine is None:
                 session.hand_over(self)
             raise

@@ -1,4 +1,4 @@
-"""The grammar of a chain: what a node is, how it is described, checked and read as a stream.
+"""The grammar of a chain: nodes, their description, their checks, and how streams are built.
 
 The stages themselves are in `loaderx.stages`.
 """

@@ -6,7 +6,7 @@ from loaderx.chain.node import Node
 
 
 def describe_chain(node: Node) -> str:
-    """What ``repr`` shows."""
+    """The ``repr`` of a dataset."""
     kind = "batches" if node.batched else "records"
     if node.is_stream:
         count = f"a stream of {kind}" if node.ends else f"an endless stream of {kind}"

@@ -1,11 +1,11 @@
 """Stages and their values as text that is the same on every machine.
 
 A stage reads ``kind(name=value, ...)``.  Only options that differ from their defaults are named, so
-that an option which is added later changes no text of today.  That makes the defaults part of the
-format: changing one requires a new version of states.
+that a new option changes no existing text.  That makes the defaults part of the format: changing
+one requires a new version of states.
 
 Values that mean the same have one text: names of a dict are sorted, and ``0``, ``0.0`` and
-``np.float32(0)`` are ``0``.  NumPy's ``repr`` is never asked, since it differs between versions.
+``np.float32(0)`` are ``0``.  NumPy's ``repr`` is never used, since it differs between versions.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from loaderx.frozen import Frozen
-from loaderx.tree import is_array_like
+from loaderx.tree import Array, DType, is_array_like
 
-LONGEST = 80  # characters of a value; of a longer one only its digest is written
+LONGEST = 80  # characters of a value; longer ones are written as a digest
 _INPUTS = ("input", "components")  # fields that hold other nodes
 
 
@@ -69,7 +69,7 @@ def _shortened(value: object) -> str:
 
 
 class Stage(Frozen):
-    """A stage, read from its text; values are text still."""
+    """A stage, parsed from its text; its values are still text."""
 
     kind: str
     values: dict[str, str]
@@ -79,7 +79,7 @@ class Stage(Frozen):
 
 
 def parse_stage(text: str) -> Stage | None:
-    """The stage that has this text; None if that is not the text of a stage."""
+    """The stage with this text; None if it is not the text of a stage."""
     kind, opened, rest = text.partition("(")
     if not opened or not rest.endswith(")"):
         return None
@@ -144,7 +144,7 @@ def encode(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     """Quoted as Python does, but always in single quotes and in ASCII."""
-    # By its function: looking up the codec by name imports a module, in the first batch.
+    # Not `text.encode("unicode_escape")`, which would import a module in the first batch.
     inner = codecs.unicode_escape_encode(text)[0].decode("ascii").replace("'", "\\'")
     return f"'{inner}'"
 
@@ -164,7 +164,7 @@ def _number(value: complex | SupportsFloat) -> str:
     return format(value, "d") if value.bit_length() <= 256 else format(value, "#x")
 
 
-def _array(array: np.ndarray[Any, Any]) -> str:
+def _array(array: Array) -> str:
     if array.dtype.hasobject:  # its bytes are addresses
         return encode(array.item() if array.ndim == 0 else array.tolist())
     if array.ndim == 0 and array.dtype.kind in "biufcSU":
@@ -174,13 +174,13 @@ def _array(array: np.ndarray[Any, Any]) -> str:
     return f"{array_text(array.shape, dtype)}{digest(array.astype(dtype, copy=False).tobytes())}"
 
 
-def array_text(shape: Iterable[int | None], dtype: np.dtype[Any]) -> str:
+def array_text(shape: Iterable[int | None], dtype: DType) -> str:
     """The type of an array: ``<f4[28,28]``."""
     sizes = ",".join("?" if size is None else str(size) for size in shape)
     return f"{dtype_text(dtype)}[{sizes}]"
 
 
-def dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: DType) -> str:
     """One name for each dtype, also where NumPy has several."""
     if dtype.fields is not None:
         parts = {name: [dtype_text(part[0]), part[1]] for name, part in dtype.fields.items()}

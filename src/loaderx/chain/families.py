@@ -1,4 +1,4 @@
-"""Base classes of nodes: what the stages of a family answer alike."""
+"""Base classes of nodes, with the answers that the stages of a family share."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class KeepsPlaces(OneInput):
 
 
 class ChangesPlaces(Node):
-    """Element n of the output is not element n of the input: the steps of a repeat are lost."""
+    """Element n of the output is not element n of the input, so epochs of a repeat are lost."""
 
     keeps_places = False
 
@@ -120,7 +120,7 @@ class ChangesPlaces(Node):
 
 
 class ByIndex(Node):
-    """Is read by index only; a chain that puts it into a stream is refused when it is made."""
+    """Is read by index only; a chain that has it in a stream is refused when it is made."""
 
     window = None
     is_ordered = False
@@ -150,7 +150,7 @@ class MadeInUnits(OneInput):
 
     @abstractmethod
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        """What the stage does to the rows of a unit."""
+        """The stage as it works on the rows of a unit."""
 
     @final
     def make_unit_stage(self, build: StreamBuild) -> UnitStage:

@@ -1,4 +1,4 @@
-"""What a saved state says about its chain."""
+"""The chain in a saved state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from loaderx.chain.node import Node
 def fingerprints(node: Node, seed: int, *, whole: bool = False) -> list[str]:
     """One short string per stage, source first.
 
-    The outermost take and repeat say how long to run, not what the stream is: they are left out,
-    except where the whole node matters (inside a mix, or within an epoch).
+    The outermost take and repeat only set the length of a run, so they are left out, except where
+    the whole node matters (inside a mix, or within an epoch).
     """
     kept = node if whole else node.one_epoch()
     stages = kept.chain()
@@ -36,7 +36,7 @@ def identity(fingerprint: str) -> str:
 
 
 def _free_repeat(stages: list[Node]) -> Node | None:
-    """A repeat whose count only says when the stream ends: nothing above it moves elements."""
+    """The repeat whose count only sets the end of the stream: stages above keep the order."""
     for stage in reversed(stages):
         if stage.is_repeat:
             return stage

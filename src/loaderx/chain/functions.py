@@ -25,7 +25,7 @@ class Function(Frozen):
 _METHODS = ("map", "random_map", "map_with_index", "filter")  # of transform objects
 
 
-def resolve(f: Any, method: str) -> Function:
+def resolve(f: object, method: str) -> Function:
     """``f`` itself, or the method of a transform object (``obj.map``, ``obj.random_map``, ...)."""
     if isinstance(f, type) and hasattr(f, method):
         raise ArgumentTypeError(
@@ -44,7 +44,7 @@ def resolve(f: Any, method: str) -> Function:
     return Function(f, name_of(f))
 
 
-def name_of(f: Any) -> str:
+def name_of(f: object) -> str:
     while isinstance(f, functools.partial):
         f = f.func
     return str(getattr(f, "__name__", type(f).__name__))

@@ -15,44 +15,45 @@ from contextlib import contextmanager
 from typing import Any
 
 from loaderx.chain.functions import Function
-from loaderx.chain.transforms import Fail, Needs, each
-from loaderx.frozen import Frozen
+from loaderx.chain.transforms import Fail, Transform, each
 from loaderx.rng import Keys, key_words
 from loaderx.tree import Tree
 
-_turn = threading.RLock()  # a function may use another dataset that does the same
+_turn = threading.RLock()  # reentrant: a function may read another dataset with such functions
 
 Seed = Callable[[int, int, int], None]
 
 
-class SeededMap(Frozen):
+class SeededMap(Transform):
     """``f(record)``, with the global generators seeded for each record."""
 
     function: Function
-    needs: Needs = "keys"
-    goes_singly: bool = False
 
-    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
+    needs = "keys"
+    goes_singly = False
+
+    def on_records(self, records: list[object], extra: Keys, fail: Fail) -> list[object]:
         call = self.function.call
         with _generators() as seed:
 
-            def seeded(record: Any, words: list[int]) -> Any:
+            def seeded(record: object, words: list[int]) -> object:
                 seed(*words)
                 return call(record)
 
-            # Words of their own for each generator: two that are seeded alike draw alike.
+            # Each generator gets its own word: two with the same seed would draw the same numbers.
             return each(map(seeded, records, key_words(extra, 3).tolist()), len(records), fail)
 
     def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
         raise AssertionError("refused when the chain was made")
 
-    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
-        raise AssertionError("the generators are put back after each run of records")
+    @property
+    def options(self) -> dict[str, object]:
+        return {"seed_globals": True}
 
 
 @contextmanager
 def _generators() -> Iterator[Seed]:
-    """A function that seeds the global generators; in the end they are as they were before."""
+    """A function that seeds the global generators; their states are restored in the end."""
     import random  # both take a while to import
 
     import numpy.random as numpy_random
@@ -90,13 +91,13 @@ class GlobalDraws:
         self._steps, self._next = 0, 1
 
     def notice(self) -> str | None:
-        """After each step: what to tell the user, if there is something, and only once."""
+        """Called after each step: the warning to give, if there is one, and only once."""
         self._steps += 1
         if self._steps < self._next:
             return None
         self._next *= 2
         drawn = [name for name, state in _states().items() if state != self._before.get(name)]
-        # A generator that was imported after the start: its position tells whether it was used.
+        # A generator imported after the start: its position shows whether it was used.
         drawn = [name for name in drawn if name in self._before or not _is_fresh(name)]
         if not drawn:
             return None
@@ -113,9 +114,9 @@ _FRESH = (623, 624)  # positions of a Mersenne Twister that has been seeded, and
 _MODULES = {"NumPy": "numpy.random", "random": "random"}
 
 
-def _states() -> dict[str, Any]:
-    """The states of the global generators that are imported, as something to compare."""
-    found: dict[str, Any] = {}
+def _states() -> dict[str, object]:
+    """The states of the imported global generators, in a form that can be compared."""
+    found: dict[str, object] = {}
     for name, module in _MODULES.items():
         generator = sys.modules.get(module)
         if generator is not None:
@@ -123,7 +124,7 @@ def _states() -> dict[str, Any]:
     return found
 
 
-def _state(generator: Any) -> tuple[int, Any]:
+def _state(generator: Any) -> tuple[int, object]:
     """The position, and the words."""
     if generator.__name__ == "random":
         *words, position = generator.getstate()[1]

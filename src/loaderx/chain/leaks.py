@@ -36,7 +36,7 @@ def changing_parts(node: Node) -> list[tuple[Node, Node]]:
 
 
 def _cuts(part: Node, shuffle: Node, span: int) -> bool:
-    """Does the part begin or end within a span that is shuffled?"""
+    """Whether the part begins or ends within a span that is shuffled."""
     ends = part.ends_of_part
     if ends is None:
         return True

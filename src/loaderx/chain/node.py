@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
 UnitCost = Literal["nothing", "mask", "records", "many"]
-"""What a stage does to the records of a unit: nothing, mask them as columns, more than that, or
+"""The work of a stage on the records of a unit: nothing, mask them as columns, more than that, or
 make many of each."""
 
 
@@ -44,7 +44,7 @@ class ShuffledBlocks(Protocol):
         """Elements in a window; None if elements stay in order within their block."""
 
     def whole_windows(self, least: int) -> int:
-        """About how many elements so many whole windows have that ``least`` fit, and a block."""
+        """The approximate size of whole windows that hold ``least`` elements, and a block."""
         ...
 
     def unit_bounds(self, seed: int, rows: int) -> UnitBounds:
@@ -84,7 +84,7 @@ class Node(Frozen, ABC):
     @property
     @abstractmethod
     def unit_cost(self) -> UnitCost:
-        """What the stage does to the records of a unit.  The less, the larger units are."""
+        """The work of the stage on the records of a unit.  The less it is, the larger units are."""
 
     @property
     @abstractmethod
@@ -158,7 +158,7 @@ class Node(Frozen, ABC):
 
     @cached_property
     def is_stream(self) -> bool:
-        """Is it unknown which input makes which output, and how many outputs there are?"""
+        """Is it unknown which input an output comes from, and how many outputs there are?"""
         return any(node.is_stream for node in self.inputs)
 
     @cached_property
@@ -305,7 +305,7 @@ class Node(Frozen, ABC):
 
     @property
     def error_policy(self) -> Policy | None:
-        """What the stage does with records that fail."""
+        """The policy of the stage for records that fail."""
         return None
 
     @property
@@ -335,7 +335,7 @@ class Node(Frozen, ABC):
         return self
 
     def above_cut(self, build: StreamBuild, above: Above) -> Above:
-        """What a stage above the batch of a stream changes for the units below it."""
+        """``above``, with what this stage above the batch of a stream adds to it."""
         return above
 
     def check_lanes(self, lanes: int) -> None:

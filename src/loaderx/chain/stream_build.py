@@ -1,10 +1,10 @@
 """From the description of a stream to unit plans for the workers and readers for the caller.
 
-Going down from the batch, stages are collected until something can be read by index: those stages
+Going down from the batch, stages are collected until a dataset can be read by index: those stages
 and that dataset make a `UnitPlan`, whose units any worker can make.  Stages above a repeat belong
-to every epoch of it, and go into the units with the others.  What stands above a mix, an iterable,
-or a take of records runs in the caller's thread, on the ordered rows; stages that keep every record
-in its place (map and its kin) go down to the units even there.
+to every epoch of it, and go into the units with the others.  Stages above a mix, an iterable or a
+take of records run in the caller's thread, on the ordered rows; those that keep every record in its
+place (map and the like) go into the units even there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANY_ROWS = 1 << 14  # in a batch
 
 
 class Reading(Protocol):
-    """One reading of a stream, for which readers are made."""
+    """One reading of a stream, as its readers see it."""
 
     @property
     def monitor(self) -> Monitor: ...
@@ -50,19 +50,19 @@ class Repeats(NamedTuple):
 
 
 class Above(NamedTuple):
-    """What stands above the node whose reader is built."""
+    """The stages and repeats above the node whose reader is built."""
 
-    input: StreamInput  # where the stages find their records
+    input: StreamInput  # the records of the stages
     stages: tuple[UnitStage, ...]
     repeats: tuple[Repeats, ...]  # outermost first
     finish: Finish
 
     def over(self, stage: UnitStage) -> Above:
-        """The same, with one more stage below the others."""
+        """A copy with one more stage below the others."""
         return self._replace(stages=(stage, *self.stages))
 
     def again(self, epochs: int | None, ordinal: int) -> Above:
-        """The same, with one more repeat below the others."""
+        """A copy with one more repeat below the others."""
         return self._replace(repeats=(*self.repeats, Repeats(epochs, ordinal)))
 
     @property
@@ -70,7 +70,7 @@ class Above(NamedTuple):
         return [ordinal for _, ordinal in self.repeats]
 
     def split(self) -> tuple[tuple[UnitStage, ...], tuple[UnitStage, ...]]:
-        """The first stages that keep every record in place, and all stages from then on."""
+        """The leading stages that keep every record in its place, and the stages after these."""
         for number, stage in enumerate(self.stages):
             if not stage.is_one_to_one:
                 return self.stages[:number], self.stages[number:]
@@ -92,7 +92,7 @@ class StreamBuild:
         self.meters: list[Meter] = []
 
     def component(self, seed: int) -> StreamBuild:
-        """The same for a component of a mix, which has its own default seed."""
+        """A copy for a component of a mix, which has its own default seed."""
         made = copy.copy(self)
         made.seed = seed
         return made
@@ -152,15 +152,15 @@ class StreamBuild:
 
 
 def guards_of(stages: Sequence[UnitStage]) -> tuple[UnitStage, ...]:
-    """The `on_error` that also guards what stands below these stages, if there is one."""
+    """The first `on_error` of these stages, which also guards what is below them."""
     guard = first_guard(stages)
     return () if guard is None else (guard,)
 
 
 def varies(node: Node) -> bool:
-    """Can an epoch of a stream have records after an epoch that had none?
+    """Whether an epoch of a stream can have records after an epoch that had none.
 
-    It can where random numbers decide what is dropped, or an order which records fill a batch.
+    It can where random numbers decide which records are dropped, or the order which fill a batch.
     """
     for below in node.below():
         beneath = [stage for each in below.inputs for stage in each.below()]

@@ -1,7 +1,7 @@
 """Stages after which it is not known which input makes output number n: streams.
 
-A stream is read in *units*: fixed runs of input positions.  What comes out of a unit depends on its
-number alone, so units can be made by any worker, and again if one is lost.
+A stream is read in *units*: fixed runs of input positions.  The output of a unit depends on its
+number alone, so any worker can make it, and make it again if it is lost.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class WindowOptions(Frozen):
 
     @property
     def window(self) -> int:
-        """A field of every subclass, where it has a default."""
+        """Every subclass has this as a field, with a default of its own."""
         raise NotImplementedError
 
 
 class OptionsStage(StreamStage):
-    """The base of stages that make new records of each window, as their options say."""
+    """The base of stages that turn each window into new records, by their options."""
 
     options: WindowOptions
 
@@ -83,11 +83,11 @@ class StreamCut(OneInput):
     @property
     @abstractmethod
     def cuts_stream(self) -> bool:
-        """Is the input a stream, rather than a dataset that is read by index?"""
+        """Whether the input is a stream, rather than a dataset that is read by index."""
 
     @property
     def lanes(self) -> int:
-        """The lanes that a batch takes its rows from, as many from each."""
+        """The number of lanes; a batch takes equally many rows from each."""
         return 1
 
     @property
@@ -96,7 +96,7 @@ class StreamCut(OneInput):
         """The node whose elements are made in units: the input, or the stage itself."""
 
     def cut_in_units(self, build: StreamBuild) -> tuple[UnitStage, ...]:
-        """What the stage does to the records of a unit."""
+        """The part of the stage that is done in units."""
         return ()
 
     @abstractmethod
@@ -120,7 +120,7 @@ class StreamCut(OneInput):
 
 
 def stream_cut(node: Node) -> StreamCut | None:
-    """The stage that cuts a stream into batches, not one of the dataset that it is made of."""
+    """The stage that cuts a stream into batches; a batch stage below the stream does not count."""
     for below in node.below():
         if isinstance(below, StreamCut) and below.cuts_stream:
             return below
@@ -128,7 +128,7 @@ def stream_cut(node: Node) -> StreamCut | None:
 
 
 def check_windows(node: Node) -> None:
-    """Windows of stages that share their units: each must divide the largest."""
+    """Raises unless each window of stages that share their units divides the largest."""
     windows: dict[int, str] = {}
     while node.is_stage and node.is_stream and not node.is_ordered:
         if node.window is not None:

@@ -18,19 +18,19 @@ from loaderx.reading.unit_plan import UnitBounds
 from loaderx.tree import ArraySpec, flatten
 
 UNIT_ROWS = 1024
-MASKED_UNIT_ROWS = 8192  # where records are only masked
-MANY_UNIT_ROWS = 64  # where many are made of each
-UNKNOWN_UNIT_ROWS = 256  # where it is not known how large a record is
+MASKED_UNIT_ROWS = 8192  # if records are only masked
+MANY_UNIT_ROWS = 64  # if many records are made of each
+UNKNOWN_UNIT_ROWS = 256  # if the size of a record is not known
 UNIT_BYTES = 8 << 20
 
 
 class StreamInput(Frozen):
-    """Where stages find their records, and how many of them are read together."""
+    """The records that stages work on, and how many of them are read together."""
 
     node: Node
-    rows: int | None  # None for ordered rows without a window above: as many as are asked for
+    rows: int | None  # None for ordered rows without a window above: any number is read together
     inputs: tuple[StreamInput, ...]  # those of ordered rows
-    blocks: ShuffledBlocks | None = None  # units are whole windows of it, about so large
+    blocks: ShuffledBlocks | None = None  # units are whole windows of it, of about ``rows`` rows
 
     def bounds(self, seed: int) -> UnitBounds | None:
         """Where units begin and end, if they are whole windows of shuffled blocks."""
@@ -53,7 +53,7 @@ def stream_input_of(node: Node) -> StreamInput:
 
 
 def unit_fingerprint(top: StreamInput) -> str:
-    """What a state says about the units that its positions count."""
+    """The sizes of the units, for a saved state, whose positions count them."""
     sizes = [str(each.rows) for each in top.below() if each.rows is not None]
     return f"units {','.join(sizes) or 'none'}"
 
@@ -112,8 +112,9 @@ def _fair_share(node: Node, lanes: int, most: int) -> int:
 def _shuffled_chunks(node: Node) -> ShuffledBlocks | None:
     """The shuffle of a source's chunks.
 
-    A unit with only some of a window needs all chunks of it, and every worker would decode them. So
-    units are made of whole windows, and the windows of stages above end where units do.
+    Any part of a window needs all of its chunks: if units shared a window, each of their workers
+    would decode them.  So a unit is made of whole windows, and the windows of stages above end
+    where units do.
     """
     if node.random_access:
         return None
@@ -127,7 +128,7 @@ def _nbytes(leaf: ArraySpec) -> int:
 
 
 def _only_masks(node: Node) -> bool:
-    """Do the stages over one dataset only leave records out, and do nothing else?"""
+    """Whether the stages over one dataset only leave records out."""
     found = False
     while node.is_stream:
         if node.is_ordered or node.unit_cost in ("records", "many"):

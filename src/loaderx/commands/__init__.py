@@ -1,1 +1,1 @@
-"""What the command ``loaderx`` does, one file for each of its commands."""
+"""The commands of ``loaderx``, one file each."""

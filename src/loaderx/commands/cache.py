@@ -1,4 +1,4 @@
-"""``loaderx cache``: what the cache folder holds, and how it is emptied."""
+"""``loaderx cache``: lists the entries of the cache folder, or removes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cache(folder: str | None = None, older_than: float = 0.0, *, clear: bool = F
     now = time.time()
     chosen = [one for one in cache_entries(place) if now - one.used_s >= older_than * _DAY_S]
     if clear:
-        # One that is being made is left alone for a day, after which its process must have died.
+        # An unfinished entry is left alone for a day; after that its process must have died.
         chosen = [one for one in chosen if one.is_finished or now - one.used_s >= ABANDONED_S]
     if clear:
         found, chosen = chosen, [one for one in chosen if remove_entry(one)]

@@ -12,7 +12,7 @@ from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.images import decode_image
 from loaderx.sources.native.layout import read_description
-from loaderx.tree import Tree, flatten
+from loaderx.tree import flatten
 
 
 class Opening(Frozen):
@@ -24,7 +24,7 @@ class Opening(Frozen):
     format: str | None
     cache: CacheFolder
 
-    def open(self, *, decode: bool, columns: list[str] | None = None) -> Dataset[Tree]:
+    def open(self, *, decode: bool, columns: list[str] | None = None) -> Dataset[dict[str, object]]:
         return Dataset.open(
             self.path,
             split=self.split,
@@ -63,8 +63,8 @@ def convert(
 
 
 def _with_encoded_images(
-    opening: Opening, decoded: Dataset[Tree]
-) -> tuple[Dataset[Tree], list[str]]:
+    opening: Opening, decoded: Dataset[dict[str, object]]
+) -> tuple[Dataset[dict[str, object]], list[str]]:
     """The dataset with the bytes of images in place of their pixels, and which leaves these are."""
     encoded = opening.open(decode=False)
     first, raw = decoded[0], encoded[0]
@@ -80,8 +80,8 @@ def _with_encoded_images(
     return Dataset.zip(parts).map(_joined), images
 
 
-def _is_image(decoded: Tree, raw: Tree) -> bool:
-    """Are these the pixels of that image?"""
+def _is_image(decoded: object, raw: object) -> bool:
+    """Whether these are the pixels of that image."""
     if not isinstance(raw, bytes) or not isinstance(decoded, np.ndarray):
         return False
     try:
@@ -90,7 +90,7 @@ def _is_image(decoded: Tree, raw: Tree) -> bool:
         return False
 
 
-def _are_equal(one: Tree, two: Tree) -> bool:
+def _are_equal(one: object, two: object) -> bool:
     leaves, structure = flatten(one)
     others, other = flatten(two)
     return structure is other and all(map(_is_same, leaves, others))
@@ -100,7 +100,7 @@ def _is_same(one: object, two: object) -> bool:
     return type(one) is type(two) and bool(np.array_equal(one, two))  # type: ignore[arg-type]
 
 
-def _joined(parts: tuple[dict[str, Tree], dict[str, Tree]]) -> dict[str, Tree]:
+def _joined(parts: tuple[dict[str, object], dict[str, object]]) -> dict[str, object]:
     return {**parts[0], **parts[1]}
 
 

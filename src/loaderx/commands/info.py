@@ -12,15 +12,15 @@ from loaderx.errors import LoaderxError
 from loaderx.sources import Source
 from loaderx.sources.base import FileSource
 from loaderx.sources.cache.entries import folder_bytes
-from loaderx.tree import ArraySpec, Tree, flatten, spec_of
+from loaderx.tree import ArraySpec, flatten, spec_of
 
 _MOST_CLASSES = 8
 _MOST_COLUMNS = 60
-_LOOKED_AT = 16  # records, where columns are known only by what is in them
+_LOOKED_AT = 16  # records to read, where only they show the columns
 
 
 def info(path: str, format: str | None = None, cache: str | None = None) -> bool:
-    """Prints what is known of a path; False if a part of it cannot be opened."""
+    """Prints the facts about a path; False if a part of it cannot be opened."""
     opened = Opened(path, format, cache)
     _row("format", opened.format)
     is_good = True
@@ -47,7 +47,7 @@ def _size(name: str, source: Source) -> str:
 
 
 def _columns(source: Source) -> bool:
-    """False if one of the records that are looked at cannot be read."""
+    """Prints the columns; False if one of the first records cannot be read."""
     records, problem = _first_records(source)
     leaves = _specs(source, records)
     width = max(map(len, leaves), default=0)
@@ -64,8 +64,8 @@ def _columns(source: Source) -> bool:
     return problem is None
 
 
-def _first_records(source: Source) -> tuple[list[Tree], str | None]:
-    """Those of the first records that can be read, and what is wrong with another one."""
+def _first_records(source: Source) -> tuple[list[object], str | None]:
+    """The first records that can be read, and the problem of one that cannot."""
     indices = np.arange(min(1 if source.spec is not None else _LOOKED_AT, len(source)))
     with contextlib.suppress(Exception):
         return source.records(indices), None
@@ -78,13 +78,13 @@ def _first_records(source: Source) -> tuple[list[Tree], str | None]:
     return records, problem
 
 
-def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
-    """What each leaf is; axes that differ between the first records are open."""
+def _specs(source: Source, records: list[object]) -> dict[str, str]:
+    """The spec of each leaf; axes that differ between the first records are None."""
     if source.spec is not None:
         return _by_path(source.spec, records)
     found: dict[str, str] = {}
     shapes: dict[str, ArraySpec] = {}
-    empty: set[str] = set()  # paths of which only empty lists were seen: their dtype tells nothing
+    empty: set[str] = set()  # paths with only empty lists so far: their dtype means nothing
     for record in records:
         leaves, structure = flatten(record)
         for path, leaf in zip(structure.paths(), leaves, strict=True):
@@ -105,7 +105,7 @@ def _specs(source: Source, records: list[Tree]) -> dict[str, str]:
 
 
 def _spec(leaf: object) -> ArraySpec | None:
-    """None where no array can be made of it: a number of many digits, say."""
+    """The spec of a leaf; None if no array can be made of it, such as a number of many digits."""
     with contextlib.suppress(LoaderxError):
         spec: ArraySpec = spec_of(leaf)
         return spec
@@ -113,14 +113,14 @@ def _spec(leaf: object) -> ArraySpec | None:
 
 
 def _common(one: ArraySpec, two: ArraySpec) -> ArraySpec:
-    """Axes that differ are open."""
+    """The spec of both, with None for axes that differ."""
     if len(one.shape) != len(two.shape):
         return two
     pairs = zip(one.shape, two.shape, strict=True)
     return ArraySpec(tuple(a if a == b else None for a, b in pairs), two.dtype)
 
 
-def _by_path(spec: Tree, records: list[Tree]) -> dict[str, str]:
+def _by_path(spec: object, records: list[object]) -> dict[str, str]:
     leaves, structure = flatten(spec)
     values: list[object] = flatten(records[0])[0] if records else [None] * len(leaves)
     paired = zip(structure.paths(), leaves, values, strict=True)
@@ -128,7 +128,7 @@ def _by_path(spec: Tree, records: list[Tree]) -> dict[str, str]:
 
 
 def _named(spec: ArraySpec, value: object) -> str:
-    """A spec as users know it: objects are text or bytes."""
+    """A spec in users' words: objects are text or bytes."""
     if spec.dtype == object and isinstance(value, (str, bytes)):
         return type(value).__name__
     return repr(spec)

@@ -12,7 +12,7 @@ from loaderx.sources.open.opening import Recognised, recognise
 
 
 class Opened:
-    """A path, and what was found there."""
+    """A path, and the splits that were found there."""
 
     def __init__(self, path: str, format: str | None, cache: str | None) -> None:
         self.cache: CacheFolder = cache_folder(cache)

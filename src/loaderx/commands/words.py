@@ -1,4 +1,4 @@
-"""Advice in messages, which is written for Python, in the words of the command line."""
+"""Turns advice in messages, which is written for Python, into options of the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_options(text: str, has: Container[str]) -> str:
         value = "a,b,c" if value == "[...]" else re.sub(r"[\[\]'\"]|(?<=,) ", "", value)
         return f"--{name} {value}".rstrip()
 
-    if "decode" in has:  # files are left as they are unless it is given
+    if "decode" in has:  # without the option, files are left as they are
         text = _ENCODED.sub("the command without --decode", text)
     told = _ARGUMENT.sub(option, text)
     if not missing:

@@ -12,7 +12,7 @@ __all__ = ["grain", "torch"]
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> ModuleType:

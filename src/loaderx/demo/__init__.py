@@ -1,4 +1,4 @@
-"""What ``loaderx demo`` runs.  Importing this is light; `loaderx.demo.train` needs jax and flax."""
+"""The program of ``loaderx demo``.  This module is light; `loaderx.demo.train` imports jax."""
 
 from pathlib import Path
 

@@ -37,7 +37,7 @@ GOOD_ACCURACY = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found.  Times are those of the training that was not stopped.
+    """The results of the demo.  Times are those of the training that was not stopped.
 
     Attributes:
         accuracy: of the stopped and restored model, on digits that it was not trained on.
@@ -54,7 +54,7 @@ class Outcome:
     seconds: float
 
     def problems(self) -> list[str]:
-        """What went wrong, in plain sentences.
+        """The problems found, as plain sentences.
 
         Weights are left out: not every accelerator adds up numbers in the same order twice.
         """
@@ -182,7 +182,7 @@ def same_weights(a: Learner, b: Learner) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What is shown to the user, and whether they want to stop."""
+    """The output for the user, and the check whether they want to stop."""
 
     quiet: bool
     check: Callable[[], None]
@@ -234,7 +234,7 @@ def save(folder: Path, learner: Learner, stream: LoaderIterator[Batch]) -> None:
 
 
 def restore(folder: Path, learner: Learner, stream: LoaderIterator[Batch]) -> None:
-    """Puts what `save` wrote into new objects."""
+    """Restores what `save` wrote into new objects."""
     with np.load(folder / "learner.npz") as saved:
         leaves = [jnp.asarray(saved[name]) for name in saved.files]
     state = jax.tree.unflatten(jax.tree.structure(learner.state), leaves)
@@ -313,7 +313,7 @@ def stop_step(epochs: int) -> int:
 
 
 def introduction(epochs: int, stop: int) -> str:
-    """What is about to happen."""
+    """The text that is shown first."""
     train, test = (len(part) for part in split_digits())
     total = len(training_data(epochs))
     return f"""\

@@ -281,16 +281,12 @@ class Closable(Protocol):
     is_closing: bool
 
 
-def wait_for(pending: Pending, waiting: Closable) -> Any:
-    """The result; a `TryAgainError` if it was cancelled, or fails because of the closing."""
-    try:
-        return pending.result()
-    except LoaderxError:
-        raise
-    except Exception as error:
-        if waiting.is_closing or is_cancellation(error):
-            raise closed_error() from None
-        raise
+def check_closed(error: Exception, waiting: Closable) -> None:
+    """Raises a `TryAgainError` if a result failed because it was cancelled, or of the closing."""
+    if isinstance(error, LoaderxError):
+        return
+    if waiting.is_closing or is_cancellation(error):
+        raise closed_error() from None
 
 
 def is_cancellation(error: Exception) -> bool:

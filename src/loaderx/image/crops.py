@@ -29,7 +29,7 @@ from loaderx.image.regions import (
 from loaderx.image.resizing import METHODS, opencv_module
 from loaderx.rng import BatchGenerator
 from loaderx.sources.images import Window, pillow_module
-from loaderx.tree import Leaf, Tree
+from loaderx.tree import Tree
 
 RegionOf: TypeAlias = Callable[[int, int], Region]
 """The region of an image of (height, width)."""
@@ -141,7 +141,7 @@ def resize(
 
 
 class Fitted(Frozen):
-    """What the three stages have in common."""
+    """The base of the three stages."""
 
     size: Size
     key: str | None
@@ -150,7 +150,7 @@ class Fitted(Frozen):
 
     __name__: ClassVar[str]  # as a chain shows it
 
-    def _fitted(self, record: Tree, region_of: RegionOf) -> Tree:
+    def _fitted(self, record: Tree, region_of: RegionOf) -> object:
         """The record with a region of its image in place of the image."""
 
         def window_of(height: int, width: int, reducible: bool) -> Window:
@@ -166,14 +166,14 @@ class Fitted(Frozen):
 
 
 class RandomResizedCrop(Fitted):
-    """What `random_resized_crop` makes."""
+    """The stage that `random_resized_crop` returns."""
 
     area: Span
     ratio: Span
 
     __name__ = "random_resized_crop"
 
-    def random_map(self, record: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
+    def random_map(self, record: object, rng: np.random.Generator | BatchGenerator) -> object:
         """The record with a random part of its image."""
         if isinstance(rng, BatchGenerator):
             raise ChainError(f"{self!r} works on records: put it before .batch(...).")
@@ -184,13 +184,13 @@ class RandomResizedCrop(Fitted):
 
 
 class CenterCrop(Fitted):
-    """What `center_crop` makes."""
+    """The stage that `center_crop` returns."""
 
     shorter_side: int
 
     __name__ = "center_crop"
 
-    def map(self, record: Tree) -> Tree:
+    def map(self, record: object) -> object:
         """The record with the middle of its image."""
         region_of = functools.partial(
             central_region, size=self.size, shorter_side=self.shorter_side
@@ -199,16 +199,16 @@ class CenterCrop(Fitted):
 
 
 class Resize(Fitted):
-    """What `resize` makes."""
+    """The stage that `resize` returns."""
 
     __name__ = "resize"
 
-    def map(self, record: Tree) -> Tree:
+    def map(self, record: object) -> object:
         """The record with its image in the new size."""
         return self._fitted(record, whole)
 
 
-def _leaf(record: Tree, key: str | None) -> Leaf:
+def _leaf(record: object, key: str | None) -> object:
     if key is None:
         return record
     if not isinstance(record, dict):

@@ -14,7 +14,7 @@ from loaderx.sources.images import (
     decode_window,
     pixels_in,
 )
-from loaderx.tree import Array, Leaf
+from loaderx.tree import Array
 
 _BYTES = (bytes, bytearray, memoryview)
 _MOST_CHANNELS = 4
@@ -45,7 +45,7 @@ def decode(data: bytes, *, channels: int | None = 3, exif: bool = False) -> Pixe
     return decode_image(bytes(data), channels=channels)
 
 
-def open_window(value: Leaf, channels: int, window_of: WindowOf) -> Part:
+def open_window(value: object, channels: int, window_of: WindowOf) -> Part:
     """The part of a leaf's image that ``window_of`` asks for.
 
     Args:
@@ -75,13 +75,13 @@ def _is_image(pixels: Array) -> bool:
     return fits and pixels.dtype == np.uint8 and pixels.size > 0
 
 
-def _described(value: Leaf) -> str:
+def _described(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     return f"{repr(value)[:60]} ({type(value).__name__})"
 
 
-def _advice(value: Leaf) -> str:
+def _advice(value: object) -> str:
     if isinstance(value, str):
         return " If it is a path, read the file in a .map() before: Path(path).read_bytes()."
     if isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object):

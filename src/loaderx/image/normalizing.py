@@ -1,20 +1,19 @@
-"""Pixels of bytes as normalised floats, for batches, in memory that is used again.
+"""Normalises pixels to floats, for batches, in memory that is used again.
 
 ``(x.astype(np.float32) - mean) / std`` makes three arrays, each four times as large as the bytes,
 and each read back from main memory.  Here a block of pixels is converted, multiplied and shifted
-while it is in the cache, and the result lies in the memory of a batch that nobody holds any more.
+while it is in the cache, and the result is written into the memory of a dropped batch.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
-from loaderx.memory import Array, empty
-from loaderx.tree import Leaf, Tree
+from loaderx.memory import Array, DType, empty
 
 _BLOCK = 32_768  # numbers; with their factors and shifts they fit into the cache of a core
 
@@ -53,7 +52,7 @@ def normalize(
 
 
 class Normalize:
-    """What `normalize` makes."""
+    """The stage that `normalize` returns."""
 
     __name__ = "normalize"
 
@@ -76,7 +75,7 @@ class Normalize:
     def __repr__(self) -> str:
         return f"normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
-    def map(self, batch: Tree) -> Tree:
+    def map(self, batch: object) -> object:
         """The batch with its pixels normalised."""
         if self.key is None:
             return self(batch)
@@ -88,7 +87,7 @@ class Normalize:
             )
         return {**batch, self.key: self(batch[self.key])}
 
-    def __call__(self, pixels: Leaf, out: Floats | None = None) -> Floats:
+    def __call__(self, pixels: object, out: Floats | None = None) -> Floats:
         """The pixels normalised: in ``out``, or in memory of `loaderx.empty`."""
         pixels = np.asarray(pixels)
         self._check(pixels)
@@ -145,8 +144,8 @@ def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
     return numbers
 
 
-def largest_pixel(dtype: np.dtype[Any]) -> float:
-    """What stands for white: the largest number of uint8 and uint16, and 1 for floats."""
+def largest_pixel(dtype: DType) -> float:
+    """The value of white: the largest number of uint8 and uint16, and 1 for floats."""
     if dtype.kind not in "iu":
         return 1.0
     if dtype not in (np.uint8, np.uint16):
@@ -159,15 +158,15 @@ def largest_pixel(dtype: np.dtype[Any]) -> float:
 
 
 def is_for_one(mean: npt.ArrayLike, std: npt.ArrayLike) -> bool:
-    """Can mean and standard deviation be those of pixels from 0 to 1?"""
+    """Whether mean and standard deviation can be those of pixels from 0 to 1."""
     return bool(np.abs(np.asarray(mean)).max() <= 1 and np.asarray(std).max() <= 1)
 
 
 def check_brightest(dtype: object, brightest: float) -> None:
     """Refuses floats that were not divided.
 
-    No pixel from 0 to 1 is above 10, however strong the augmentation before; and images of bytes
-    in which none is would be all black.
+    Pixels from 0 to 1 stay below 10 even after strong augmentation, and an image from 0 to 255
+    without any pixel above 10 would be all black.
     """
     if brightest > 10:
         raise ArgumentError(

@@ -14,8 +14,8 @@ Span: TypeAlias = tuple[float, float]  # the smallest and the largest value
 _TRIES = 10
 _LEAST_REDUCED = 8  # pixels; below, several of the decoder's scales give the same size
 DRAWS = 2 * _TRIES + 2
-"""The random numbers of a region.  As many for every image, so that all draws after them are the
-same, however large the image is."""
+"""The number of draws for a region.  It is the same for every image, so that later draws do not
+depend on the size of the image."""
 
 
 class Region(NamedTuple):
@@ -59,9 +59,9 @@ def _between(span: Span, draw: float) -> float:
 
 
 def central_region(height: int, width: int, size: Size, shorter_side: int) -> Region:
-    """What is ``size`` in the middle of the image when its shorter side is ``shorter_side``.
+    """The part that is ``size`` once the image is resized to ``shorter_side``, from the middle.
 
-    Where ``size`` is not in the image then, it is the largest part of that shape.
+    If ``size`` is larger than the resized image, it is the largest part of that shape.
     """
     times = min(min(height, width) / shorter_side, height / size[0], width / size[1])
     return central(height, width, size[0] * times, size[1] * times)
@@ -83,7 +83,7 @@ def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Wind
         region: a part of the image.
         size: what it becomes.
         image: the height and width of the file.
-        reducible: may it be decoded at a fraction of its size?
+        reducible: whether it can be decoded at a fraction of its size.
     """
     times = reduction_for(region, size) if reducible else 1
     top, height = _pixels(region.top, region.height, image[0], times)
@@ -99,7 +99,7 @@ def _pixels(start: float, length: float, have: int, times: int) -> tuple[int, in
 
 
 def _rounded(number: float) -> int:
-    """Halves go up, so that a part that is shifted by a half keeps its length."""
+    """Rounds halves up, so that a part that is shifted by a half keeps its length."""
     return math.floor(number + 0.5)
 
 

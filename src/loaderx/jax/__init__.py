@@ -19,3 +19,7 @@ from loaderx.jax.noise import normal
 from loaderx.jax.shards import shard_of
 
 __all__ = ["augment", "image", "normal", "shard_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,11 +24,11 @@ import numpy as np
 from loaderx.errors import ArgumentTypeError, ChainError
 from loaderx.memory import COUNTS_REFERENCES, empty
 from loaderx.rng import BatchGenerator
-from loaderx.tree import Array, Leaf, Tree, flatten, map_leaves
+from loaderx.tree import Array, Tree, flatten, map_leaves
 
 _KEPT = 6  # results that a thread keeps for use again
 
-Function = Callable[[Leaf, Tree], Tree]
+Function = Callable[[jax.Array, Tree], Tree]
 """``f(key, record)``"""
 
 
@@ -62,9 +62,9 @@ def augment(f: Function, *, key: str = "key") -> Augment:
 
 
 class Augment:
-    """What `augment` makes.  Compiled for the CPU when the first batch comes."""
+    """The object that `augment` returns.  Compiled for the CPU when the first batch comes."""
 
-    # For engine="auto".
+    # Read by engine="auto".
     why_no_processes = (
         "threads do it without the GIL, and each process would import jax and compile it"
     )
@@ -77,14 +77,14 @@ class Augment:
     def _start(self) -> None:
         # A spare result is an argument that is not read: XLA writes the new one over it.
         self._compiled = jax.jit(self._over_spare, donate_argnums=0, keep_unused=True)
-        self._shapes: dict[Hashable, Tree] = {}
+        self._shapes: dict[Hashable, object] = {}
         self._lock = threading.Lock()
         self._kept = _KeptResults()
 
-    def _over_spare(self, spare: Tree, keys: Leaf, batch: Tree) -> Tree:
+    def _over_spare(self, spare: object, keys: jax.Array, batch: object) -> object:
         return self._vmapped(keys, batch)
 
-    def _vmapped(self, keys: Leaf, batch: Tree) -> Tree:
+    def _vmapped(self, keys: jax.Array, batch: object) -> object:
         return jax.vmap(self._f)(jax.random.wrap_key_data(keys), batch)
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class Augment:
         made = self._on_cpu(_aligned(keys), batch)
         return made if missing <= 0 else jax.tree.map(lambda leaf: leaf[:rows], made)
 
-    def _on_cpu(self, keys: Array, batch: Tree) -> Tree:
+    def _on_cpu(self, keys: Array, batch: object) -> object:
         device = _cpu()
         signature = _signature(batch)
         # Arrays go to XLA as they are.  Aligned ones are not copied, and with the spare result,
@@ -141,7 +141,7 @@ class Augment:
                 spare = _new(self._shapes[signature], device)
             return self._kept.add(signature, self._compute(spare, keys, batch))
 
-    def _compute(self, spare: Tree, keys: Array, batch: Tree) -> Tree:
+    def _compute(self, spare: object, keys: Array, batch: object) -> object:
         return jax.block_until_ready(self._compiled(spare, keys, batch))
 
 
@@ -151,7 +151,7 @@ class _KeptResults(threading.local):
     def __init__(self) -> None:
         self._results: list[_Result] = []
 
-    def spare(self, signature: Hashable) -> Tree | None:
+    def spare(self, signature: Hashable) -> object | None:
         """A result that may be overwritten: the latest, whose memory is still in the caches."""
         for number in range(len(self._results) - 1, -1, -1):
             result = self._results[number]
@@ -159,7 +159,7 @@ class _KeptResults(threading.local):
                 return self._results.pop(number).tree
         return None
 
-    def add(self, signature: Hashable, tree: Tree) -> Tree:
+    def add(self, signature: Hashable, tree: object) -> object:
         """The result as NumPy arrays."""
         if not COUNTS_REFERENCES:
             return jax.tree.map(np.array, tree)
@@ -170,9 +170,9 @@ class _KeptResults(threading.local):
 
 
 class _Result:
-    """Arrays of XLA's, and what NumPy's views of them refer to."""
+    """Arrays of XLA's, and the owners of NumPy's views of them."""
 
-    def __init__(self, signature: Hashable, tree: Tree) -> None:
+    def __init__(self, signature: Hashable, tree: object) -> None:
         self.signature, self.tree = signature, tree
         leaves, self._structure = jax.tree.flatten(tree)
         self._owners = [_Owner(leaf) for leaf in leaves]
@@ -181,7 +181,7 @@ class _Result:
     def is_free(self) -> bool:
         return [getrefcount(owner) for owner in self._owners] == self._idle
 
-    def arrays(self) -> Tree:
+    def arrays(self) -> object:
         return self._structure.unflatten([owner.array() for owner in self._owners])
 
 
@@ -206,7 +206,7 @@ class _Owner:
 
 
 def _cpu() -> jax.Device:
-    """The device of this host itself, whatever the default device is."""
+    """The CPU of this host, whatever the default device is."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
@@ -216,7 +216,7 @@ def _cpu() -> jax.Device:
         ) from error
 
 
-def _new(shapes: Tree, device: jax.Device) -> Tree:
+def _new(shapes: object, device: jax.Device) -> object:
     """Arrays for a first result."""
     for leaf in jax.tree.leaves(shapes):
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
@@ -229,18 +229,18 @@ def _new(shapes: Tree, device: jax.Device) -> Tree:
 
 
 def _aligned(keys: Array) -> Array:
-    """The keys where XLA takes them without a copy: that would be made by another thread."""
+    """The keys in aligned memory, which XLA does not copy (another thread would make the copy)."""
     made = empty(keys.shape, keys.dtype)
     made[...] = keys
     return made
 
 
-def _signature(batch: Tree) -> Hashable:
+def _signature(batch: object) -> Hashable:
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
-def _check_leaves(batch: Tree) -> None:
+def _check_leaves(batch: object) -> None:
     leaves, structure = flatten(batch)
     for number, leaf in enumerate(leaves):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSUMm":
@@ -254,5 +254,5 @@ def _check_leaves(batch: Tree) -> None:
 
 
 def _lengthened(leaf: Array, rows: int) -> Array:
-    """With the last row several times more."""
+    """The leaf with its last row repeated ``missing`` times."""
     return np.concatenate([leaf, np.broadcast_to(leaf[-1:], (rows, *leaf.shape[1:]))])

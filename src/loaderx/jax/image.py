@@ -1,4 +1,4 @@
-"""Random changes of images, in JAX: what dm-pix does not have.
+"""Random changes of images, in JAX, that dm-pix does not have.
 
 Functions of one image take ``(height, width)`` or ``(height, width, channels)``, of any dtype, and
 keep the dtype: integers are rounded and clipped.  So an image of bytes stays one until `normalize`,
@@ -34,6 +34,11 @@ __all__ = [
     "random_pad_and_crop",
     "random_resized_crop",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Key: TypeAlias = jax.Array
 Range: TypeAlias = tuple[float, float]
@@ -249,7 +254,7 @@ def _random_box(
     key: Key, rows: int, columns: int, scale: Range, ratio: Range
 ) -> tuple[jax.Array, jax.Array]:
     """The corner of a box, and its height and width, in pixels."""
-    draws = jax.random.uniform(key, (2 * _TRIES + 2,))  # one call: each takes long to compile
+    draws = jax.random.uniform(key, (2 * _TRIES + 2,))  # one call: each is slow to compile
     area = rows * columns * (scale[0] + (scale[1] - scale[0]) * draws[:_TRIES])
     least, most = math.log(ratio[0]), math.log(ratio[1])
     shape = jnp.exp(least + (most - least) * draws[_TRIES:-2])

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from loaderx.jax.shards import misfit
-from loaderx.tree import Array, DType, Leaf, as_array
+from loaderx.tree import Array, DType, as_array
 
 try:
     from jax._src.interpreters.pxla import batched_device_put
@@ -45,7 +45,7 @@ class LeafDevices:
         self._known: _Known | None = None
         self._direct = put is not None
 
-    def place_again(self, leaf: Leaf) -> jax.Array | None:
+    def place_again(self, leaf: object) -> jax.Array | None:
         """The leaf as a global array, if one like it has been placed before; else None."""
         known = self._known
         if (
@@ -62,12 +62,12 @@ class LeafDevices:
             self._known, self._direct = None, False
             return None
 
-    def place(self, leaf: Leaf) -> jax.Array:
+    def place(self, leaf: object) -> jax.Array:
         """The leaf as a global array.  The transfer runs in the background."""
         placed = self.place_again(leaf)
         return self._place_first(leaf) if placed is None else placed
 
-    def _place_first(self, leaf: Leaf) -> jax.Array:
+    def _place_first(self, leaf: object) -> jax.Array:
         if not isinstance(leaf, np.ndarray):
             ready = isinstance(leaf, (bool, int, float, complex, jax.Array))
             if ready and self.sharding.is_fully_addressable:

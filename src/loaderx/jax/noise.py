@@ -105,7 +105,7 @@ def _hashed(words: jax.Array, places: jax.Array) -> jax.Array:
 
 
 def _ranked(uniform: jax.Array) -> jax.Array:
-    """The normal number that as many are below as numbers from -1 to 1 are below ``uniform``."""
+    """The normal number of the same rank as ``uniform`` has among the numbers from -1 to 1."""
     return uniform * _polynomial(_RANK, -_log2((1 - uniform) * (1 + uniform)))
 
 

@@ -22,7 +22,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.leaf_devices import LeafDevices
 from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
 from loaderx.stages.narrow import Narrow
-from loaderx.tree import DType, Leaf, Structure, Tree, flatten
+from loaderx.tree import DType, Structure, Tree, flatten
 from loaderx.tree_prefix import Prefix, as_prefix, map_prefix, prefix_values, spread
 
 try:
@@ -34,8 +34,8 @@ except ImportError:  # an older jax
 class Placement:
     """Where the leaves of batches go: the ``sharding`` argument, parsed and checked."""
 
-    def __init__(self, sharding: Tree) -> None:
-        self._prefix: Prefix = as_prefix(sharding, as_sharding)
+    def __init__(self, sharding: object) -> None:
+        self._prefix: Prefix[Sharding | None] = as_prefix(sharding, as_sharding)
         self._shardings: list[Sharding] = [
             one for one in dict.fromkeys(prefix_values(self._prefix)) if one is not None
         ]
@@ -51,7 +51,7 @@ class Placement:
         self.x64 = bool(jax.config.jax_enable_x64)
 
     def shard(self, counts: Sequence[RowCount]) -> tuple[int, int]:
-        """The slice of each batch that this process loads, if batches can have so many records."""
+        """The slice of each batch that this process loads; raises if rows cannot be divided."""
         for count in counts:
             for sharding in self._shardings:
                 check_divides(sharding, count.rows, count.stage, last=count.is_rest)
@@ -63,7 +63,7 @@ class Placement:
                 self.counts = sorted(counts_for(self._shardings, *whole))
         return self._slice
 
-    def check_spec(self, spec: Tree) -> None:
+    def check_spec(self, spec: object) -> None:
         """Checks the leaves of a batch before there is one."""
         leaves, structure = flatten(spec)
         paths = structure.paths()
@@ -75,21 +75,21 @@ class Placement:
                     raise _cannot_be_placed(path, repr(leaf), problem, leaf.shape)
 
     def narrow(self) -> Narrow | None:
-        """What makes 64-bit leaves narrow; None if JAX keeps them."""
+        """The transform that makes 64-bit leaves narrow; None if JAX keeps them."""
         if self.x64:
             return None
         return Narrow(map_prefix(lambda sharding: sharding is not None, self._prefix))
 
-    def place(self, batch: Tree) -> Tree:
+    def place(self, batch: object) -> Tree:
         """The batch on its devices.  Transfers run in the background.
 
-        The setting of ``jax_enable_x64`` is that of the time when the loader was made.  These
-        transfers are explicit, so a transfer guard of the caller does not forbid them.
+        ``jax_enable_x64`` counts as it was when the loader was made.  These transfers are explicit,
+        so a transfer guard of the caller does not forbid them.
         """
         with enable_x64(self.x64), transfer_guard_host_to_device("allow"):
             return self._place(batch)
 
-    def _place(self, batch: Tree) -> Tree:
+    def _place(self, batch: object) -> Tree:
         if type(batch) is dict:
             targets = self._flat.get(tuple(batch))
             if targets is not None:  # no need to look at the tree again
@@ -103,7 +103,7 @@ class Placement:
                     return placed
         return self._place_tree(batch)
 
-    def _place_tree(self, batch: Tree) -> Tree:
+    def _place_tree(self, batch: object) -> Tree:
         leaves, structure = flatten(batch)
         targets = self._known.get(structure) or self._leaf_devices(structure)
         try:
@@ -128,7 +128,7 @@ class Placement:
         return found
 
     def _raise_for_leaf(
-        self, leaves: list[Leaf], targets: list[LeafDevices | None], paths: list[str]
+        self, leaves: list[object], targets: list[LeafDevices | None], paths: list[str]
     ) -> None:
         """Raises an error that names the leaf at fault, if it can be found."""
         for leaf, target, path in zip(leaves, targets, paths, strict=True):

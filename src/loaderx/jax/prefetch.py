@@ -17,7 +17,6 @@ from collections import deque
 
 from loaderx.engines.base import Measured, Run, closed_error
 from loaderx.jax.placement import Placement
-from loaderx.tree import Tree
 
 
 class _Failure:
@@ -34,13 +33,13 @@ class PlacedRun:
 
     def __init__(self, run: Run, placement: Placement, depth: int) -> None:
         self._run, self._placement, self._depth = run, placement, depth
-        self._ahead: deque[Tree | Measured | _Failure] = deque()
+        self._ahead: deque[object] = deque()
         self._started = self._ended = self._is_closed = False
 
     def start(self) -> None:
         self._run.start()  # placing waits for the first `next`: it takes the caller's time
 
-    def next(self) -> Tree | Measured:
+    def next(self) -> object:
         for _ in range(2 if self._started else 1):  # one to hand out, one more to have ahead
             if self._has_room():
                 self._pull()
@@ -59,7 +58,7 @@ class PlacedRun:
         return bool(self._ahead) or self._run.ready()
 
     def _has_room(self) -> bool:
-        """Is there room ahead, and a batch that can be taken without delaying the next one?"""
+        """Whether there is room ahead, and a batch that can be taken without delaying the next."""
         if self._ended or len(self._ahead) > self._depth:
             return False
         return not self._ahead or self._run.ready()
@@ -86,7 +85,7 @@ class PlacedRun:
         return self._run.describe()
 
 
-def place(element: Tree | Measured, placement: Placement) -> Tree | Measured:
+def place(element: object, placement: Placement) -> object:
     """The element placed, with its statistics."""
     if type(element) is Measured:
         element.value = placement.place(element.value)

@@ -97,7 +97,7 @@ def _slices(low: int, high: int, rows: int, counts: list[int]) -> int:
 def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: bool = False) -> None:
     """Refuses batches whose rows cannot be spread evenly over the devices.
 
-    Rows of None: it is not known how many there will be.
+    ``rows`` is None if their number is not known.
     """
     parts = row_parts(sharding)
     if parts is None or parts == 1 or (rows is not None and rows % parts == 0):
@@ -119,7 +119,7 @@ def check_divides(sharding: Sharding, rows: int | None, stage: str, *, last: boo
 
 
 def misfit(sharding: Sharding, shape: Sequence[int | None]) -> str | None:
-    """Why a sharding does not fit the axes of an array; None if it does, or does not say.
+    """Why a sharding does not fit the axes of an array; None if it does, or if that is not known.
 
     The rows are left to `check_divides`.  A size of None may be any.
     """
@@ -134,7 +134,7 @@ def misfit(sharding: Sharding, shape: Sequence[int | None]) -> str | None:
 
 
 def row_parts(sharding: Sharding) -> int | None:
-    """Into how many parts a sharding cuts the first axis; None if it does not say."""
+    """The number of parts into which a sharding cuts the first axis; None if not known."""
     if isinstance(sharding, SingleDeviceSharding) or sharding.is_fully_replicated:
         return 1
     if isinstance(sharding, NamedSharding):

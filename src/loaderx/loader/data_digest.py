@@ -8,6 +8,7 @@ for it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import FrameType
 
 import numpy as np
@@ -28,7 +29,42 @@ _SOURCES = 32  # at most so many are looked at, spread over all of them
 _READING = ("loaderx.reading", "loaderx.sources", "loaderx.engines", "loaderx.memory")
 
 
-def digests(node: Node) -> list[tuple[str, str | None]]:
+class DataDigest:
+    """What the states of a loader say about its data; made once, when it is first asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._found: list[tuple[str, str | None]] | None = None
+
+    def sources(self) -> list[tuple[str, str | None]]:
+        """The name and the digest of each source; none while records are being read."""
+        if self._found is None:
+            if _is_reading():
+                return []
+            self._found = _digests(self._node)
+        return self._found
+
+    def in_state(self) -> dict[str, list[str | None]]:
+        found = [digest for _, digest in self.sources()]
+        return {"data": found} if any(found) else {}
+
+    def others(self, state: Mapping[str, object]) -> list[str]:
+        """The sources whose records are others than those that a state was saved with."""
+        saved = state.get("data")
+        if not isinstance(saved, (list, tuple)):
+            return []
+        here = self.sources()
+        if len(saved) != len(here):
+            return []
+        pairs = enumerate(zip(saved, here, strict=True))
+        return [
+            f"{name} (source {number})" if len(here) > 1 else name
+            for number, (old, (name, new)) in pairs
+            if new and isinstance(old, str) and old != new
+        ]
+
+
+def _digests(node: Node) -> list[tuple[str, str | None]]:
     """The name of each source, and its digest; None where records cannot be read, or must not."""
     sources = [below for below in node.below() if isinstance(below, FromSource)]
     count = min(len(sources), _SOURCES)
@@ -60,7 +96,7 @@ def _values(record: object) -> list[tuple[str, object]]:
     return sorted(zip(structure.paths(), leaves, strict=True), key=lambda pair: pair[0])
 
 
-def is_reading() -> bool:
+def _is_reading() -> bool:
     """Is a record read meanwhile: is this a signal handler, or a function of the dataset?
 
     Then a lock may be held that reading needs.

@@ -36,10 +36,11 @@ from loaderx.errors import (
 )
 from loaderx.hints import ITERATOR, attribute_error
 from loaderx.loader.checkpoint import Checkpointable
+from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.failures import failure_limit
 from loaderx.loader.passes import Passes, StepPasses, epoch_end, whole_epoch_of
 from loaderx.loader.run import TaskRun
-from loaderx.loader.state import DataDigest, FoundStep, State, make_state, read_state
+from loaderx.loader.state import FoundStep, State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.plan_work import PlanWork
 from loaderx.loader.waiting import Waiting

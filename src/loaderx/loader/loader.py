@@ -21,13 +21,15 @@ from loaderx.errors import (
     check_bool,
     check_int,
     check_seed,
+    one_line,
     warn_user,
 )
+from loaderx.frozen import Frozen
 from loaderx.hints import LOADER, advised, attribute_error
+from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
-from loaderx.loader.state import DataDigest
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
@@ -366,8 +368,17 @@ class DataLoader(Generic[T]):
 
     def __getstate__(self) -> dict[str, object]:
         """The description alone: a function that holds its loader can be sent to a worker."""
+        _check_pickled(self._engine)
+        return self._description()
+
+    def _description(self) -> dict[str, object]:
         left = ("_work", "_session", "_iterators", "_lock", "_passes")
         return {**self.__dict__, **dict.fromkeys(left)}
+
+    def __copy__(self) -> DataLoader[T]:
+        made = object.__new__(type(self))
+        made.__setstate__(self._description())
+        return made
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _iterators=weakref.WeakSet(), _lock=threading.RLock())
@@ -381,6 +392,23 @@ class DataLoader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
+
+
+def _check_pickled(engine: Engine) -> None:
+    """Raises an error that names an engine which cannot be pickled."""
+    if isinstance(engine, Frozen):
+        return
+    import cloudpickle  # late, as all that brings it
+
+    from loaderx.engines.processes.pickling import PicklingError
+
+    try:
+        cloudpickle.dumps(engine)
+    except Exception as error:
+        raise PicklingError(
+            f"this loader cannot be pickled, since its engine {type(engine).__name__} holds what "
+            f"cannot be ({one_line(error)}). Pickle the dataset, and make a loader of it there."
+        ) from error
 
 
 def _given(value: U) -> U:

@@ -22,9 +22,9 @@ from loaderx.engines.base import (
     TryAgainError,
     Work,
     cancel_all,
+    check_closed,
     close_generator,
     closed_error,
-    wait_for,
 )
 from loaderx.loader.tasks.steps import Again, StepTasks
 from loaderx.memory import Pool
@@ -65,32 +65,46 @@ def _refuse() -> Element:
 def _elements(
     under_way: UnderWay, session: Session, work: Work, tasks: StepTasks
 ) -> Iterator[Element]:
-    lend = Pool().lend
+    lend, pending = Pool().lend, under_way.pending
     while True:
         here = session.here  # once: other threads may use the session
-        if here and under_way.is_empty and not under_way.is_closing:
+        if here and not pending and not under_way.is_closing:
             steps = tasks.take(here)
             if not steps:
                 return
             yield from work.stream(steps, lend)
             session.made_here(len(steps))
             continue
-        if not under_way.take():
+        under_way.fill()
+        if under_way.is_closing:  # `interrupt` may not have seen the first of them
+            raise closed_error()
+        if not pending:
             return
-        left = under_way.left
+        task, first = pending[0]
+        try:
+            made = first.result()
+        except FillAgainError:
+            continue
+        except TryAgainError:
+            raise
+        except Exception as failure:
+            if under_way.ends_with(task, failure):
+                return
+            continue
+        pending.popleft()
+        left = under_way.left = tasks.collect(task, made)
+        del made, first  # whoever gets the element is the only one that holds it
+        if tasks.again:
+            again, tasks.again = tasks.again, []
+            under_way.put_first(again)
         if len(left) > 1 and session.shares_memory:
             while left:
                 yield tasks.detached(left.pop())
         while left:
             yield left.pop()
         if tasks.error is not None:
-            error, tasks.error = tasks.error, None
-            if session.is_end(error):
-                return
-            try:
-                raise error
-            finally:
-                del error  # else it would hold this frame, and the frame the error
+            under_way.raise_error()
+            return
 
 
 class UnderWay:
@@ -98,89 +112,80 @@ class UnderWay:
 
     def __init__(self, session: Session, tasks: StepTasks) -> None:
         self._session, self._tasks = session, tasks
-        self._pending: deque[tuple[Task, Pending]] = deque()
+        self.pending: deque[tuple[Task, Pending]] = deque()
         self.left: list[Element] = []  # of the tasks that are done, the next one last
         self.is_closing = False
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._pending
 
     def start(self) -> None:
         """Submits what workers can begin with."""
         if self._session.window:
-            self._fill()
+            self.fill()
 
-    def _fill(self) -> None:
-        pending, tasks = self._pending, self._tasks
-        while not self.is_closing and (not pending or len(pending) < tasks.depth):
+    def fill(self) -> None:
+        """Submits tasks until as many are under way as the session and the tasks ask for."""
+        pending, tasks, session = self.pending, self._tasks, self._session
+        while not self.is_closing:
+            if pending and len(pending) >= min(session.window + tasks.extra, tasks.most):
+                return
             task = tasks.next(pending)
             if task is None:
                 return
-            pending.append((task, self._session.submit(task)))
+            pending.append((task, session.submit(task)))
             tasks.given = tasks.position
 
-    def take(self) -> bool:
-        """Waits for the next elements; False after the last."""
-        pending, tasks = self._pending, self._tasks
-        while not self.left and tasks.error is None:
-            if self.is_closing:
-                raise closed_error()
-            self._fill()
-            if not pending:
-                return False
-            if self.is_closing:  # `interrupt` has not seen the first of them
-                raise closed_error()
-            task, first = pending[0]
-            try:
-                made = wait_for(first, self)
-            except FillAgainError:
-                continue
-            except TryAgainError:
-                raise
-            except Exception as error:
-                if self._session.is_end(error):
-                    return False
-                again = tasks.after_loss(task, error)
-                pending.popleft()
-                self._put_first(again)
-                continue
-            pending.popleft()
-            self.left = tasks.collect(task, made)
-            if tasks.again:
-                again, tasks.again = tasks.again, []
-                self._put_first(again)
-        return True
+    def ends_with(self, task: Task, error: Exception) -> bool:
+        """The first task has failed.  True if that is the end of the stream.
 
-    def _put_first(self, again: list[Again]) -> None:
+        False if other tasks took its place; otherwise its error is raised.
+        """
+        check_closed(error, self)
+        if self._session.is_end(error):
+            return True
+        again = self._tasks.after_loss(task, error)
+        self.pending.popleft()
+        self.put_first(again)
+        return False
+
+    def raise_error(self) -> None:
+        """Raises the error of the step after those handed out, unless the stream ends there."""
+        error, self._tasks.error = self._tasks.error, None
+        if error is None or self._session.is_end(error):
+            return
+        try:
+            raise error
+        finally:
+            del error  # else it would hold this frame, and the frame the error
+
+    def put_first(self, again: list[Again]) -> None:
+        """Submits tasks that come before those under way."""
         for task, made in reversed(again):
-            self._pending.appendleft((task, made or self._session.submit(task)))
+            self.pending.appendleft((task, made or self._session.submit(task)))
 
     def ready(self) -> bool:
         if self.left or self._tasks.error is not None:
             return True
-        if not self._pending and self._session.window and not self.is_closing:
+        if not self.pending and self._session.window and not self.is_closing:
             try:
-                self._fill()  # with a window of 1 nothing is under way between two steps
+                self.fill()  # with a window of 1 nothing is under way between two steps
             except Exception:
                 return True  # `next` says what is wrong
-        return not self._pending or self._pending[0][1].done()
+        return not self.pending or self.pending[0][1].done()
 
     def close(self) -> None:
         self.is_closing = True
-        pending = [one for _, one in self._pending]
-        self._pending.clear()
+        pending = [one for _, one in self.pending]
+        self.pending.clear()
         self.left = []
         cancel_all(self._session, pending)
 
     def interrupt(self) -> bool:
         self.is_closing = True
-        for _, pending in list(self._pending)[:1]:
+        for _, pending in list(self.pending)[:1]:
             pending.cancel()
         return self._session.window > 0
 
     # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
     # pendings are dropped with every batch.
     def __del__(self) -> None:
-        for _, pending in self.__dict__.get("_pending", ()):  # Ctrl-C may end `__init__` early
+        for _, pending in self.__dict__.get("pending", ()):  # Ctrl-C may end `__init__` early
             pending.cancel()

@@ -19,6 +19,7 @@ from loaderx.chain.fingerprint import identity
 from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.loader.data_digest import DataDigest
 from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.reading.saved_position import UNCHANGED, Changed, LanePosition, shown
@@ -29,43 +30,6 @@ State: TypeAlias = dict[str, Any]
 """What `get_state` returns and `set_state` takes; it may come from a damaged file."""
 
 _ORDER = f"order {ORDER_VERSION}"
-
-
-class DataDigest:
-    """What the states of a loader say about its data; made once, when it is first asked for."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._found: list[tuple[str, str | None]] | None = None
-
-    def sources(self) -> list[tuple[str, str | None]]:
-        """The name and the digest of each source; none while records are being read."""
-        if self._found is None:
-            from loaderx.loader.data_digest import digests, is_reading  # late: few save a state
-
-            if is_reading():
-                return []
-            self._found = digests(self._node)
-        return self._found
-
-    def in_state(self) -> dict[str, list[str | None]]:
-        found = [digest for _, digest in self.sources()]
-        return {"data": found} if any(found) else {}
-
-    def others(self, state: State) -> list[str]:
-        """The sources whose records are others than those that a state was saved with."""
-        saved = state.get("data")
-        if not isinstance(saved, (list, tuple)):
-            return []
-        here = self.sources()
-        if len(saved) != len(here):
-            return []
-        pairs = enumerate(zip(saved, here, strict=True))
-        return [
-            f"{name} (source {number})" if len(here) > 1 else name
-            for number, (old, (name, new)) in pairs
-            if new and isinstance(old, str) and old != new
-        ]
 
 
 class FoundStep(Frozen):

@@ -19,11 +19,11 @@ from loaderx.errors import (
     StateError,
     check_int,
 )
+from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.devices import Devices
 from loaderx.loader.iterator import LoaderIterator, Mark, Place
 from loaderx.loader.passes import how_long, most_of
 from loaderx.loader.state import (
-    DataDigest,
     State,
     StreamPosition,
     make_stream_state,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from loaderx.engines.auto_decision import FAST_S
-from loaderx.engines.auto_search import KEPT, most_own
+from loaderx.engines.auto.decision import FAST_S
+from loaderx.engines.auto.timing import KEPT, most_own
 from loaderx.engines.base import cores, workers_of
 from loaderx.errors import warn_user
 

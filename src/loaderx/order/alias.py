@@ -4,11 +4,11 @@ There is one column for each entry of positive weight.  All columns are of equal
 share of at most two entries: their own below a border, and that of another entry (the *alias*)
 above it.  A draw takes a column at random, and a random height in it.
 
-To fill the columns, entries of less than the average weight ("light") are served in turn by those
-of more ("heavy").  The heavy ones are used up in order, and the next one fills up the column of the
-last.  Running sums of what is missing and of what is left over tell who serves whom, so the whole
-table is made by two binary searches.  Weights are made whole numbers first: sums of them are exact,
-so the table is the same on every machine.
+Entries of less than the average weight ("light") leave room in their columns, which the others
+("heavy") fill, one after the other.  A heavy entry that is used up leaves room in its own column,
+which the next one fills.  Running sums of what is missing and of what is left over give the heavy
+entry for each light one, so the whole table is made by two binary searches.  Weights are made whole
+numbers first: sums of them are exact, so the table is the same on every machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AliasTable(Frozen):
 
 
 def alias_table(weights: Floats) -> AliasTable:
-    """The table for finite weights of at least 0, one of which is above 0."""
+    """The table for finite weights of at least 0, not all of them 0."""
     own = _numbers(np.flatnonzero(weights))
     height, amounts = _whole_numbers(weights[own] if len(own) < len(weights) else weights)
     is_light = amounts < height
@@ -56,13 +56,13 @@ def alias_table(weights: Floats) -> AliasTable:
     np.subtract(spare, height, out=spare).cumsum(out=spare)
     border = np.minimum(amounts, height, out=amounts)
     other = _numbers(np.arange(len(own)))
-    # Before a light entry is served, all light ones before it are: the first heavy one that was not
-    # used up by then serves it.
+    # Light entries are filled in order, each by the first heavy one that the light ones before it
+    # have not used up.
     if len(light):
         other[light[:1]] = heavy[np.searchsorted(spare, 0)]
         other[light[1:]] = heavy[np.searchsorted(spare, missing[:-1])]
-    # A heavy entry is used up by the first light one after which more was missing than it and those
-    # before it had to spare.  The next heavy one makes up for that.
+    # A heavy entry is used up by the first light one after which more is missing than it and those
+    # before it had to spare.  The next heavy one fills the difference.
     used_up_by = np.searchsorted(missing, spare, side="right")
     used_up = np.flatnonzero(used_up_by < len(light))
     border[heavy[used_up]] = height + spare[used_up] - missing[used_up_by[used_up]]

@@ -1,13 +1,13 @@
 """Blocks of consecutive records in random order, and the windows that consist of whole blocks.
 
-Blocks of one size take no memory.  All of them are full but the last, which holds the rest: so the
-full ones are permuted, and the short one is put in at a place that is drawn alone.  Where it is
-splits the positions into those before, in and behind it, and each of these is a formula.  Blocks of
-different sizes (the row groups of files) are permuted once an epoch, and found in a table of where
-each of them begins.
+Blocks of one size take no memory.  All of them are full but the last, which holds the rest.  The
+full ones are permuted, and the short one is inserted at a place of its own draw.  It splits the
+positions into those before, in and behind it, and a formula serves each of the three.  Blocks of
+different sizes (the row groups of files) are permuted once an epoch, and a table says where each of
+them begins.
 
-A window is made of whole blocks: of those that begin in one of the stretches of ``window``
-positions.  So whoever reads a window needs no block that another window needs.
+A window is made of whole blocks: those that begin within one stretch of ``window`` positions.  So
+no two windows need the same block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loaderx.rng import BLOCK, Keys, fold
 
 Positions = npt.NDArray[np.int64]
 
-_KEPT_EPOCHS = 4  # whose tables are kept: workers may be on both sides of an epoch's end
+_KEPT_EPOCHS = 4  # tables to keep: workers may be on both sides of an epoch's end
 
 
 class Windows(NamedTuple):
@@ -37,7 +37,7 @@ class Blocks:
     """The base.  ``keys`` name the order: one for each position, or a single one for all."""
 
     least = 1  # the smallest window
-    largest: int  # of its blocks
+    largest: int  # the largest block
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
         """Where the records at these positions of the order lie."""
@@ -53,7 +53,7 @@ class Blocks:
 
 
 class EqualBlocks(Blocks):
-    """Blocks of one size, but for a short last one; ``length`` has room for one at least."""
+    """Blocks of one size, except for a short last one; at least one block is full."""
 
     def __init__(self, length: int, size: int) -> None:
         self.length, self.size = length, size
@@ -66,7 +66,7 @@ class EqualBlocks(Blocks):
         begin = self._short(keys)
         is_behind = positions >= begin + self.rest
         is_short = (positions >= begin) & ~is_behind
-        # Positions in the short block get any place, which is overwritten.
+        # Positions in the short block get some place here, which is overwritten below.
         among_full = np.minimum(positions - self.rest * is_behind, self.full * self.size - 1)
         found = self._find_full(keys, among_full)
         return np.where(is_short, self.full * self.size + positions - begin, found)
@@ -89,7 +89,7 @@ class EqualBlocks(Blocks):
     def windows(self, keys: Keys, positions: Positions, window: int) -> Windows:
         """``window`` is a multiple of the size."""
         if self.rest:
-            with_short = self._short(keys) // window  # the window that the short block adds to
+            with_short = self._short(keys) // window  # the window that has the short block
             is_behind = positions >= (with_short + 1) * window + self.rest
             number = np.where(
                 is_behind,
@@ -113,8 +113,8 @@ class EqualBlocks(Blocks):
 class _Epoch(NamedTuple):
     """Blocks in the order of one epoch."""
 
-    order: Positions  # which block comes at each place
-    starts: Positions  # where each place begins
+    order: Positions  # the blocks, in order
+    starts: Positions  # the position at which each of them begins
 
 
 class UnequalBlocks(Blocks):
@@ -179,13 +179,13 @@ class UnequalBlocks(Blocks):
         windows = self._all_windows(key, window)
         place = int(np.searchsorted(windows.number, number))
         if place == len(windows.number) or windows.number[place] != number:
-            return 0, 0  # a block from before it covers it
+            return 0, 0  # a block of an earlier window covers it
         start = int(windows.start[place])
         return start, start + int(windows.size[place])
 
 
 def shuffle_inside(inside: Positions, sizes: Positions, keys: Keys) -> Positions:
-    """Where each place in a window lands: windows have sizes of their own, and a key each."""
+    """Where each place in a window lands; windows may differ in size, and each has a key."""
     found = np.unique(sizes)
     if len(found) == 1:
         return permute(inside, int(found[0]), keys)

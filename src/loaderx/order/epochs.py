@@ -1,4 +1,4 @@
-"""Epoch keys: what makes the second epoch of a dataset differ from the first."""
+"""Epoch keys, which make the second epoch of a dataset differ from the first."""
 
 from __future__ import annotations
 

@@ -101,18 +101,18 @@ class Phase(Frozen):
 
 
 def phases(counts: Sequence[int], lengths: Sequence[int]) -> tuple[Phase, ...]:
-    """The phases of a mix that gives every record once; there are at most as many as components."""
+    """The phases of a mix that gives every record once: at most one per component."""
     found: list[Phase] = []
     start, given = 0, [0] * len(counts)
     while left := [c for c in range(len(counts)) if given[c] < lengths[c]]:
         shared = math.gcd(*(counts[c] for c in left))
         chances = tuple(counts[c] // shared for c in left)
         remaining = tuple(lengths[c] - given[c] for c in left)
-        # Most phases end within their first period: of these, no more is worked out.
+        # Most phases end within their first period, and only that much of it is computed.
         ends_early = any(n < chance for n, chance in zip(remaining, chances, strict=True))
         table = schedule_begun(chances, remaining) if ends_early else schedule(chances)
         found.append(Phase(start, tuple(left), tuple(given[c] for c in left), table))
-        # It ends where the first component is due that has no record left.
+        # The phase ends where a component without records is due.
         end = len(table.component)
         if not ends_early:
             end = min(table.position(i, count) for i, count in enumerate(remaining))
@@ -129,7 +129,7 @@ def schedule(counts: tuple[int, ...]) -> Schedule:
 
 
 def schedule_begun(counts: tuple[int, ...], most: tuple[int, ...]) -> Schedule:
-    """The period for these tickets, or its beginning: until one is due that has had its most."""
+    """The period for these tickets, up to where a component is due beyond its ``most`` records."""
     period = sum(counts)
     component = np.empty(period, np.intp)
     rank = np.empty(period, np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,8 @@ _STEPS = np.arange(1, 4 * ROUNDS, 2, dtype=np.uint64)[:, None] * np.array(
 )
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Words = np.ndarray[tuple[int, ...], np.dtype[Any]]
+Word: TypeAlias = type[np.uint16] | type[np.uint32] | type[np.uint64]
+Words: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def permute(positions: Positions, length: int, keys: Keys) -> Positions:
@@ -60,10 +61,10 @@ def _by_sorting(positions: Positions, length: int, keys: Keys) -> Positions:
         return np.argsort(mix64(counter + keys), kind="stable")[positions]
     out = np.empty_like(positions)
     unique, which = np.unique(keys, return_inverse=True)
-    chunk = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
-    for start in range(0, len(unique), chunk):
-        orders = np.argsort(mix64(unique[start : start + chunk, None] + counter), axis=1)
-        mine = np.flatnonzero((which >= start) & (which < start + chunk))
+    at_once = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
+    for start in range(0, len(unique), at_once):
+        orders = np.argsort(mix64(unique[start : start + at_once, None] + counter), axis=1)
+        mine = np.flatnonzero((which >= start) & (which < start + at_once))
         out[mine] = orders[which[mine] - start, positions[mine]]
     return out
 
@@ -80,18 +81,18 @@ def _by_feistel(positions: Positions, length: int, keys: Keys) -> Positions:
     return out.astype(np.int64)
 
 
-def _word(length: int) -> Any:
+def _word(length: int) -> Word:
     """The shortest word that holds the products of `_encrypt`."""
     return np.uint16 if length <= 1 << 16 else np.uint32 if length <= 1 << 24 else np.uint64
 
 
-def _rounds(keys: Keys, kind: Any) -> Words:
+def _rounds(keys: Keys, kind: Word) -> Words:
     """The keys of all rounds: two per round, the high bits of hashed words."""
     words = mix64(keys + _STEPS)
     return (words >> np.uint64(64 - 8 * np.dtype(kind).itemsize)).astype(kind)
 
 
-def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Any) -> None:
+def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Word) -> None:
     """Sends positions beyond the length through again, until they are inside."""
     while outside.size:
         part = rounds if rounds.shape[1] == 1 else rounds[:, outside]
@@ -112,12 +113,12 @@ def _landing(length: int, key: int) -> Words:
     while outside.size:
         again = _encrypt(out[outside], length, rounds, kind)
         out[outside] = again
-        # Some form a cycle outside the length: no position inside leads to them.
+        # Positions that form a cycle beyond the length are never reached from inside.
         outside = outside[(again >= length) & (again != begun[outside])]
     return out
 
 
-def _encrypt(values: Words, length: int, keys: Words, kind: Any) -> Words:
+def _encrypt(values: Words, length: int, keys: Words, kind: Word) -> Words:
     """One pass of the network; overwrites ``values``."""
     low_bits = (length - 1).bit_length() // 2
     highs = kind(-(-length >> low_bits))

@@ -1,1 +1,1 @@
-"""Compiled datasets: what to do for each step, or for each unit of a stream."""
+"""Compiled datasets, read by step or, for streams, by unit."""

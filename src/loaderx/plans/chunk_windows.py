@@ -1,10 +1,10 @@
-"""Windows over a source that decodes chunks: what one worker makes alone.
+"""Windows over a source that decodes chunks: the rows that one worker makes alone.
 
-A worker process that makes a batch of such a chain needs all chunks of the batch's window, and so
-does every other worker that makes a batch of it.  So a worker is given the rows of a whole window:
-those of a block shuffle, or single chunks where the records come in their order.  Windows end where
-blocks do, and batches do not: a batch that lies in two windows is put together of the rows of both.
-Windows of few rows are made together, so that this does not happen to every batch.
+A worker that makes a batch of such a chain needs all chunks of the batch's window, and so does any
+other worker that makes a batch of that window.  So a worker is given the rows of a whole window:
+one of a block shuffle, or a single chunk where the records come in their order.  Windows end where
+blocks do, and batches do not: a batch that lies in two windows is joined from the rows of both.
+Windows of few rows are made together, so that few batches have to be joined.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from loaderx.rng import BLOCK, ROOT, Keys, fold
 from loaderx.sources.base import Indices
 from loaderx.stages import nodes as stages
 
-ROWS_AT_ONCE = 1 << 15  # whose windows are looked up together
-LEAST_STEPS = 4  # whose rows a task has at least
+ROWS_AT_ONCE = 1 << 15  # rows whose windows are looked up together
+LEAST_STEPS = 4  # a task has the rows of at least so many steps
 
 RowRange = tuple[int, int, int, int]
 """The first row, as its step and its place in it; and the row behind the last one."""
@@ -34,8 +34,8 @@ def chunk_windows(node: Node, shard: tuple[int, int]) -> ChunkWindows | None:
     if not node.batched or node.is_stream or node.random_access:
         return None
     seed = node.default_seed()
-    above: list[Moved] = []  # those that move batches
-    below: list[Moved] = []  # those that move records, above the shuffle
+    above: list[Moved] = []  # stages that move batches
+    below: list[Moved] = []  # stages that move records, above the shuffle
     cut: stages.Batched | None = None
     while not isinstance(node, stages.BlockShuffled | stages.FromSource):
         if isinstance(node, stages.Batched):

@@ -23,7 +23,7 @@ from loaderx.tree import Tree
 
 
 class StreamPlan:
-    """A compiled stream.  ``units`` is what workers need; `read` starts a reading."""
+    """A compiled stream.  Workers need ``units`` only; `read` starts a reading."""
 
     def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
         self.node = node
@@ -35,14 +35,14 @@ class StreamPlan:
         self.input = stream_input_of(node)
         full_batch = None if self.cut is None else self.cut.rows_per_batch(len(self.own))
         self.build = StreamBuild(node, self.lanes, full_batch)
-        self.warned: set[int] = set()  # meters of which a warning was given
+        self.warned: set[int] = set()  # meters that have warned
         self.make_lane = self._build_lanes()
         self.units = self.build.units
 
     def _build_lanes(self) -> MakeReader:
-        """Readers of the lanes: of what stands below the cut, with the repeats above it."""
+        """Readers of the lanes, with the stages below the cut and the repeats above it."""
         build, node = self.build, self.node
-        repeats = (Repeats(None, node.repeats + 1),)  # the epochs of the whole
+        repeats = (Repeats(None, node.repeats + 1),)  # the epochs of the loader
         if self.cut is None:
             finish = Finish(stacked=False, padding=NO_PADDING)
             return build.reader(node, Above(self.input, (), repeats, finish))
@@ -72,7 +72,7 @@ class StreamPlan:
 
 
 class Reading:
-    """One reading of a stream: the lanes, the batches, and what is above them."""
+    """One reading of a stream: the lanes, the batches, and the stages above them."""
 
     def __init__(self, plan: StreamPlan, maker: UnitMaker, first: int, stop: int | None) -> None:
         self.plan, self._maker = plan, maker
@@ -132,7 +132,7 @@ class Reading:
             lookahead.begin()
 
     def clear(self) -> list[PendingUnit]:
-        """Forgets the units submitted ahead, and returns them to be cancelled."""
+        """Returns the units submitted ahead, to be cancelled, and keeps none."""
         return [pending for lookahead in self.lookaheads for pending in lookahead.clear()]
 
     @property

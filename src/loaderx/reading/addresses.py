@@ -1,13 +1,13 @@
 """Addresses that have been resolved: which records of which sources, and what stages need to know.
 
-Addresses are resolved in blocks of thousands of rows.  The result mirrors the operators: each
+Addresses are resolved in stretches of thousands of rows.  The result mirrors the operators: each
 class here belongs to one kind of operator, and can be cut down to the rows of one step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from loaderx.sources.base import Indices
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-Addresses: TypeAlias = Any
-"""What an operator has resolved.  Other code uses only its length and `cut`."""
+
+class Addresses(Protocol):
+    """The addresses of rows.  Only their operator looks inside; others use length and `cut`."""
+
+    def __len__(self) -> int: ...
+
+    def cut(self, start: int, stop: int) -> Addresses: ...
 
 
 class SourceAddresses:
@@ -158,7 +163,7 @@ class ZippedAddresses:
 
 
 class BatchAddresses:
-    """The rows of one batch: ``count`` real ones, to be filled up to ``size``."""
+    """The rows of one batch: ``count`` real ones, padded to ``size``."""
 
     __slots__ = ("count", "inner", "size")
 
@@ -173,21 +178,21 @@ class BatchAddresses:
 
 
 class Steps:
-    """A block of steps of a batched dataset."""
+    """A stretch of steps of a batched dataset."""
 
     __slots__ = ()
 
-    def step(self, number: int) -> Addresses:
-        """What is to be read for one step of the block."""
+    def step(self, number: int) -> Any:
+        """The addresses to read for one step of the stretch, in its operator's form."""
         raise NotImplementedError
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """The step's rows within the rows of the block."""
+        """The step's rows within the rows of the stretch."""
         raise NotImplementedError
 
     @property
     def row_count(self) -> int:
-        """The rows of the block."""
+        """The rows of the stretch."""
         raise NotImplementedError
 
 
@@ -207,9 +212,8 @@ class BatchSteps(Steps):
         if self.counts is None:
             return BatchAddresses(self.addresses.cut(start, start + width), width, width)
         count = self.counts[number]
-        cut = self.addresses.cut(
-            start, start + max(count, 1)
-        )  # one row shows how padding must look
+        least = max(count, 1)  # padding is made like a row that is there
+        cut = self.addresses.cut(start, start + least)
         return BatchAddresses(cut, count, width if self.padded else count)
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -248,45 +252,46 @@ class TaggedSteps(Steps):
 class MergedSteps(Steps):
     """Steps of several components; step s is step ``ordinal[s]`` of component ``which[s]``."""
 
-    __slots__ = ("blocks", "offsets", "ordinal", "which")
+    __slots__ = ("components", "offsets", "ordinal", "which")
 
     def __init__(
         self,
         which: list[int],
         ordinal: list[int],
-        blocks: Mapping[int, Steps],
+        components: Mapping[int, Steps],
         offsets: Mapping[int, int],
     ) -> None:
-        self.which, self.ordinal, self.blocks, self.offsets = which, ordinal, blocks, offsets
+        self.which, self.ordinal = which, ordinal
+        self.components, self.offsets = components, offsets
 
-    def step(self, number: int) -> tuple[int, Addresses]:
+    def step(self, number: int) -> tuple[int, object]:
         component = self.which[number]
-        return component, self.blocks[component].step(self.ordinal[number])
+        return component, self.components[component].step(self.ordinal[number])
 
     def bounds(self, number: int) -> tuple[int, int]:
         component = self.which[number]
-        start, stop = self.blocks[component].bounds(self.ordinal[number])
+        start, stop = self.components[component].bounds(self.ordinal[number])
         return start + self.offsets[component], stop + self.offsets[component]
 
     @property
     def row_count(self) -> int:
-        return sum(block.row_count for block in self.blocks.values())
+        return sum(steps.row_count for steps in self.components.values())
 
 
 class ZippedSteps(Steps):
     """The same steps of several components."""
 
-    __slots__ = ("blocks",)
+    __slots__ = ("components",)
 
-    def __init__(self, blocks: Sequence[Steps]) -> None:
-        self.blocks = blocks
+    def __init__(self, components: Sequence[Steps]) -> None:
+        self.components = components
 
-    def step(self, number: int) -> list[Addresses]:
-        return [block.step(number) for block in self.blocks]
+    def step(self, number: int) -> list[object]:
+        return [steps.step(number) for steps in self.components]
 
     def bounds(self, number: int) -> tuple[int, int]:
-        return self.blocks[0].bounds(number)
+        return self.components[0].bounds(number)
 
     @property
     def row_count(self) -> int:
-        return self.blocks[0].row_count
+        return self.components[0].row_count

@@ -27,10 +27,10 @@ Made = TypeVar("Made")
 
 
 class BatchReader:
-    """The base.  What a reader does itself is done through `timed`, for the statistics."""
+    """The base.  A reader runs its own work through `timed`, for the statistics."""
 
     stage = ""
-    took_s = 0.0  # since the times were last asked for
+    took_s = 0.0  # since the last `add_times`
 
     def timed(
         self, function: Callable[Given, Made], *arguments: Given.args, **options: Given.kwargs
@@ -42,7 +42,7 @@ class BatchReader:
             self.took_s += perf_counter() - begun
 
     def add_times(self, times: dict[str, float]) -> None:
-        """Adds the time of each stage from here down to the lanes, and forgets it."""
+        """Adds the time of each stage from here down to the lanes, and resets it."""
         if self.took_s:
             times[self.stage] = times.get(self.stage, 0.0) + self.took_s
             self.took_s = 0.0
@@ -64,7 +64,7 @@ class BatchReader:
 
 
 class Lanes(BatchReader):
-    """The base of what reads from lanes."""
+    """The base of readers that read from lanes."""
 
     first_lane = 0  # the number of the first of them
 
@@ -92,7 +92,7 @@ class Lanes(BatchReader):
 
 
 def rows_of_lane(lane: Reader, count: int) -> list[Rows]:
-    """The next rows of a lane, in as many parts as they come; fewer at the end."""
+    """The next ``count`` rows of a lane, in the parts that they come in; fewer at the end."""
     parts = []
     while count and (found := lane.ready(count)):
         parts.append(lane.take(found))
@@ -112,7 +112,7 @@ class CutRecords(Lanes):
 
 
 class AfterBatch(BatchReader):
-    """A stage on the batches of another reader."""
+    """A stage that changes the batches of another reader."""
 
     def __init__(self, below: BatchReader) -> None:
         self.below = below

@@ -41,10 +41,10 @@ class ReadContext:
         self.failures: list[Failed] = []
         self.epoch: Keys = ROOT  # of the unit, for stages that draw an order
         self.meters: dict[int, tuple[int, int]] = {}  # per stage that counts: in, out
-        self.rows: Rows | None = None  # of the batch, where several workers have made them
+        self.rows: Rows | None = None  # made by other workers: `Cut.read` reads none if it is set
 
     def count(self, meter: int, before: int, after: int) -> None:
-        """Counts what went into a stage, and what came out of it."""
+        """Counts the records into and out of a stage."""
         known = self.meters.get(meter, (0, 0))
         self.meters[meter] = (known[0] + before, known[1] + after)
 

@@ -1,9 +1,9 @@
 """When to give up on an endless dataset that yields nothing: one rule for all readers.
 
-Without random stages below the filters, an epoch lets through what the one before did: one empty
-epoch is enough to know.  Several lanes share the records, and in another order each has another
-share, so they are given a few epochs more.  Where draws decide what comes through, the next epoch
-may give something, and is waited for; but not for ever.
+Without random stages below the filters, every epoch lets through the same records: one empty epoch
+is enough to know.  Several lanes share the records, and a new order changes the share of each, so
+they get a few more epochs.  Where draws decide, the next epoch may give something, so many epochs
+are tried, but not endlessly many.
 """
 
 from __future__ import annotations

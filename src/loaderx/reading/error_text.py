@@ -11,8 +11,8 @@ from types import CodeType
 from loaderx.errors import RecordError, StackError, below_own_frames, one_line
 
 USER_ERRORS = (Exception, SystemExit)
-"""What a function of the user's may fail with: its ``sys.exit()`` must not end the program that
-loads the data, and in a worker it would."""
+"""Errors of a user's function.  Its ``sys.exit()`` must not end the program that loads the data,
+and in a worker it would."""
 
 READING = "reading the source"
 """The stage of errors that come from a source."""
@@ -24,13 +24,13 @@ _CALLS = {
     "map_with_index": "f(index, element)",
     "random_map": "f(element, rng)",
 }
-# Of the tokenizers of transformers, and of others that take a list of texts.
+# Messages of tokenizers that take a list of texts, such as those of transformers.
 _WANTS_TEXT = r"(?i)must be of type `str`|TextInputSequence|TextEncodeInput|list of (str|text)"
 _MISCALLED = r"takes .*positional argument|missing \d+ required positional argument"
 
 
 def failed(stage: str, record: str, index: int | None, error: BaseException) -> RecordError:
-    """The error to raise when a stage fails on a record; an index of None: on many at once."""
+    """The error to raise when a stage fails on a record, or with no index, on many at once."""
     reason = error_line(error, stage, is_batch=index is None)
     detail = f"{stage} failed on {record}: {reason}"
     return RecordError(detail, index=index, stage=stage, record=record, reason=reason)
@@ -43,7 +43,7 @@ def failed_on_batch(stage: str, error: BaseException) -> RecordError:
 
 
 def within(dataset: int, error: RecordError) -> RecordError:
-    """The same error, seen from a join of several datasets."""
+    """The same error, with the number of its dataset in a join."""
     error.detail = f"dataset {dataset}: {error.detail}"
     if error.record:
         error.record += f" of dataset {dataset}"
@@ -51,7 +51,7 @@ def within(dataset: int, error: RecordError) -> RecordError:
 
 
 def error_line(error: BaseException, stage: str, *, is_batch: bool) -> str:
-    """An exception of the user's in one line; one of our own speaks for itself."""
+    """An exception as one line, with advice unless it is our own."""
     raise_if_signalled(error)
     if isinstance(error, StackError):
         return str(error)
@@ -62,13 +62,13 @@ def error_line(error: BaseException, stage: str, *, is_batch: bool) -> str:
 
 
 def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> str:
-    """How the stage calls its function, if the error shows that it was written otherwise."""
+    """How the stage calls its function, if the error shows that the function expects otherwise."""
     kind = stage.partition("(")[0]
     call = "f(element)" if "seed_globals=True" in stage else _CALLS.get(kind)
     if call is None:
         return ""
     if isinstance(error, TypeError) and re.search(_MISCALLED, text):
-        # Without a frame of the user's, the function never began.
+        # A traceback without a user's frame means that the function never began.
         is_ours = below_own_frames(error.__traceback__) is None
         return f" ({kind} calls {call})" if is_ours else ""
     if is_batch and isinstance(error, (TypeError, ValueError)) and re.search(_WANTS_TEXT, text):
@@ -82,7 +82,7 @@ def _advice(error: BaseException, text: str, stage: str, *, is_batch: bool) -> s
 def raise_if_signalled(error: BaseException) -> None:
     """Raises a SystemExit that comes from a signal handler: it is meant for the program.
 
-    A scheduler's SIGTERM may come while a function of the user's runs in the main thread.
+    A scheduler's SIGTERM may arrive while a user's function runs in the main thread.
     """
     if not isinstance(error, SystemExit):
         return

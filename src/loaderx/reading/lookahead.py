@@ -1,10 +1,10 @@
 """Units submitted ahead of their use.
 
-The reader of a lane asks for one unit after the other.  `Lookahead` submits the units that will
-come next, so that workers make them meanwhile, and takes their results in order.  What comes next
-is known: the following unit of the lane, or the first of the following epoch.  Where a stream goes
-elsewhere (a mix ended before this component did, a state was restored), what was asked for in vain
-is cancelled.  A unit depends on its task alone; how it was asked for is never visible.
+The reader of a lane asks for one unit after the other.  `Lookahead` submits the next units, so that
+workers make them meanwhile, and takes their results in order.  The next unit is known: the
+following one of the lane, or the first of the next epoch.  Where the stream goes elsewhere (a mix
+ended before this component did, a state was restored), the submitted units are cancelled.  A unit
+depends on its task alone, so this is never visible in results.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Path = tuple[int, ...]
 class FillAgainError(Exception):
     """More tasks may be submitted, and then the result may be asked for once more.
 
-    For an engine that finds other workers while its consumer waits.
+    Raised by an engine that changes its workers while its consumer waits.
     """
 
 
 class PendingUnit(Protocol):
-    """A unit that was asked for."""
+    """A unit that was submitted."""
 
     def result(self) -> UnitOutput:
-        """Its output; or a `FillAgainError`."""
+        """The output of the unit; may raise a `FillAgainError`."""
 
     def cancel(self) -> object: ...
 
@@ -42,10 +42,10 @@ class UnitMaker(Protocol):
 
     @property
     def window(self) -> int:
-        """Units to keep under way; 0: each is made when its result is asked for."""
+        """The number of units to keep under way; 0: each is made when its result is asked for."""
 
     def submit(self, task: tuple[int, ...]) -> PendingUnit:
-        """Takes on a unit: the number of its plan, the key of its epoch, its own number."""
+        """Submits a unit: the number of its plan, the key of its epoch, its own number."""
 
 
 class Lookahead:
@@ -63,15 +63,15 @@ class Lookahead:
     ) -> None:
         self._maker, self._number, self._plan = maker, number, plan
         self._lane = lane  # the units of this lane
-        self._share = share  # readers that share the window
+        self._share = share  # the number of readers that share the window
         self._bounds = [last_epoch, *plan.epoch_counts[1:]]
         self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
-        self._following: tuple[Path, int] | None = None  # what is submitted next
+        self._following: tuple[Path, int] | None = None  # the unit to submit next
         self.position: tuple[Path, int] = ((), len(lane))  # where the reader starts
         self.reached: tuple[Path, int] | None = None  # the unit that was asked for last
 
     def begin(self) -> None:
-        """Submits what will be asked for first, if nothing is under way yet."""
+        """Submits the first units, if none is under way yet."""
         path, unit = self.position
         if not self._pending and self._maker.window and unit < len(self._lane):
             self._following = (path, unit)
@@ -129,16 +129,16 @@ class Lookahead:
 
     @property
     def under_way(self) -> int:
-        """Units that were submitted, and not used yet."""
+        """The number of units that were submitted and not used yet."""
         return len(self._pending)
 
     @property
     def rows(self) -> int:
-        """Records of the input that a unit is made of."""
+        """The number of input records that a unit is made of."""
         return self._plan.rows
 
     def source_records(self, path: Path, unit: int) -> list[SourceRecords]:
-        """What a unit reads of sources that fetch their records."""
+        """The records of remote sources that a unit will read."""
         return self._plan.source_records(self._plan.epoch_key(path), self._lane[unit])
 
     def __del__(self) -> None:
@@ -146,7 +146,7 @@ class Lookahead:
             pending.cancel()
 
     def clear(self) -> list[PendingUnit]:
-        """Forgets the submitted units, and returns them to be cancelled."""
+        """Returns the submitted units, to be cancelled, and keeps none."""
         self._following = None
         pending = [one for _, _, one in self._pending]
         self._pending.clear()
@@ -154,7 +154,7 @@ class Lookahead:
 
 
 def next_path(path: Path, bounds: Sequence[int | None]) -> Path | None:
-    """The epoch after one: the innermost repeat goes on, or the one above it if that has ended.
+    """The next epoch: of the innermost repeat, or if that has ended, of the one above it.
 
     >>> next_path((0, 1), (None, 3)), next_path((0, 2), (None, 3)), next_path((4, 2), (5, 3))
     ((0, 2), (1, 0), None)

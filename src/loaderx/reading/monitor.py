@@ -1,4 +1,4 @@
-"""What readers report: times, failures, and how many records stages let through."""
+"""Reports of readers: times, failures, and how many records stages let through."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Meter(NamedTuple):
 class Monitor:
     """The monitor of one reading.
 
-    It does not know the reading: so an iterator that is dropped is gone at once, and all it runs.
+    It holds no reference to the reading, so a dropped iterator is freed at once.
     """
 
     def __init__(self, meters: Sequence[Meter], warned: set[int], pool: Pool) -> None:
         self._meters, self._pool = meters, pool
         self.contexts: list[TimedContext] = []  # since the last batch
-        self.failures: list[Failed] = []  # the same
+        self.failures: list[Failed] = []  # since the last batch
         self.read = 0  # records, since the last batch
         self._counts = [[0, 0] for _ in meters]
-        self._warned = warned  # meters of which a warning was given, in any reading
+        self._warned = warned  # meters that have warned, in any reading
         self._is_muted = False
 
     @contextlib.contextmanager
     def muted(self) -> Iterator[None]:
-        """Ignores reports while rows are read again that were reported before a state was saved."""
+        """Ignores reports while rows that were reported before a state was saved are read again."""
         before, self._is_muted = self._is_muted, True
         try:
             yield

@@ -1,16 +1,15 @@
 """Operators: how a dataset that is read by index makes its records and batches.
 
-`resolve` (for batches: `steps`) turns addresses into `Addresses`, for thousands of rows at once and
+`resolve` (for batches: `steps`) turns positions into `Addresses`, for thousands of rows at once and
 ahead of time; `read` turns those of one step into `Rows`, or into a batch.  Stages that only move
-elements are no operators: they become `Move`s of the operator below them, so reading never meets
-them.
+elements are not operators but `Move`s of the operator below them, so they cost nothing in `read`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,47 +27,51 @@ from loaderx.sources.base import Indices, Source
 from loaderx.tree import Tree
 
 Policy: TypeAlias = str | Callable[[RecordError], str]
-"""What `on_error` was given: "replace" or "skip", or a function of the error."""
+"""The argument of `on_error`: "replace" or "skip", or a function of the error."""
 
 Gather: TypeAlias = Callable[[Positions, Lend], Tree]
 """The records with these indices, as one batch."""
 
 Views: TypeAlias = Callable[[int, int], Tree | None]
-"""The records from one index to another as views of the source; None if that cannot be."""
+"""The records from one index to another as views of the source; None if it has no such views."""
 
 
 SourceRecords: TypeAlias = tuple[Source, Indices]
 """Records of a source."""
 
+Own = TypeVar("Own", bound=Addresses)  # the addresses that an operator resolves, and reads
+OwnSteps = TypeVar("OwnSteps", bound=Steps)
+OneStep = TypeVar("OneStep")
+
 
 class Sharing(IntEnum):
-    """May several workers make the rows of a batch, each a range of them?"""
+    """Whether several workers may make the rows of a batch, each a range of them."""
 
-    NEVER = 0  # a function is given all of them at once
-    POINTLESS = 1  # the same rows come out, but next to no Python runs for a single record
+    NEVER = 0  # a function gets all rows at once
+    POINTLESS = 1  # the rows are the same, but hardly any Python runs per record
     USEFUL = 2
 
 
 def shared_by_all(operators: Sequence[RecordOperator]) -> Sharing:
-    """What holds for rows that come from several operators."""
+    """The value for rows that come from several operators."""
     each = [operator.sharing for operator in operators]
     return Sharing.NEVER if Sharing.NEVER in each else max(each)
 
 
 class Request(Frozen):
-    """What the stages above need from the operator of a node."""
+    """The needs of the stages above, for the operator of a node."""
 
-    seed: int  # of stages that have none
+    seed: int  # the default of the chain
     host: int = 0
     hosts: int = 1
-    stacked: bool = False  # are columns wanted, rather than single records?
-    guarded: bool = False  # does an `on_error` stand above: must rows be replaceable?
+    stacked: bool = False  # columns are wanted, rather than single records
+    guarded: bool = False  # an `on_error` stands above: rows must be replaceable
     policy: Policy | None = None  # of an `on_error` above the batch
-    full: int | None = None  # records read at a time, but for the last time; None: that varies
-    whole: bool = True  # are batches read as they are cut, rather than row by row?
+    full: int | None = None  # records per read, except for the last one; None: that varies
+    whole: bool = True  # batches are read as they are cut, rather than row by row
 
     def rows_of_host(self, size: int | None, available: int | None) -> int | None:
-        """Rows of every batch on this host, but for a short last one; None where that varies."""
+        """Rows of every batch on this host, except for a short last one; None where that varies."""
         if size is None or not self.whole:
             return None
         rows = size // self.hosts
@@ -79,8 +82,8 @@ class Move:
     """A stage that only moves elements: maps the address of each to an address of its input.
 
     ``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size``
-    rows, between a batch and its unbatch; there a record is batch times size plus place.  Rows move
-    with their batch, unless a subclass knows better.
+    rows, between a batch and its unbatch; there the position of a record is that of its batch times
+    ``size``, plus its row.  Rows move with their batch, unless a subclass overrides ``rows``.
     """
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
@@ -92,58 +95,55 @@ class Move:
         return epochs, batches * size + places
 
 
-class RecordOperator:
+class RecordOperatorOf(Generic[Own]):
     """The base of operators on records: moves rows first, then finds them."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self.moves: list[Move] = []  # outermost first
 
-    def resolve(self, epochs: Keys, positions: Positions) -> Addresses:
+    def resolve(self, epochs: Keys, positions: Positions) -> Own:
         for move in self.moves:
             epochs, positions = move.steps(epochs, positions)
         return self.locate(epochs, positions)
 
-    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
+    def locate(self, epochs: Keys, positions: Positions) -> Own:
         raise NotImplementedError
 
-    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
+    def read(self, addresses: Own, context: ReadContext) -> Rows:
         raise NotImplementedError
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
+    def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
+        """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
     @property
     def reads_each(self) -> bool:
-        """Is there `each`?  It leaves out what needs several records at once."""
+        """Whether `each` can be used: not where a stage needs several records at once."""
         return False
 
-    def each(self, addresses: Addresses) -> Iterator[Record]:
-        """The same records as those of `read`, one after the other, made when they are asked for.
-
-        For records that are handed out singly: see `single_records`.
-        """
+    def each(self, addresses: Own) -> Iterator[Record]:
+        """The records of `read` one by one, each made when asked for: see `single_records`."""
         raise NotImplementedError
 
     @property
     def large_records(self) -> bool:
-        """Are they so large that the next operator should not wait for all of a batch?"""
+        """Whether they are so large that the next operator should not wait for all of a batch."""
         return False
 
     @property
     def sharing(self) -> Sharing:
         return Sharing.NEVER
 
-    def keys(self, addresses: Addresses) -> Keys:
+    def keys(self, addresses: Own) -> Keys:
         """A key per row, independent of the position of the row."""
         raise NotImplementedError
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: Own, number: int) -> tuple[int, str]:
         """A row's index in its source, and the record's name for messages."""
         raise NotImplementedError
 
-    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
+    def relocate(self, addresses: Own, attempt: int) -> Own:
         """The rows that replace these when they cannot be read."""
         raise NotImplementedError
 
@@ -152,21 +152,21 @@ class RecordOperator:
         return None
 
     def array_source(self) -> ArraySource | None:
-        """The source of arrays whose rows these are, but for moves, if they are to be stacked."""
+        """The source of arrays that these rows come from, moved or not, if they will be stacked."""
         return None
 
     def pad(self, padding: Padding) -> None:
-        """Gives padded columns from now on, if it can; records otherwise, for others to pad."""
+        """From now on `read` gives padded columns if it can, else records for the caller to pad."""
 
     def views(self) -> Views | None:
         """Reads consecutive records as views of the source, if they need nothing else."""
         return None
 
-    def namer(self, addresses: Addresses) -> Callable[[int], str]:
+    def namer(self, addresses: Own) -> Callable[[int], str]:
         return lambda number: self.index(addresses, number)[1]
 
-    def failer(self, addresses: Addresses, stage: str) -> Fail:
-        """The errors of a stage above this operator."""
+    def failer(self, addresses: Own, stage: str) -> Fail:
+        """A function that makes the errors of a stage above this operator."""
 
         def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
@@ -177,35 +177,41 @@ class RecordOperator:
         return fail
 
 
-class OverRecords(RecordOperator):
+RecordOperator: TypeAlias = RecordOperatorOf[Any]
+"""An operator on records, whose addresses only the operator itself knows."""
+
+
+class OverRecords(RecordOperatorOf[Own]):
     """The base of operators above one other."""
 
     def __init__(self, stage: str, child: RecordOperator) -> None:
         super().__init__(stage)
         self.child = child
 
-    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
-        return self.child.resolve(epochs, positions)
+    def locate(self, epochs: Keys, positions: Positions) -> Own:
+        found: Own = self.child.resolve(epochs, positions)
+        return found
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
         return self.child.source_records(addresses)
 
     @property
     def sharing(self) -> Sharing:
         return self.child.sharing
 
-    def keys(self, addresses: Addresses) -> Keys:
+    def keys(self, addresses: Own) -> Keys:
         return self.child.keys(addresses)
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: Own, number: int) -> tuple[int, str]:
         return self.child.index(addresses, number)
 
-    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
-        return self.child.relocate(addresses, attempt)
+    def relocate(self, addresses: Own, attempt: int) -> Own:
+        found: Own = self.child.relocate(addresses, attempt)
+        return found
 
 
-class Anchor(OverRecords):
-    """The place where a row that cannot be read is replaced by another row of the same dataset."""
+class Anchor(OverRecords[AnchoredAddresses]):
+    """Marks where a row that cannot be read is replaced by another row of the same dataset."""
 
     def __init__(self, child: RecordOperator, length: int, seed: int) -> None:
         super().__init__(child.stage, child)  # statistics do not count it as a stage
@@ -248,12 +254,11 @@ class Anchor(OverRecords):
         return AnchoredAddresses(epochs, before, self.child.resolve(epochs, positions))
 
 
-class BatchOperator:
+class BatchOperatorOf(Generic[OwnSteps, OneStep]):
     """The base of operators on batches: moves batches first, then finds their rows.
 
-    `steps` resolves a block of steps to the rows that each must read, `rows` resolves single
-    records of batches (for `unbatch`), and `read` makes one batch, or of rows a run of records as
-    a batch.
+    `steps` resolves a stretch of steps to the rows that each must read, `rows` resolves single
+    records of batches (for `unbatch`), and `read` makes one batch from either.
     """
 
     def __init__(self, stage: str, size: int | None) -> None:
@@ -261,38 +266,38 @@ class BatchOperator:
         self.size = size  # rows per global batch, None where components differ
         self.moves: list[Move] = []  # outermost first
 
-    def steps(self, epochs: Keys, numbers: Positions) -> Steps:
+    def steps(self, epochs: Keys, numbers: Positions) -> OwnSteps:
         for move in self.moves:
             epochs, numbers = move.steps(epochs, numbers)
         return self.locate(epochs, numbers)
 
-    def rows(self, epochs: Keys, positions: Positions) -> Addresses:
+    def rows(self, epochs: Keys, positions: Positions) -> OneStep:
         for move in self.moves:
             assert self.size is not None
             epochs, positions = move.rows(epochs, positions, self.size)
         return self.locate_rows(epochs, positions)
 
-    def locate(self, epochs: Keys, numbers: Positions) -> Steps:
+    def locate(self, epochs: Keys, numbers: Positions) -> OwnSteps:
         raise NotImplementedError
 
-    def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
+    def locate_rows(self, epochs: Keys, positions: Positions) -> OneStep:
         raise NotImplementedError
 
-    def read(self, addresses: Addresses, context: ReadContext) -> Tree:
+    def read(self, addresses: OneStep, context: ReadContext) -> Tree:
         raise NotImplementedError
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        """What `read` reads of sources that fetch their records: for who fetches them ahead."""
+    def source_records(self, addresses: OneStep) -> Iterator[SourceRecords]:
+        """The records of remote sources that `read` will need, so that they can be fetched."""
         raise NotImplementedError
 
-    def keys(self, steps: Steps) -> Keys:
-        """A key per row of a block of steps."""
+    def keys(self, steps: OwnSteps) -> Keys:
+        """A key per row of a stretch of steps."""
         raise NotImplementedError
 
-    def row_keys(self, addresses: Addresses) -> Keys:
+    def row_keys(self, addresses: OneStep) -> Keys:
         raise NotImplementedError
 
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
+    def index(self, addresses: OneStep, number: int) -> tuple[int, str]:
         raise NotImplementedError
 
     def plain_gather(self) -> Gather | None:
@@ -300,14 +305,18 @@ class BatchOperator:
         return None
 
     def shared_rows(self) -> int:
-        """Rows of a batch, if it is worth while that several workers make them; else 0."""
+        """The rows of a batch if several workers should share the work of making it; else 0."""
         return 0
 
     @property
     def padding(self) -> Padding:
-        """What the rows of a batch are padded to."""
+        """The padding of the rows of a batch."""
         return NO_PADDING
 
-    def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
-        """Where the rows of a batch come from, for workers that make some of them."""
+    def rows_below(self, addresses: OneStep) -> tuple[RecordOperator, Addresses]:
+        """The operator that the rows of a batch come from, for workers that make some of them."""
         raise NotImplementedError
+
+
+BatchOperator: TypeAlias = BatchOperatorOf[Any, Any]
+"""An operator on batches, whose steps only the operator itself knows."""

@@ -18,10 +18,10 @@ from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_plan import UnitOutput, UnitPlan, rows_from
 from loaderx.reading.unit_stage import UnitStage
 
-FEW_UNITS = 16  # before an endless dataset is judged: units may be large, and the data few
+FEW_UNITS = 16  # to read before an endless dataset is judged: a large unit may span many epochs
 
 Note = Callable[[UnitOutput], None]
-"""Called with the output of every unit that is used."""
+"""A function that is called with the output of every unit that is used."""
 
 
 class Reader:
@@ -49,15 +49,15 @@ class Reader:
 
     @property
     def reads_records(self) -> bool:
-        """Does it read records itself, which no unit counts?"""
+        """Whether it reads records itself, which no unit counts."""
         return False
 
     def check_window(self, number: int, window: int, used: int) -> None:
-        """Raises if its position is not at the start of this window of a reader above it."""
+        """Raises unless its position is the start of this window of the reader above."""
 
 
 class UnitReader(Reader):
-    """Rows of units.  State: the lane's unit, and the rows of it that were used."""
+    """Rows of units.  State: the unit's number in its lane, and how many of its rows were used."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class UnitReader(Reader):
                 return 0
             output = self.lookahead.get(self.path, self.unit)
             self.rows = rows_from(output, self.plan.finish.padding)
-            if not self.used:  # else it was noted before the state was taken
+            if not self.used:  # else it was reported before the state was saved
                 self.note(output)
             self.empty_units = 0 if self.rows.count else self.empty_units + 1
             if self.empty_units > FEW_UNITS and self.plan.length is None:

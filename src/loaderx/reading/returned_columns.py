@@ -1,4 +1,4 @@
-"""What a batched function returns where rows differ in length, as tokenizers do: lists of rows."""
+"""Lists of rows, which a batched function returns where rows differ in length (tokenizers do)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from loaderx.tree import Tree
 
 
-def records_of(tree: Tree, count: int) -> list[Any] | None:
+def records_of(tree: Tree, count: int) -> list[object] | None:
     """The records of a tree of columns: arrays of ``count`` rows, or lists of as many items.
 
     None if a leaf is neither.
@@ -36,7 +36,7 @@ def records_of(tree: Tree, count: int) -> list[Any] | None:
 
 
 def wrong_rows(tree: Tree, count: int, path: str = "") -> str:
-    """The column of a tree that does not have ``count`` rows, in words; empty if all do."""
+    """Describes the column of a tree that does not have ``count`` rows; empty if all do."""
     is_column = isinstance(tree, list) or (isinstance(tree, np.ndarray) and tree.ndim > 0)
     if is_column and len(tree) != count:
         which = f'leaf "{path}"' if path else "what it returned"

@@ -1,11 +1,11 @@
 """The memory of `row_store`: its layout, and the arrays in it.
 
-It has a header, a byte for each row that says where it is, the rows as columns (records whose
-leaves are NumPy's, all of one shape), and behind them a heap with the pickles of records that are
-not like that.  Pages are taken from the system when they are written.
+It has a header, a byte for each row that says where the row is, the rows as columns (records whose
+leaves are NumPy's, all of one shape), and behind them a heap with the pickles of other records.
+Pages are taken from the system when they are written.
 
-It is this process's own, in large pages, which are faster to read, until there are worker
-processes: then it is copied, once, into a file without a name that all of them map.
+The memory is private to this process, in large pages, which are faster to read, until there are
+worker processes: then it is copied, once, into an anonymous file that all of them map.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from loaderx.sources.base import Gather
 from loaderx.tree import Array, DType, Leaf, Structure, Tree, flatten
 
 MISSING, IN_COLUMNS, IN_HEAP = 0, 1, 2
-"""Where a row is."""
+"""The byte of a row: where the row is."""
 
 HEADER = 8
-"""Numbers in the header, of which these are used."""
-ROWS, ROWS_IN_HEAP, HEAP_USED, HAS_NO_ROOM = range(
-    4
-)  # the last: 1 if it was found, 2 if it was said
+"""The numbers in the header; those that are used follow."""
+ROWS, ROWS_IN_HEAP, HEAP_USED = range(3)
+HAS_NO_ROOM = 3  # its value: 1 once it was found, 2 once a warning was given
 
 Flags = npt.NDArray[np.uint8]
 
-_FREE_SHARE = 0.8  # of the memory that is free when the first row is kept
+_FREE_SHARE = 0.8  # that may be used of the memory that is free when the first row is kept
 _PAGE = 4096
 _COPY_BYTES = 1 << 20
 
@@ -61,7 +60,7 @@ class LeafLook(NamedTuple):
 
 
 class RowLayout(NamedTuple):
-    """What a store has room for; ``leaves`` are those of a record in columns."""
+    """The layout of a store; ``leaves`` are those of a record in columns."""
 
     rows: int
     structure: Structure | None  # None: all rows are in the heap
@@ -78,7 +77,7 @@ class RowLayout(NamedTuple):
 
 
 def layout_of(count: int, sample: Sequence[Record]) -> RowLayout:
-    """The layout for rows such as these; an error if there is not enough memory for them."""
+    """The layout for rows like these; raises if there is not enough memory for them."""
     looks = {_look(record) for record in sample}
     structure, leaves = looks.pop() if len(looks) == 1 else (None, ())  # one kind, or none
     free = free_memory()
@@ -99,7 +98,7 @@ _LARGEST = {bool: 1, int: 2**31 - 1, float: float(np.finfo(np.float32).max)}
 
 
 def _look(record: Record) -> tuple[Structure | None, tuple[LeafLook, ...]]:
-    """The structure and the leaves of a record that can be in columns; else None."""
+    """The structure and the leaves of a record if it can be kept in columns; else None."""
     leaves, structure = flatten(record)
     looks = [_leaf_look(leaf) for leaf in leaves]
     found = tuple(look for look in looks if look is not None)
@@ -109,12 +108,12 @@ def _look(record: Record) -> tuple[Structure | None, tuple[LeafLook, ...]]:
 def _leaf_look(leaf: Leaf) -> LeafLook | None:
     kind = type(leaf)
     if kind in _PYTHON:
-        # One that is too large for a batch is refused where it is stacked, which names the record.
+        # A number too large for a batch is refused by `stack`, which names the record.
         is_large = abs(leaf) > _LARGEST[kind] and not math.isinf(leaf)
         return None if is_large else LeafLook(np.dtype(_PYTHON[kind]), (), kind)
     if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype.hasobject:
         return None
-    # Rows of columns without an axis are scalars: an array without one would come back as such.
+    # An array without axes would come back as a scalar.
     if kind is np.ndarray and not leaf.ndim:
         return None
     return LeafLook(leaf.dtype, leaf.shape)
@@ -126,7 +125,7 @@ class RowMemory:
     def __init__(
         self, layout: RowLayout, descriptor: int | None = None, path: str | None = None
     ) -> None:
-        """With a descriptor it is that of a file, which processes share by its path."""
+        """``descriptor`` is that of a file that processes share by its path."""
         self.layout, self._descriptor, self.path = layout, descriptor, path
         rows = layout.rows
         sizes = [HEADER * 8, rows, rows * 16]
@@ -163,7 +162,7 @@ class RowMemory:
         return self._descriptor is not None
 
     def has_room_for_copy(self) -> bool:
-        """Is there memory for a second copy of what is kept?"""
+        """Whether there is memory for a second copy of the rows."""
         free = free_memory()
         kept = int(self.header[ROWS]) * self.layout.row_bytes + int(self.header[HEAP_USED])
         return free is None or kept <= free * _FREE_SHARE
@@ -193,11 +192,11 @@ class RowMemory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """No other process writes meanwhile."""
+        """Keeps other processes from writing."""
         if self._descriptor is None:
             yield
             return
-        import fcntl  # not on Windows, where no other process has it
+        import fcntl  # not on Windows, where no other process maps the memory
 
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1)
         try:
@@ -208,7 +207,7 @@ class RowMemory:
     # Columns ----------------------------------------------------------------------------------
 
     def write_columns(self, positions: Positions, rows: Rows) -> bool:
-        """Writes stacked rows at once; False if they are not such rows."""
+        """Writes stacked rows at once; False if they do not fit the columns."""
         layout = self.layout
         if not rows.is_stacked or rows.padding.lengths or layout.structure is None:
             return False
@@ -221,7 +220,7 @@ class RowMemory:
         return True
 
     def write_record(self, position: int, record: Record) -> bool:
-        """Writes a row; False if it has no place in the columns."""
+        """Writes a row; False if it does not fit the columns."""
         layout = self.layout
         if layout.structure is None or _look(record) != (layout.structure, layout.leaves):
             return False
@@ -245,7 +244,7 @@ class RowMemory:
         return layout.structure.build(out)
 
     def gatherer(self, count: int) -> Gather:
-        """`gather` of so many rows, with everything looked up beforehand."""
+        """`gather` for ``count`` rows, with all lookups made beforehand."""
         structure = self.layout.structure
         assert structure is not None
         is_plain = all(leaf.stacked == leaf.dtype for leaf in self.layout.leaves)

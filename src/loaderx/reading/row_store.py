@@ -1,8 +1,8 @@
-"""Rows that were made once, kept in one place for all workers of a loader (`row_memory`).
+"""Rows that were made once, kept in one memory for all workers of a loader (`row_memory`).
 
-Several processes and threads may write at once, and the same row twice: it is the same bytes.  The
-byte of a row that says where it is, is written under a lock, after its data, and read under the
-lock, before its data: who sees the one sees the other.
+Several processes and threads may write at once, even the same row: the bytes are the same.  Each
+row has a byte that says where the row is.  It is written under a lock, after the data, and read
+under the lock, before the data: a reader that sees the byte also sees the data.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from loaderx.tree import Tree
 class RowStore(ForWorkers):
     """Rows by position.  It has no memory before the first of them is kept.
 
-    Without ``may_begin`` it never gets any: a worker that has no part in the memory of the loader
-    must not have one of its own.
+    Without ``may_begin`` it never gets any: a worker that cannot map the loader's memory must not
+    allocate its own.
     """
 
     def __init__(self, count: int, *, may_begin: bool = True) -> None:
@@ -53,12 +53,12 @@ class RowStore(ForWorkers):
         return self._memory is not None
 
     def is_first_look(self) -> bool:
-        """True once: a single record that is looked at need not be kept."""
+        """True at the first call: a single record that a user looks at need not be kept."""
         self._looks += 1
         return self._looks == 1
 
     def prepare(self, sample: Sequence[Record]) -> None:
-        """Takes memory for rows such as these, unless that was done."""
+        """Takes memory for rows like these, if there is none yet."""
         with self._lock:
             if self._memory is None:
                 layout = layout_of(self.count, sample)
@@ -71,7 +71,7 @@ class RowStore(ForWorkers):
                     ) from error
 
     def find(self, positions: Positions) -> Flags:
-        """Where each of these rows is; those at negative positions are never kept."""
+        """Where each of these rows is; rows at negative positions are never kept."""
         if self._is_complete:
             flags = self._opened.flags[positions]
         else:
@@ -121,7 +121,7 @@ class RowStore(ForWorkers):
                 memory.heap[place : place + len(data)] = np.frombuffer(data, np.uint8)
 
     def _pickled(self, record: Record) -> bytes | None:
-        """A record as bytes; None, and a warning, if that cannot be."""
+        """A record as bytes; None, with a warning, if it cannot be pickled."""
         try:
             return pickle.dumps(record, protocol=5)
         except Exception as error:  # of a class of the user's, which may raise anything
@@ -158,7 +158,7 @@ class RowStore(ForWorkers):
 
     @property
     def gives_columns(self) -> bool:
-        """Are the rows of its columns the records that were kept?  Python numbers are not."""
+        """Whether rows of the columns equal the kept records: with Python numbers they do not."""
         return not self._opened.layout.has_python_numbers
 
     def gather(self, positions: Positions, lend: Lend) -> Tree:
@@ -166,7 +166,7 @@ class RowStore(ForWorkers):
         return self._opened.gather(positions, lend)
 
     def records(self, positions: Positions, flags: Flags) -> list[Record]:
-        """Rows that are there, one by one; a `LookupError` if one cannot be unpickled here."""
+        """Kept rows, one by one; raises a `LookupError` if one cannot be unpickled here."""
         memory = self._opened
         return [
             memory.row(position) if flag == IN_COLUMNS else memory.from_heap(position)
@@ -197,7 +197,7 @@ class RowStore(ForWorkers):
         return _attached, (self.count, memory.path, memory.layout)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RowStore, (self.count,)  # whoever unpickles it makes the rows again
+        return RowStore, (self.count,)  # a copy makes the rows again
 
 
 def _attached(count: int, path: str | None, layout: RowLayout | None) -> RowStore:

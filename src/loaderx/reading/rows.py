@@ -1,8 +1,8 @@
 """`Rows`: records in order, on their way from a source into a batch.
 
 The records are kept one by one (`records`), or as columns: a tree of arrays with an entry for each
-row.  Columns may belong to the source and be larger than the rows: then ``chosen`` says which of
-their entries are meant, and nothing has been copied yet.
+row.  Columns may belong to the source and have more entries than there are rows: then ``chosen``
+says which entries are the rows, and nothing has been copied yet.
 
 In a stream each row also has a *key* (for random draws), a *place* (the position in the input that
 it came from, by which windows are counted; places never decrease) and an *origin* (for messages:
@@ -13,7 +13,7 @@ but not places, and packing gives the rows of a window the first place of the wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from loaderx.tree import Array, Structure, Tree, flatten
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Record: TypeAlias = Any
-"""A record: any value that the source or a user's function returns."""
+Record: TypeAlias = object
+"""A record: any value of a source or a user's function, which only `flatten` looks into."""
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -38,7 +38,7 @@ Identify = Callable[[int], tuple[int | None, str]]
 """The index in its source and the name of the row with this origin."""
 
 Fail: TypeAlias = Callable[[int | None, BaseException], LoaderxError]
-"""The error to raise when a function fails on a row; None: on all rows at once."""
+"""Makes the error to raise when a function fails on a row, or, for None, on all rows at once."""
 
 _NOT_BUILT = object()
 _NOTHING = np.empty(0, np.int64)
@@ -106,11 +106,11 @@ class Rows:
     def __len__(self) -> int:
         return self.count
 
-    # What they hold ---------------------------------------------------------------------------
+    # Content ----------------------------------------------------------------------------------
 
     @property
     def is_stacked(self) -> bool:
-        """Are they columns?"""
+        """Whether the rows are kept as columns."""
         return self._records is None
 
     @property
@@ -125,7 +125,7 @@ class Rows:
 
     @property
     def leaves(self) -> list[Array]:
-        """The arrays of the columns; those of `chosen` columns have other entries, too."""
+        """The arrays of the columns; with `chosen`, they have other entries too."""
         if self._leaves is None:
             self._leaves, self._structure = flatten(self._tree)
         return self._leaves
@@ -138,7 +138,7 @@ class Rows:
 
     @property
     def chosen(self) -> Positions | None:
-        """Which entries of the leaves are meant; None: all of them."""
+        """The entries of the leaves that are the rows; None: all of them."""
         return self._chosen
 
     def records(self) -> list[Record]:
@@ -180,7 +180,7 @@ class Rows:
         return made
 
     def with_content(self, made: Rows) -> Rows:
-        """The same rows with what was made of them."""
+        """The same rows with the content of others, which were made of them."""
         made.keys = self.keys
         return self._along(made)
 
@@ -228,7 +228,7 @@ class Rows:
     def pick(
         self, index: Positions, lend: Lend | None = None, *, keep_places: bool = False
     ) -> Rows:
-        """The rows with these numbers; with ``keep_places`` they take each other's places."""
+        """The rows with these numbers; with ``keep_places`` the places stay where they are."""
         index = np.asarray(index, np.int64)
         if self._records is not None:
             made = Rows.of_records([self._records[i] for i in index.tolist()])
@@ -246,7 +246,7 @@ class Rows:
         return made
 
     def pick_later(self, index: Positions) -> Rows:
-        """The rows that `pick` gives, without a copy."""
+        """The rows that `pick` returns, without copying them yet."""
         assert self._records is None
         made = self.cut(0, self.count, copy=True)
         made.count = len(index)
@@ -271,7 +271,7 @@ class Rows:
             made._leaves = [leaf[start:stop] for leaf in self.leaves]
             made._chosen = None
         else:
-            # Taken apart here, once, and not again by every part.
+            # Split into records here, once, and not again by every part.
             made._tree, made._structure, made._leaves = self._tree, self.structure, self.leaves
             made._chosen = self._chosen[start:stop]
         made.keys = None if self.keys is None else self.keys[start:stop]
@@ -313,7 +313,7 @@ class Rows:
         return self.identity(number)[1]
 
     def fail(self, stage: str) -> Fail:
-        """The errors of a stage that works on these rows."""
+        """A function that makes the errors of a stage on these rows."""
 
         def fail(number: int | None, error: BaseException) -> LoaderxError:
             if number is None:
@@ -361,7 +361,7 @@ def joined_keys(parts: Sequence[Rows]) -> Keys | None:
 
 
 def fit_together(parts: Sequence[Rows]) -> bool:
-    """Can the columns be joined as they are?"""
+    """Whether the columns can be joined as they are."""
     first = parts[0]
     if not first.is_stacked:
         return False
@@ -379,7 +379,7 @@ def fit_together(parts: Sequence[Rows]) -> bool:
 def joined(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts, in this order: columns where they look alike, else records.
 
-    Identities are kept if all parts have the same, as the windows of a unit do.
+    Identities are kept if all parts share them, as the windows of a unit do.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -431,7 +431,7 @@ def as_batch(parts: Sequence[Rows], lend: Lend, padding: Padding = NO_PADDING) -
 
 
 def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Rows]], count: int) -> Rows:
-    """Rows of several datasets, each at the places that it was given."""
+    """Rows of several datasets, those of each at the given places."""
     each = [rows for _, _, rows in parts]
     keys = joined_keys(each)
     if keys is not None:
@@ -457,7 +457,7 @@ def interleaved(parts: Sequence[tuple[int, npt.NDArray[np.intp], Rows]], count: 
     return Rows.of_records(records, keys, identify=named(names, indices))
 
 
-# What functions return --------------------------------------------------------------------------
+# Results of functions ---------------------------------------------------------------------------
 
 
 def rows_of(tree: Tree, count: int, fail: Fail) -> Rows:
@@ -475,7 +475,7 @@ def rows_of(tree: Tree, count: int, fail: Fail) -> Rows:
 
 
 def rows_problem(tree: Tree, count: int) -> StackError | None:
-    """What is wrong with a batch that should have ``count`` rows; None if nothing is."""
+    """Describes why a batch does not have ``count`` rows; None if it has."""
     for leaf in flatten(tree)[0]:
         if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or len(leaf) != count:
             return StackError(

@@ -21,7 +21,7 @@ class Changed(Frozen):
     datasets: tuple[int, ...] = ()  # those of a mix whose units give other rows
 
     def of(self, number: int) -> Changed:
-        """What has changed for one dataset of a mix."""
+        """The changes for one dataset of a mix."""
         return Changed(self.schedule, self.rows or number in self.datasets)
 
 

@@ -1,11 +1,12 @@
 """Records that are handed out one by one, without a batch.
 
-To take a single record through all operators costs ten times what most functions do.  So operators
-can also give the records of many addresses one after the other (`RecordOperator.each`): generators
-over each other, each record made when it is asked for.  Errors name record and stage as ever.
+Taking a single record through all operators costs ten times as much as most functions.  So
+operators can also give the records of many addresses one after the other (`RecordOperator.each`),
+as nested generators: each record is made when it is asked for.  Errors name record and stage as
+elsewhere.
 
-Where a source reads many records faster than one by one, a few are read at a time: as many as take
-next to no time.
+Where a source reads many records faster than one by one, a few are read at a time: as many as it
+reads in `AHEAD_S`.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ import numpy as np
 
 from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.rows import Positions, Record
-from loaderx.tree import Array, Leaf, map_leaves
+from loaderx.tree import Array, Tree, map_leaves
 
-CHUNK_S = 100e-6  # that reading some records ahead may take
+AHEAD_S = 100e-6  # the time to spend on reading records ahead
 MOST = 64
 
 UNCHANGED = {bool, int, float, complex, str, bytes, *np.sctypeDict.values()}
-"""Types of leaves that nobody can change."""
+"""Types of leaves that cannot be changed."""
 
 
 Again: TypeAlias = Callable[[int, BaseException], Record]
-"""Reads a record that could not be read, by its number, once more; or raises why that failed."""
+"""Reads a record that failed, by its number, once more; or raises the reason."""
 
 
 def one_by_one(
@@ -50,7 +51,7 @@ def one_by_one(
         yield record if failure is None else again(number, failure)
 
 
-def in_chunks(
+def in_groups(
     read: Callable[[Positions], list[Record]],
     index: Positions,
     lock: AbstractContextManager[object],
@@ -76,7 +77,7 @@ def in_chunks(
         records = records[::-1]
         while records:
             yield records.pop() if is_alone else detached(records.pop())
-        size = min(2 * size, MOST) if 2 * took < CHUNK_S else max(1, size // 2)
+        size = min(2 * size, MOST) if 2 * took < AHEAD_S else max(1, size // 2)
 
 
 def detached(record: Record) -> Record:
@@ -106,11 +107,11 @@ def _is_read_only(leaf: Array) -> bool:
     return not leaf.flags.writeable
 
 
-def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
-    """The record with a copy of each array that is meant."""
+def _copied(record: Tree, is_copied: Callable[[Array], bool]) -> Record:
+    """The record with a copy of each array that `is_copied` selects."""
     kind = type(record)
     if kind is np.ndarray:
-        return record.copy() if is_meant(record) else record
+        return record.copy() if is_copied(record) else record
     if kind in UNCHANGED:
         return record
     if kind is dict:  # the usual records, without the general walk
@@ -119,14 +120,14 @@ def _copied(record: Record, is_meant: Callable[[Array], bool]) -> Record:
             if type(leaf) in UNCHANGED:
                 made[key] = leaf
             else:
-                made[key] = _copied(leaf, is_meant)
+                made[key] = _copied(leaf, is_copied)
         return made
     if kind is tuple or kind is list:
         if UNCHANGED.issuperset(map(type, record)):
             return record
-        return kind([_copied(leaf, is_meant) for leaf in record])
-    return map_leaves(partial(_copied_leaf, is_meant), record)
+        return kind([_copied(leaf, is_copied) for leaf in record])
+    return map_leaves(partial(_copied_leaf, is_copied), record)
 
 
-def _copied_leaf(is_meant: Callable[[Array], bool], leaf: Leaf) -> Leaf:
-    return leaf.copy() if isinstance(leaf, np.ndarray) and is_meant(leaf) else leaf
+def _copied_leaf(is_copied: Callable[[Array], bool], leaf: object) -> object:
+    return leaf.copy() if isinstance(leaf, np.ndarray) and is_copied(leaf) else leaf

@@ -1,9 +1,9 @@
-"""A list of records becomes one batch: every leaf stacked, straight into a recycled buffer."""
+"""Stacks a list of records into one batch, each leaf straight into a recycled buffer."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, countOf, itemgetter
 from typing import Any, TypeAlias
 
@@ -15,6 +15,8 @@ from loaderx.memory import Layout, Lend, aligned
 from loaderx.tree import (
     LEAF,
     Array,
+    DType,
+    Leaf,
     Structure,
     Tree,
     as_array,
@@ -28,11 +30,11 @@ from loaderx.tree import (
 Name = Callable[[int], str]
 """Names the record in a row, for messages."""
 
-Value: TypeAlias = Any
-"""A scalar of the user's to fill places with, or a dict with one for each leaf."""
+Value: TypeAlias = object
+"""A user's scalar for places without data, or a dict with one for each leaf."""
 
 RESIZE = "Resize it in .map(), or pad with batch(..., pad_to=...)."
-"""What to do about unequal shapes where a batch is stacked."""
+"""Advice about unequal shapes, in messages."""
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PYTHON_NUMBERS = {bool, int, float, complex}
@@ -46,7 +48,7 @@ _NO_LENGTHS: Mapping[str, int] = {}
 
 
 class Padding(Frozen):
-    """``pad_to``: leaves that are padded along their first axis, and with what."""
+    """``pad_to``: leaves to pad along their first axis, and the values to pad with."""
 
     lengths: Mapping[str, int] = _NO_LENGTHS
     value: Value = 0
@@ -58,7 +60,7 @@ class Padding(Frozen):
 NO_PADDING = Padding()
 
 
-def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
+def stack(records: list[object], lend: Lend, name: Name, padding: Padding = NO_PADDING) -> Tree:
     """The batch of these records, in arrays that the caller owns."""
     _, structure = flatten(records[0])
     columns = columns_of(records, structure, name)
@@ -85,7 +87,7 @@ def stack(records: list[Any], lend: Lend, name: Name, padding: Padding = NO_PADD
         try:
             piece.write(target, value)
         except TypeError as error:  # some row would have to be cast
-            raise _misfit(piece.values, path, name) from error
+            raise _misfit(list(piece.values), path, name) from error
     batch = structure.build(targets)
     if padding.lengths:
         batch = _with_lengths(batch, paths, pieces)
@@ -120,7 +122,7 @@ def columns_of(records: list[Any], structure: Structure, name: Name) -> list[lis
 
 
 def columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] | None:
-    """The leaves of all values, key by key; None if they are not all built alike."""
+    """The leaves of all values, key by key; None if their structures differ."""
     kinds = set(map(type, values))
     if structure is LEAF:
         return [values] if _are_leaves(values, kinds) else None
@@ -143,7 +145,7 @@ def columns_at_once(values: list[Any], structure: Structure) -> list[list[Any]] 
 
 
 _TYPES = {"dict": dict, "tuple": tuple, "list": list, "none": type(None)}
-"""Of the kinds of structure that have one type; named tuples and dataclasses have their own."""
+"""The type of each kind of structure; named tuples and dataclasses have types of their own."""
 
 
 def _are_leaves(values: list[Any], kinds: set[type]) -> bool:
@@ -158,7 +160,7 @@ def _is_structure(kind: type) -> bool:
     return built or hasattr(kind, "__dataclass_fields__")
 
 
-def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> None:
+def _check_missing(one: object, first: object, path: str, names: tuple[str, str]) -> None:
     """Raises if a value is None in one of two dicts and not in the other."""
     if (one is None) != (first is None):
         raise _missing(path, names[0] if one is None else names[1])
@@ -169,15 +171,15 @@ def _check_missing(one: Any, first: Any, path: str, names: tuple[str, str]) -> N
 
 
 class _Piece:
-    """One leaf of all records, checked: what is to be written, and how its rows look."""
+    """One leaf of all records, checked: the values to write, and the shape and dtype of a row."""
 
     __slots__ = ("dtype", "lengths", "shape", "values")
 
     def __init__(
         self,
-        values: Any,  # a finished column, or a list of arrays
+        values: Array | list[Array],  # a finished column, or its rows
         shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        dtype: DType,
         lengths: list[int] | None = None,
     ) -> None:
         self.values, self.shape, self.dtype, self.lengths = values, shape, dtype, lengths
@@ -238,7 +240,7 @@ class _Piece:
         lengths = [len(array) for array in arrays]
         return cls(arrays, (pad_to, *first.shape[1:]), first.dtype, lengths)
 
-    def write(self, target: Array, pad_value: Any) -> None:
+    def write(self, target: Array, pad_value: object) -> None:
         values = self.values
         if self.lengths is not None:
             target[...] = pad_value
@@ -257,7 +259,7 @@ class _Piece:
                 target[number] = array[()] if array.ndim == 0 else array
 
 
-def _as_arrays(column: list[Any], path: str, name: Name) -> list[Array]:
+def _as_arrays(column: list[Leaf], path: str, name: Name) -> list[Array]:
     at_once = rows_of_numbers(column)
     if at_once is not None:
         return at_once
@@ -290,7 +292,7 @@ def _missing(path: str, record: str) -> StackError:
 
 
 def rows_of_numbers(column: list[Any]) -> list[Array] | None:
-    """`as_array` of lists of Python numbers, all of one type, in one go: ten times as fast."""
+    """`as_array` of lists of Python numbers of one type, in one call: ten times as fast."""
     if set(map(type, column)) != {list}:
         return None
     numbers = list(itertools.chain.from_iterable(column))
@@ -299,13 +301,13 @@ def rows_of_numbers(column: list[Any]) -> list[Array] | None:
         return None
     try:
         values = narrowed(np.fromiter(numbers, dtype, len(numbers)), numbers)
-    except (StackError, OverflowError):  # reported by the slow way, which knows the record
+    except (StackError, OverflowError):  # the slow path reports it, with the record
         return None
     ends = list(itertools.accumulate(map(len, column)))
     return [values[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _kind_of_all(values: list[Any]) -> type:
+def _kind_of_all(values: Sequence[object]) -> type:
     """The type that all values have; object if there is no such type."""
     kind = type(values[0]) if values else object
     return kind if countOf(map(type, values), kind) == len(values) else object
@@ -346,14 +348,14 @@ def _with_lengths(batch: Tree, paths: list[str], pieces: list[_Piece]) -> Tree:
     return batch
 
 
-def unpadded(record: Any, padding: Padding) -> Any:
+def unpadded(record: object, padding: Padding) -> object:
     """A row of a padded batch as the record that it was."""
     for path in padding.lengths:
         record = _unpadded(record, path)
     return record
 
 
-def _unpadded(record: Any, path: str) -> Any:
+def _unpadded(record: Tree, path: str) -> object:
     key, _, rest = path.partition(".")
     if rest and key in record:
         return {**record, key: _unpadded(record[key], rest)}
@@ -364,7 +366,7 @@ def _unpadded(record: Any, path: str) -> Any:
 
 
 def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
-    """The batch with one more leaf, at a dotted path of dict keys (which may have dots, too)."""
+    """The batch with one more leaf, at a dotted path of dict keys (keys may have dots too)."""
     key, _, rest = path.partition(".")
     if not isinstance(batch, dict):
         raise StackError(
@@ -379,7 +381,7 @@ def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
 
 
 def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
-    """The batch filled up from ``count`` to ``size`` rows, with a mask of the real ones."""
+    """The batch padded from ``count`` to ``size`` rows, with a mask of the real ones."""
     leaves, structure = flatten(batch)
     if not all(isinstance(leaf, np.ndarray) and leaf.ndim and len(leaf) for leaf in leaves):
         raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
@@ -398,13 +400,13 @@ def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, 
     return add_leaf(batch, mask_key, mask, "pad_remainder")
 
 
-def _filler(dtype: np.dtype[Any], value: Any) -> Any:
+def _filler(dtype: DType, value: Value) -> Any:
     if dtype.kind in "OUS":
         return value if value else ""
     return np.asarray(value).astype(dtype)
 
 
-def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_value") -> Any:
+def filler(dtype: DType, value: Value, path: str, asked_by: str = "pad_value") -> Any:
     """A value for places without data, of the leaf's own dtype."""
     if dtype.kind in "OUS":
         return _filler(dtype, value)
@@ -413,7 +415,7 @@ def filler(dtype: np.dtype[Any], value: Any, path: str, asked_by: str = "pad_val
             made = np.asarray(value).astype(dtype)
     except (TypeError, ValueError):
         made = None
-    if made is None or (dtype.kind in "iu" and not np.array_equal(made, value)):
+    if made is None or (dtype.kind in "iu" and not np.array_equal(made, np.asarray(value))):
         raise StackError(
             f"`{asked_by}` is {value!r}, and {_leaf(path)} is {dtype}, which has no such value. "
             "Give another one (a dict has one for each leaf), or cast the leaf in .map()."

@@ -43,7 +43,7 @@ def decoded_rows(found: Encoded, lend: Lend) -> Rows:
 
 
 def is_plain(kind: ColumnType) -> bool:
-    """Is it nothing but arrays of one shape each?"""
+    """Whether it is nothing but arrays of one shape each."""
     if kind.is_branch:
         return kind.nulls is None and all(map(is_plain, kind.fields.values()))
     return kind.kind == "fixed" and kind.nulls is None

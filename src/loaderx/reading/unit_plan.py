@@ -8,6 +8,7 @@ list of them.  `rows_from` makes `Rows` of it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READ = -1  # the meter of the records that were read
+READ = -1  # the number of the meter that counts the records read
 
 Names = tuple[list[Record], list[str] | None, list[int | None] | None]
 """Single records, with names and indices in their source where messages need them."""
@@ -79,11 +80,11 @@ class Finish:
 
     def __init__(self, *, stacked: bool, padding: Padding, named: bool = False) -> None:
         self.stacked, self.padding = stacked, padding
-        self.named = named  # must single records say where they come from?
+        self.named = named  # single records are sent with their names and indices
 
     @property
     def takes_views(self) -> bool:
-        """Are views of the source enough, if all rows have one shape?"""
+        """Whether views of the source are enough, if all rows have one shape."""
         return self.stacked and not self.padding.lengths
 
     def output(self, rows: Rows, context: ReadContext) -> UnitOutput:
@@ -155,15 +156,15 @@ class UnitPlan:
         self.rows, self.length = rows, length
         self.bounds = bounds  # None: every unit has the same number of rows
         self.limit = limit  # records that can be numbered
-        self.longest = longest  # records until all have come once, for a dataset that is endless
+        self.longest = longest  # of an endless dataset: records until all have come once
         self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
         self.keyed = keyed
-        # A mask only looks at rows: views of the source are enough for it.
+        # A mask only looks at rows, so it can work on views of the source.
         first = self.stages[0] if self.stages else None
         self.views = operator.views() if first is not None and first.takes_views else None
         if first is not None and self.views is not None:
             first.use_views(is_last=len(self.stages) == 1 and finish.takes_views)
-        self._epoch: tuple[Sequence[int], int] | None = None  # the last one that was asked for
+        self._epoch: tuple[Sequence[int], int] | None = None  # the last result of `epoch_key`
         datasets = [stage.dataset for stage in stages if stage.dataset is not None]
         self._datasets = "".join(f" of dataset {number}" for number in datasets)
 
@@ -197,19 +198,20 @@ class UnitPlan:
             return self.finish.output(Rows.of_records([]), context)
         views = None if self.views is None else self.views(first, stop)
 
+        @cache
         def find() -> Addresses:
-            return self.operator.resolve(epoch, np.arange(first, stop))
+            found: Addresses = self.operator.resolve(epoch, np.arange(first, stop))
+            return found
 
-        found = None if views is not None and not self.keyed else find()
         if views is not None:
             rows = Rows.of_columns(views, stop - first)
             kept: Positions = np.arange(stop - first)
         else:
-            rows, kept = self._read(found, context)
+            rows, kept = self._read(find(), context)
         if self.keyed:
-            rows.keys = self.operator.keys(found)[kept]
+            rows.keys = self.operator.keys(find())[kept]
         rows.places, rows.origins = kept + first, kept
-        rows.identify = lambda row: self.operator.index(find() if found is None else found, row)
+        rows.identify = lambda row: self.operator.index(find(), row)
         context.epoch = epoch
         context.count(READ, stop - first, 0)
         rows = run_stages(self.stages, rows, context)
@@ -218,7 +220,7 @@ class UnitPlan:
         return self.finish.output(rows, context)
 
     def source_records(self, epoch_key: int, unit: int) -> list[SourceRecords]:
-        """What a unit reads of sources that fetch their records."""
+        """The records of remote sources that a unit will read."""
         epoch: Keys = np.array([epoch_key], np.uint64)
         first, stop = self._bounds(epoch, unit)
         if first == stop:

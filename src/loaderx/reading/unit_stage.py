@@ -1,7 +1,7 @@
 """Stages of a stream, on the records of one unit.
 
-A unit is a fixed run of input positions.  What comes out of it depends on its number alone, so any
-worker can make it, and make it again if it is lost.
+A unit is a fixed run of input positions.  Its output depends on its number alone, so any worker can
+make it, and make it again if it is lost.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class UnitStage:
     """The base: turns the rows of a unit into other rows."""
 
     wants: bool | None = None  # True: columns; False: single records; None: either
-    is_one_to_one = False  # does every record stay, in its place?
-    is_guard = False  # is it an `on_error`?
-    window: int | None = None  # the records that it works on together: set by its node
-    takes_views = False  # are views of the source enough for it, as for a mask?
+    is_one_to_one = False  # every record stays, in its place
+    is_guard = False  # it is an `on_error`
+    window: int | None = None  # how many records it works on together: set by its node
+    takes_views = False  # it can work on views of the source, as a mask can
     dataset: int | None = None  # the number of the dataset in a mix that the rows belong to
 
     def __init__(self, stage: str) -> None:
@@ -32,7 +32,7 @@ class UnitStage:
         raise NotImplementedError
 
     def read_without_failures(self, rows: Rows, context: ReadContext, guard: UnitStage) -> Rows:
-        """What the stage makes of each record alone; those that fail again are left out."""
+        """The output for each record alone; records that fail again are left out."""
         parts: list[Rows] = []
         for number in range(len(rows)):
             one = rows.pick(np.array([number]), context.lend)
@@ -47,19 +47,19 @@ class UnitStage:
         return joined(parts)
 
     def use_views(self, *, is_last: bool) -> None:
-        """It is given views of the source; if it is the last stage, they may go further."""
+        """Announces that rows are views of the source; the last stage may return views too."""
 
     def failure(self, error: StackError) -> RecordError:
-        """The error of a window, in which no single record is at fault."""
+        """The error for a window in which no single record is at fault."""
         return RecordError(f"{self.stage}: {error}", stage=self.stage)
 
     def drops(self, error: RecordError) -> bool:
-        """Does this `on_error` leave the record out?"""
+        """Whether this `on_error` leaves the record out."""
         raise NotImplementedError
 
 
 def first_guard(stages: Sequence[UnitStage]) -> UnitStage | None:
-    """The `on_error` that guards what stands below these stages, if there is one."""
+    """The first `on_error` of these stages, which also guards what is below them, or None."""
     return next((stage for stage in stages if stage.is_guard), None)
 
 

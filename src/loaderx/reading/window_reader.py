@@ -19,7 +19,7 @@ from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_plan import READ, Finish, epoch_key, rows_from
 from loaderx.reading.unit_stage import UnitStage, run_stages
 
-FEW_EPOCHS = 4  # before an endless input is judged: where an epoch begins may not be seen
+FEW_EPOCHS = 4  # to read before an endless input is judged: an epoch's start may be missed
 
 
 class WindowReader(Reader):
@@ -41,7 +41,7 @@ class WindowReader(Reader):
     ) -> None:
         self.below, self.stages, self.finish = below, list(stages), finish
         self.window, self.ordinals = window, ordinals
-        self.largest = largest  # rows asked for at once
+        self.largest = largest  # most rows asked for at once
         self.empty_epochs = empty_epochs
         self.monitor = monitor
         self._begin((0,) * len(ordinals))
@@ -50,8 +50,8 @@ class WindowReader(Reader):
         self.path = path
         self.number, self.used = -1, 0
         self.left = 0  # rows to skip, after a state was restored
-        self.spare = 0  # rows of the input among which they must be
-        self.fresh = False  # was it restored into a mix of other weights or datasets?
+        self.spare = 0  # rows of the input that these must be among
+        self.fresh = False  # it was restored into a mix of other weights or datasets
         self.rows: Rows | None = None
         self.below_state: LanePosition = None
         self.last_epoch: int | None = None  # the epoch below that gave the last row

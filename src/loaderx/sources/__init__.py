@@ -18,8 +18,11 @@ from loaderx.sources.base import ForWorkers, Indices, Source
 if TYPE_CHECKING:
     from loaderx.sources.adapt.chunked import ChunkSource
     from loaderx.sources.adapt.tokens import Tokens
+    from loaderx.sources.format import FileFormat, OpenOptions
+    from loaderx.sources.formats.array_files import mapped_arrays
     from loaderx.sources.formats.arrow.objects import HuggingFace
-    from loaderx.sources.formats.csv import Csv
+    from loaderx.sources.formats.csv.csv import Csv
+    from loaderx.sources.formats.format_table import register
     from loaderx.sources.formats.idx import open_idx
     from loaderx.sources.formats.image_folder import ImageFolder
     from loaderx.sources.formats.lines.jsonl import Jsonl
@@ -31,6 +34,7 @@ __all__ = [
     "ArraySource",
     "ChunkSource",
     "Csv",
+    "FileFormat",
     "ForWorkers",
     "HuggingFace",
     "ImageFolder",
@@ -38,32 +42,39 @@ __all__ = [
     "Jsonl",
     "Lend",
     "ObjectSource",
+    "OpenOptions",
     "RangeSource",
     "Source",
     "TFRecord",
     "Tokens",
     "WebDataset",
     "adapt",
+    "mapped_arrays",
     "open_idx",
     "parse_example",
+    "register",
 ]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 _LATE = {  # gzip, json, csv and the like are slow to import
     "ChunkSource": "loaderx.sources.adapt.chunked",
-    "Csv": "loaderx.sources.formats.csv",
+    "Csv": "loaderx.sources.formats.csv.csv",
+    "FileFormat": "loaderx.sources.format",
     "HuggingFace": "loaderx.sources.formats.arrow.objects",
     "ImageFolder": "loaderx.sources.formats.image_folder",
     "Jsonl": "loaderx.sources.formats.lines.jsonl",
+    "OpenOptions": "loaderx.sources.format",
     "TFRecord": "loaderx.sources.formats.tf.tfrecord",
     "Tokens": "loaderx.sources.adapt.tokens",
     "WebDataset": "loaderx.sources.formats.tar.webdataset",
+    "mapped_arrays": "loaderx.sources.formats.array_files",
     "open_idx": "loaderx.sources.formats.idx",
     "parse_example": "loaderx.sources.formats.tf.example",
+    "register": "loaderx.sources.formats.format_table",
 }
 
 

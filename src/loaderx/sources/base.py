@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, FileError, check_int, one_line
+from loaderx.errors import ArgumentError, FileError, MissingPackageError, check_int, one_line
 from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend, Pool
 from loaderx.tree import Array, DType, Tree, flatten
@@ -249,8 +249,31 @@ class BadRecordError(FileError):
     """
 
 
+class NumbersRecords(Protocol):
+    """Files whose records are numbered through all of them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def counts(self) -> list[int]:
+        """How many records each file has."""
+
+    def where(self, index: int) -> str:
+        """The file of a record and its place in it, for messages."""
+
+    def check(self, index: int) -> str | None:
+        """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
+
+
 class FileSource(OwnSource):
     """Records of files: what `Dataset.open` and the command line ask beyond `Source`."""
+
+    _reader: NumbersRecords | None = None
+    """What numbers, shards and places of records are asked of; a subclass may answer itself."""
+
+    def __len__(self) -> int:
+        assert self._reader is not None
+        return len(self._reader)
 
     @property
     def thread_safe(self) -> bool:
@@ -267,7 +290,7 @@ class FileSource(OwnSource):
     @property
     def shard_counts(self) -> Sequence[int] | None:
         """How many records each shard has; None where there are no shards."""
-        return None
+        return None if self._reader is None else self._reader.counts
 
     def chunks(self) -> Indices | None:
         counts = self.shard_counts
@@ -277,11 +300,11 @@ class FileSource(OwnSource):
 
     def where(self, index: int) -> str:
         """The file of a record and its place in it, for messages."""
-        return f"record {index}"
+        return f"record {index}" if self._reader is None else self._reader.where(index)
 
     def check(self, index: int) -> str | None:
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
-        return None
+        return None if self._reader is None else self._reader.check(index)
 
     def problems(self) -> Iterator[Problem | None]:
         """Reads and checks every record: for each a problem, or None."""
@@ -290,6 +313,8 @@ class FileSource(OwnSource):
                 reason = self.check(index)
                 if reason is None:
                     self.records(np.array([index]))
+            except MissingPackageError:
+                raise
             except Exception as error:
                 reason = one_line(error)
                 if isinstance(error, BadRecordError):  # which begins with where it is

@@ -154,13 +154,25 @@ Splits: TypeAlias = Mapping[str, OpenSplit]
 
 
 class FileFormat(Frozen):
-    """A format whose files can be opened one by one, or many as shards of one dataset."""
+    """A format whose files can be opened one by one, or many as shards of one dataset.
+
+    ``open(files, options)`` gives one `Source` for all of the files; `mapped_arrays` makes such a
+    function of one that finds the arrays in a single file.  A file is known by its first 512 bytes,
+    if ``is_head`` is given, and by its suffix.
+
+    >>> from loaderx.sources import mapped_arrays
+    >>> FileFormat("rows", (".rows",), mapped_arrays(lambda data, path: {"x": data}))
+    FileFormat('rows', ('.rows',))
+    """
 
     name: str
     suffixes: tuple[str, ...]  # in lower case, with the dot
     open: OpenFiles
     is_head: Callable[[bytes], bool] | None = None  # by the first bytes; None: they do not tell
     weak_suffixes: tuple[str, ...] = ()  # in a folder with data of other formats it is no data
+
+    def __repr__(self) -> str:
+        return f"FileFormat({self.name!r}, {self.suffixes!r})"
 
 
 class FolderFormat(Frozen):

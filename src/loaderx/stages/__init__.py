@@ -14,7 +14,7 @@ __all__ = ["WindowStage"]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     Gather,
     RecordOperator,
     Request,
@@ -37,7 +38,7 @@ from loaderx.reading.operators import (
     SourceRecords,
 )
 from loaderx.reading.readers import Reader
-from loaderx.reading.rows import Positions, Record, Rows, as_batch, joined_keys
+from loaderx.reading.rows import Positions, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
 from loaderx.reading.unit_plan import Finish
 from loaderx.rng import Keys
@@ -46,7 +47,7 @@ from loaderx.tree import ArraySpec, Tree, map_leaves
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
 
-Collate: TypeAlias = Callable[[list[Record]], Tree]
+Collate: TypeAlias = Callable[[list[Any]], Tree]
 """Makes a batch of a list of records."""
 
 
@@ -269,8 +270,8 @@ class Batched(StreamCut, ChangesPlaces):
             )
 
 
-class Cut(BatchOperator):
-    """Cuts records into batches, read by index.  One host of several reads its rows of each."""
+class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
+    """Cuts records into batches, read by index.  Each of several hosts reads its own rows."""
 
     def __init__(self, node: Batched, child: RecordOperator, request: Request) -> None:
         super().__init__(node.stage, node.size)
@@ -320,7 +321,7 @@ class Cut(BatchOperator):
     def source_records(self, addresses: BatchAddresses) -> Iterator[SourceRecords]:
         return self.child.source_records(addresses.inner)
 
-    def keys(self, steps: BatchSteps) -> Keys:  # type: ignore[override]
+    def keys(self, steps: BatchSteps) -> Keys:
         return self.child.keys(steps.addresses)
 
     def row_keys(self, addresses: BatchAddresses) -> Keys:
@@ -346,14 +347,14 @@ class Cut(BatchOperator):
 
 
 class CutLanes(Lanes):
-    """Cuts the rows of a stream into batches: as many from every lane, in the order of lanes."""
+    """Cuts the rows of a stream into batches, with equally many rows from every lane, in order."""
 
     def __init__(
         self, lanes: Sequence[Reader], node: Batched, pool: Pool, *, is_alone: bool
     ) -> None:
         super().__init__(lanes)
         self.node, self.pool, self.stage = node, pool, node.stage
-        self.is_alone = is_alone  # is this host the only one?
+        self.is_alone = is_alone  # this host is the only one
         self.rows = node.size // node.lanes
 
     def next(self) -> Rows | None:

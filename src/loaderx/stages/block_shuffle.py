@@ -19,10 +19,10 @@ from loaderx.stages.seed import seed_of
 
 
 class BlockShuffled(MovedByIndex):
-    """Blocks of consecutive elements in a new order in every epoch; then windows of the result."""
+    """Shuffles blocks of consecutive elements, anew in every epoch; then windows of the result."""
 
     block: BlockSize
-    span: int | None = None  # of a window; None: elements stay in order within their block
+    span: int | None = None  # elements in a window; None: each block stays in order
     own_seed: int | None = None
 
     is_random = True
@@ -66,7 +66,7 @@ class BlockShuffled(MovedByIndex):
 
     def fingerprint(self, seed: int) -> str:
         values: dict[str, object] = {"seed": seed_of(self.own_seed, seed)}
-        if self.block == "source":  # the order depends on where they begin
+        if self.block == "source":  # the order depends on where the blocks begin
             values["blocks"] = self.input.block_starts
         return stage_text(
             "shuffle", values, self, without=("own_seed",), renamed={"span": "window"}
@@ -81,7 +81,7 @@ class BlockShuffled(MovedByIndex):
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The blocks, which any order of them can be asked for."""
+        """The blocks, in the order of any epoch."""
         if self.block != "source":
             assert self.length is not None
             return EqualBlocks(self.length, self.block)
@@ -93,7 +93,7 @@ class BlockShuffled(MovedByIndex):
         return self
 
     def whole_windows(self, least: int) -> int:
-        """About how many elements so many whole windows have that ``least`` fit, and a block."""
+        """The approximate size of whole windows that hold ``least`` elements, and a block."""
         size = self.span or self.blocks.least
         return -(-max(least, self.blocks.largest) // size) * size
 

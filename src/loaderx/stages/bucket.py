@@ -1,4 +1,4 @@
-"""bucket: records of like length together, in batches of a few fixed shapes.
+"""bucket: records of similar length together, in batches of a few fixed shapes.
 
 How the records of a window are sorted into batches is in `bucket_rows`.
 """
@@ -184,9 +184,10 @@ class CutBuckets(Lanes):
         parts = rows_of_lane(self.lanes[0], 1)
         if not parts:
             return None
-        batch: Rows = parts[0].records()[0]
+        batch = parts[0].records()[0]
+        assert isinstance(batch, Rows)
         if batch.keys is None:
             return batch
-        size = len(flatten(batch.tree)[0][0])  # with the rows that fill it up
+        size = len(flatten(batch.tree)[0][0])  # with padding rows
         keys = batch.keys[np.minimum(np.arange(size), batch.count - 1)]
         return Rows.of_columns(batch.tree, batch.count, keys)

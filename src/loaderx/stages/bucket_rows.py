@@ -1,4 +1,4 @@
-"""Bucketing: records of like length together, in batches of a few fixed shapes.
+"""Bucketing: records of similar length together, in batches of a few fixed shapes.
 
 The records of a window are sorted into buckets by length.  Each bucket is cut into batches of its
 size, padded to its boundary.  Records that are left over go on to the next larger bucket, so that
@@ -8,7 +8,6 @@ a window has at most one batch that is not full: its last.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from loaderx.errors import StackError
 from loaderx.memory import Lend
@@ -28,7 +27,7 @@ class BucketBatch:
         self.tree, self.rows = tree, rows
 
 
-def bucket(records: list[Any], options: Bucketing, name: Name, lend: Lend) -> list[BucketBatch]:
+def bucket(records: list[object], options: Bucketing, name: Name, lend: Lend) -> list[BucketBatch]:
     """The batches of one window."""
     paths = ragged_leaves(records[0], options, name)
     waiting: list[int] = []
@@ -51,8 +50,8 @@ def bucket(records: list[Any], options: Bucketing, name: Name, lend: Lend) -> li
     return batches
 
 
-def ragged_leaves(record: Any, options: Bucketing, name: Name) -> list[str]:
-    """The leaves that are padded: those that were named, or all that have an axis."""
+def ragged_leaves(record: object, options: Bucketing, name: Name) -> list[str]:
+    """The leaves to pad: those that were named, or all that have an axis."""
     leaves, structure = flatten(record)
     paths = structure.paths()
     if options.leaves is None:
@@ -67,7 +66,9 @@ def ragged_leaves(record: Any, options: Bucketing, name: Name) -> list[str]:
     return list(options.leaves)
 
 
-def _bucket_of(record: Any, paths: list[str], options: Bucketing, name: Name, number: int) -> int:
+def _bucket_of(
+    record: object, paths: list[str], options: Bucketing, name: Name, number: int
+) -> int:
     leaves, structure = flatten(record)
     found = dict(zip(structure.paths(), leaves, strict=True))
     length = 0
@@ -88,7 +89,7 @@ def _bucket_of(record: Any, paths: list[str], options: Bucketing, name: Name, nu
 
 
 def _batch(
-    records: list[Any],
+    records: list[object],
     rows: list[int],
     boundary: int,
     size: int,

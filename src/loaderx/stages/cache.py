@@ -1,8 +1,8 @@
-"""cache: what stands below is made once, and read from then on.
+"""cache: the records of the stages below are made once, and read from then on.
 
-The rows are kept in shared memory (`row_store`) or in a folder (`row_folder`) as they are made; a
-folder that has all of them is read as any other dataset.  A stream is the same with and without it:
-random stages above find the same keys, and a saved state says nothing of it.
+They are kept in shared memory (`row_store`) or in a folder (`row_folder`) when they are made; a
+folder that has all of them is read like any other dataset.  The stream is the same without the
+cache: random stages above find the same keys, and a saved state does not mention it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cached(ByIndex, KeepsPlaces):
         return ""  # the stream is the same without it
 
     def seed_below(self, seed: int) -> int:
-        return self.input.default_seed()  # rows are made once, whoever asks for them
+        return self.input.default_seed()  # rows are made once, for all branches of a chain
 
     @property
     def random_access(self) -> bool:
@@ -71,7 +71,7 @@ class Cached(ByIndex, KeepsPlaces):
 
 
 def check_cacheable(node: Node) -> None:
-    """Refuses what cannot be kept by position."""
+    """Refuses chains whose records cannot be kept by position."""
     if node.batched:
         raise ChainError("cache after batch: it keeps records. Put .cache() before .batch(...).")
     if node.is_stream:

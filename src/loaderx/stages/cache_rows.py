@@ -29,11 +29,11 @@ from loaderx.sources.native.save_parts import merged_types
 from loaderx.stages.inputs import ReadSource
 from loaderx.tree import Tree
 
-_SAMPLE = 16  # records from which it is known whether all have one shape
+_SAMPLE = 16  # records to look at, to see whether all have one shape
 
 
 class CachedAddresses:
-    """Rows with the positions under which they are kept; -1 for one that took another's place."""
+    """Rows with the positions under which they are kept; -1 for a row that replaces another."""
 
     __slots__ = ("index", "inner")
 
@@ -47,11 +47,11 @@ class CachedAddresses:
         return CachedAddresses(self.inner.cut(start, stop), self.index[start:stop])
 
 
-class OverKept(OverRecords):
+class OverKept(OverRecords[CachedAddresses]):
     """The base of operators that keep rows by position.
 
-    With ``is_guarded`` there is an `on_error` below.  It draws another replacement in each epoch:
-    the one that is kept is that of the first, whatever epoch a row is first read in.
+    With ``is_guarded`` there is an `on_error` below, which draws another replacement in each epoch:
+    that of the first epoch is kept, no matter in which epoch a row is first read.
     """
 
     def __init__(self, stage: str, child: RecordOperator, *, is_guarded: bool) -> None:
@@ -59,7 +59,7 @@ class OverKept(OverRecords):
         self.is_guarded = is_guarded
 
     def make(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
-        """The rows that are to be kept."""
+        """The rows to keep."""
         inner = addresses.inner
         if self.is_guarded and (addresses.index >= 0).all():
             inner = self.child.resolve(ROOT, addresses.index)
@@ -68,7 +68,7 @@ class OverKept(OverRecords):
     def records_below(
         self, addresses: CachedAddresses, is_missing: npt.NDArray[np.bool_]
     ) -> Iterator[SourceRecords]:
-        """What is read to make those that are missing."""
+        """The source records that are read to make the missing rows."""
         for start, stop, missing in missing_runs(is_missing):
             if missing:
                 yield from self.child.source_records(addresses.inner.cut(start, stop))
@@ -88,7 +88,7 @@ class OverKept(OverRecords):
 
 
 def missing_runs(is_missing: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
-    """Rows that follow each other and are all there, or all missing."""
+    """Runs of rows that are all kept, or all missing."""
     borders = [0, *(np.flatnonzero(np.diff(is_missing)) + 1).tolist(), len(is_missing)]
     for start, stop in pairwise(borders):
         yield start, stop, bool(is_missing[start])
@@ -124,13 +124,13 @@ class KeepRows(OverKept):
             return rows
         try:
             return Rows.of_records(self._mended(addresses, flags, context))
-        except LookupError:  # kept by another process, whose classes this one does not have
+        except LookupError:  # kept by another process, of a class that this one does not have
             return self.make(addresses, context)
 
     def _mended(
         self, addresses: CachedAddresses, flags: Flags, context: ReadContext
     ) -> list[Record]:
-        """Rows of which some are missing: runs of these are read and kept."""
+        """Rows of which some are missing: these are read, run by run, and kept."""
         found: list[Record] = []
         for start, stop, is_missing in missing_runs(flags == MISSING):
             positions = addresses.index[start:stop]
@@ -148,20 +148,20 @@ class KeepRows(OverKept):
         return self.records_below(addresses, self.store.find(addresses.index) == MISSING)
 
     def _prepare(self, lend: Lend) -> None:
-        """Takes memory for rows such as some that are spread over the dataset, and keeps these."""
+        """Reads and keeps a sample of rows from all over the dataset, and takes memory by it."""
         count = min(_SAMPLE, self.store.count)
         positions = np.arange(count)
         if self.random_access:
             positions = positions * self.store.count // count
         for source, indices in self.child.source_records(self.child.resolve(ROOT, positions)):
-            with contextlib.suppress(Exception):  # together; reading them would fetch one by one
+            with contextlib.suppress(Exception):  # fetched together, not one by one when read
                 source.fetch(indices)
         kept, sample = [], []
         for position in positions:
             address, context = self.child.resolve(ROOT, np.array([position])), ReadContext(lend)
-            with contextlib.suppress(RecordError):  # it is reported where that row is read
+            with contextlib.suppress(RecordError):  # reported when that row is read
                 sample += context.read(self.child, address).records()
-                # One that `on_error` has replaced is made again where it is read, and counted.
+                # A row that `on_error` has replaced is made, and counted, when it is read.
                 kept += [] if context.failures else [(position, sample[-1])]
         self.store.prepare(sample)
         if kept:
@@ -175,7 +175,7 @@ class KeepRows(OverKept):
 
         def gather(positions: Positions, lend: Lend) -> Tree:
             nonlocal memory, take
-            if take is None or store.uniform is not memory:  # it is copied for worker processes
+            if take is None or store.uniform is not memory:  # it was copied for worker processes
                 memory = store.uniform
                 if memory is None:
                     raise LookupError("some of the rows must be made: the general way does it")
@@ -185,7 +185,7 @@ class KeepRows(OverKept):
         return gather
 
     def __getstate__(self) -> dict[str, object]:
-        # On the way to worker processes, which share the memory: it must be there before.
+        # Pickled for worker processes, which share the memory: it must exist before.
         if not self.store.is_ready:
             self._prepare(Pool().lend)
         return self.__dict__
@@ -215,13 +215,13 @@ class ReadSaved(OverKept):
 
 
 def as_stored(rows: Rows, positions: Positions, context: ReadContext) -> Rows:
-    """Rows as they would come from a folder."""
+    """Rows as a folder would return them."""
     found = encoded_rows(rows, positions)
     return _handed_out(rows, found, found.kind, context)
 
 
 def _handed_out(rows: Rows, found: Encoded, known: ColumnType, context: ReadContext) -> Rows:
-    """Rows as a folder gives them whose records have the type ``known``."""
+    """Rows as a folder with records of type ``known`` returns them."""
     if rows.is_stacked and is_plain(found.kind):
         return rows
     kind = settled(known)
@@ -231,8 +231,8 @@ def _handed_out(rows: Rows, found: Encoded, known: ColumnType, context: ReadCont
 class FillFolder(OverKept):
     """Keeps rows in a folder when they are read for the first time.
 
-    What it hands out is what the folder holds, so that a row is the same when it is made as when it
-    is read again.  As soon as the folder has all rows, it is saved, and read as `ReadSaved` does.
+    `read` returns what the folder holds, so that a row is the same when it is made and when it is
+    read again.  As soon as the folder has all rows, it is saved, and read as by `ReadSaved`.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class FillFolder(OverKept):
             kind = settled(found.kind)
             found = Encoded(kind, widened(found.data, found.kind, kind))
             return decoded_rows(found, context.lend)
-        # They are damaged, or another process has saved all of them and removed these.
+        # The files are damaged, or another process has saved all rows and removed them.
         return self.read(addresses, context) if self._is_saved() else self._made(addresses, context)
 
     def _made(self, addresses: CachedAddresses, context: ReadContext) -> Rows:
@@ -287,7 +287,7 @@ class FillFolder(OverKept):
         return _handed_out(rows, found, known, context)
 
     def _is_saved(self) -> bool:
-        """Is the folder in the native layout?  If it has all rows, this makes it so."""
+        """Whether the folder is in the native layout.  If it has all rows, this call saves it."""
         if self.saved is None:
             source = saved_source(self.folder)
             if source is not None:

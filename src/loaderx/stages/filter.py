@@ -66,14 +66,14 @@ class Filter(UnitStage):
         super().__init__(stage)
         self.function, self.wants, self.meter = function, stacked, meter
         self.takes_views = stacked
-        self.copies = False  # rows are views of the source, which must be copied
-        self.passes_views = False  # it may hand on views, with the numbers of the kept rows
+        self.copies = False  # rows are views of the source and must be copied
+        self.passes_views = False  # views may be returned, with the numbers of the kept rows
 
     def use_views(self, *, is_last: bool) -> None:
         self.copies, self.passes_views = True, is_last
 
     def __getstate__(self) -> dict[str, object]:
-        """A worker process hands over copied rows only."""
+        """A worker process must copy rows: it cannot send views."""
         return {**self.__dict__, "passes_views": False}
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
@@ -116,7 +116,7 @@ class Filter(UnitStage):
         answers: list[object] = []
         try:
             for record in records:
-                answers.append(call(record))  # noqa: PERF401 (its length says which failed)
+                answers.append(call(record))  # noqa: PERF401 (its length is the failed record's number)
         except USER_ERRORS as error:
             raise fail(len(answers), error) from error
         if not set(map(type, answers)) <= {bool, np.bool_}:

@@ -1,4 +1,4 @@
-"""flat_map: makes any number of records of each."""
+"""flat_map: turns each record into any number of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chains begin with: sources that are read by index, and iterables."""
+"""The inputs of chains: sources that are read by index, and iterables."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from loaderx.reading.operators import (
     BatchOperator,
     Gather,
     RecordOperator,
+    RecordOperatorOf,
     Request,
     Sharing,
     SourceRecords,
@@ -38,7 +39,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, shown, whole
-from loaderx.reading.single_records import in_chunks, one_by_one
+from loaderx.reading.single_records import in_groups, one_by_one
 from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
 from loaderx.reading.unit_plan import epoch_key
 from loaderx.rng import ROW, Keys, fold
@@ -63,7 +64,7 @@ MOST_READ = 1 << 40  # records of an iterable: skipping more would take weeks
 
 
 class Input(ChangesPlaces):
-    """Where a chain begins."""
+    """The base of nodes that a chain begins with."""
 
     inputs = ()
     window = None
@@ -134,7 +135,7 @@ def _spec(spec: Tree | None) -> object:
     return named if len(named) == len(pairs) else pairs  # {"a.b": x, "a": {"b": y}}
 
 
-class ReadSource(RecordOperator):
+class ReadSource(RecordOperatorOf[SourceAddresses]):
     """Records of a source, gathered in one call where it can do that."""
 
     def __init__(self, source: Source, *, stacked: bool) -> None:
@@ -171,7 +172,7 @@ class ReadSource(RecordOperator):
             pass
         except LoaderxError as error:  # the source itself is at fault, not a record
             raise self.failer(addresses, READING)(None, error) from error
-        except USER_ERRORS as error:  # a traceback must not show it as the cause of what follows
+        except USER_ERRORS as error:  # kept: the errors below must not be raised from it
             raise_if_signalled(error)
         return self._one_by_one(addresses)
 
@@ -184,7 +185,7 @@ class ReadSource(RecordOperator):
         if made is None:
             return
         dtypes = made.dtypes()
-        # A value that does not fit is reported where records are stacked.
+        # `stack` reports a value that does not fit.
         with contextlib.suppress(StackError):
             self.pad_values = {
                 path: filler(dtypes[path], padding.value_for(path), path)
@@ -193,7 +194,7 @@ class ReadSource(RecordOperator):
             self.padding, self.padded = padding, made
 
     def _padded_rows(self, columns: PaddedGather, index: Positions, lend: Lend) -> Rows | None:
-        """Padded columns; None if the records must be looked at one by one."""
+        """Padded columns; None if the records must be padded one by one."""
         try:
             batch = columns.gather(index, self.pad_values, lend)
             if batch is None:
@@ -201,19 +202,19 @@ class ReadSource(RecordOperator):
             tree = batch.tree
             for path, lengths in batch.lengths.items():
                 tree = add_leaf(tree, f"{path}_length", aligned(lengths), "pad_to")
-        except Exception:  # a wrong record, or leaves of one name: reported by the other way
+        except Exception:  # a bad record, or equal names of leaves: the slow path reports it
             return None
         return Rows.of_columns(tree, len(index), padding=self.padding)
 
     def _one_by_one(self, addresses: SourceAddresses) -> Rows:
-        """Reads again, each record alone: to find the one that fails, or to retry."""
+        """Reads each record alone: to find the one that fails, or to retry."""
         found: list[Record] = []
         for number in range(len(addresses)):
             index = addresses.index[number : number + 1]
             try:
                 with self.lock:
                     found += self.source.records(index)
-            except USER_ERRORS as error:  # a source that knows the file has named it
+            except USER_ERRORS as error:  # the source names the file itself, if it knows it
                 at = int(index[0])
                 raise failed(READING, f"record {at}", at, error) from error
         return Rows.of_records(found)
@@ -234,11 +235,11 @@ class ReadSource(RecordOperator):
 
         read = source.reader() if isinstance(source, ObjectSource) else None
         if read is None:
-            return in_chunks(source.records, index, self.lock, again)
+            return in_groups(source.records, index, self.lock, again)
         return one_by_one(read, index.tolist(), self.lock, again)
 
     def _again(self, address: SourceAddresses, error: BaseException) -> Record:
-        """A record that could not be read, once more: as `read` does it."""
+        """Reads a record that failed once more, as `read` does."""
         raise_if_signalled(error)
         if isinstance(error, LoaderxError) and not isinstance(error, BadRecordError):
             raise self.failer(address, READING)(None, error) from error
@@ -284,7 +285,7 @@ class FromIterable(InOrder, Input):
     source: IterableSource
 
     spec = None
-    ends = True  # not known; one that never ends needs no second epoch
+    ends = True  # assumed: an iterable that never ends needs no second epoch
     is_ordered = True
     user_objects = ()  # it is read in this process, and never sent to workers
 
@@ -371,7 +372,7 @@ class IterableReader(Reader):
         return True
 
     def state(self) -> LanePosition:
-        """Where the next record is; asked for only when all that was read has been taken."""
+        """The position of the next record; called only when all records read have been taken."""
         assert not self.records
         return self.position if self.opened is None else self.opened.position()
 
@@ -387,7 +388,7 @@ class IterableReader(Reader):
         self._go(path, state)
 
     def check_window(self, number: int, window: int, used: int) -> None:
-        """Is this the position at the start of a window?"""
+        """Raises unless this is the position at the start of a window."""
         count, ended = 0, False
         if self.position is not None:
             read, ended_there, _ = entries(self.position, _POSITION)

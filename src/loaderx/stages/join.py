@@ -1,6 +1,6 @@
-"""Several datasets as one: what concatenate, mix and zip have in common.
+"""Several datasets as one: the common code of concatenate, mix and zip.
 
-Concatenate and mix take every element from one component; a `Router` says from which.
+Concatenate and mix take each element from one component; a `Router` says from which.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     RecordOperator,
+    RecordOperatorOf,
     Request,
     Sharing,
     SourceRecords,
@@ -44,7 +46,7 @@ from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.sources.adapt.array_parts import ArrayParts
 from loaderx.tree import Tree, describe, flatten
 
-_WORTH_A_GATHER = 16  # rows of one source in a batch: fewer are copied faster one by one
+_WORTH_A_GATHER = 16  # rows of one source in a batch; fewer are faster to copy one by one
 
 
 class Joined(ChangesPlaces):
@@ -104,9 +106,9 @@ class Joined(ChangesPlaces):
         ]
 
     def parts(self, seed: int) -> dict[str, object]:
-        """What a state says of the datasets: a digest of each, and the names of their functions.
+        """The datasets in a saved state: a digest of each, and the names of their functions.
 
-        The names stand apart, since `identity` leaves them out: another name is only warned of.
+        The names are apart, since `identity` leaves them out: a changed name only gives a warning.
         """
         chains = self.chains(seed)
         digests = [digest(encode([identity(text) for text in texts]).encode()) for texts in chains]
@@ -120,8 +122,8 @@ class Joined(ChangesPlaces):
         return {"datasets": digests, **named}
 
     def warn_of_two_orders(self) -> None:
-        """Warns if parts of one shuffled dataset are joined: each component shuffles by itself."""
-        found: dict[int, tuple[str, Node]] = {}  # by the shuffle: its order, and the first part
+        """Warns if parts of one shuffled dataset are joined: each would be shuffled differently."""
+        found: dict[int, tuple[str, Node]] = {}  # by shuffle: its order, and the first part
         for number, component in enumerate(self.components):
             for part, shuffle in changing_parts(component):
                 order = shuffle.fingerprint(self.component_seed(number, 0))
@@ -137,10 +139,10 @@ class Joined(ChangesPlaces):
                     return
 
     def component_seed(self, number: int, seed: int) -> int:
-        """The default seed of a component: its own, or another one for each of them.
+        """The default seed of a component: its own, or one derived from that of the join.
 
-        The first keeps the seed of the join, so it draws as it does alone.  With `joins`, (0, 1)
-        and (1, 0) differ: two nested joins of one branch never have the same.
+        The first component keeps the seed of the join, so it draws as it does alone.  `joins` tells
+        component 1 of component 0 from component 0 of component 1.
         """
         branch = fold_int(seed, number, BRANCH + (self.joins << 8)) if number else seed
         return self.components[number].default_seed(branch)
@@ -151,7 +153,7 @@ class Joined(ChangesPlaces):
 
 
 def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None:
-    """The difference of two specs in words, without the first ``skip`` axes; None if equal."""
+    """Describes how two specs differ, without the first ``skip`` axes; None if they do not."""
     leaves, structure = flatten(one)
     others, other_structure = flatten(other)
     if structure is not other_structure:
@@ -201,7 +203,7 @@ class Merged(Joined):
         return MergeBatches(self.stage, children, self.router(), self.batch_size)
 
 
-class MergeRecords(RecordOperator):
+class MergeRecords(RecordOperatorOf[MergedAddresses]):
     """Concatenate and mix: every row comes from one component."""
 
     def __init__(self, stage: str, children: Sequence[RecordOperator], router: Router) -> None:
@@ -224,11 +226,12 @@ class MergeRecords(RecordOperator):
             yield component, places, self.children[component].resolve(mine, positions[places])
 
     def _records(self, which: Which, epochs: Keys, positions: Positions) -> MergedRecords:
-        """The records of sources, which need not be kept by source: that is done for a batch."""
+        """Records of plain sources, in one array: they are grouped by source for each batch."""
         if not any(child.moves for child in self.children):
             return MergedRecords(which, positions, epochs)
         index, keys = np.empty_like(positions), np.empty(len(which), np.uint64)
         for _, places, rows in self._resolved(which, epochs, positions):
+            assert isinstance(rows, SourceAddresses)
             index[places], keys[places] = rows.index, rows.epochs
         return MergedRecords(which, index, keys)
 
@@ -311,7 +314,7 @@ class MergeRecords(RecordOperator):
         return Rows.of_columns(structure.build(targets), count)
 
     def keys(self, addresses: MergedAddresses) -> Keys:
-        if isinstance(addresses, MergedRecords):  # of many sources, all at once
+        if isinstance(addresses, MergedRecords):
             rows = SourceAddresses(addresses.epochs, addresses.numbers)
             return fold(self.children[0].keys(rows), addresses.which, BRANCH)
         out = np.empty(len(addresses), np.uint64)
@@ -334,7 +337,7 @@ class MergeRecords(RecordOperator):
 
 
 class ReadArrays:
-    """Reads rows of array sources where few are of the same one; otherwise each is gathered."""
+    """Copies single rows of array sources, where a batch has few rows of each source."""
 
     stage = "source"
 
@@ -357,7 +360,7 @@ class ReadArrays:
         return Rows.of_columns(tree, len(addresses))
 
 
-class MergeBatches(BatchOperator):
+class MergeBatches(BatchOperatorOf[MergedSteps, tuple[int, object]]):
     """Concatenate and mix of batched datasets: every batch comes from one component."""
 
     def __init__(
@@ -370,28 +373,28 @@ class MergeBatches(BatchOperator):
     def locate(self, epochs: Keys, numbers: Positions) -> MergedSteps:
         which, epochs, inside = self.router.route(epochs, numbers)
         ordinal = np.zeros(len(numbers), np.int64)
-        blocks: dict[int, Steps] = {}
+        components: dict[int, Steps] = {}
         offsets: dict[int, int] = {}
         offset = 0
         for component, places in groups(which):
             ordinal[places] = np.arange(len(places))
             mine = epochs if epochs.size == 1 else epochs[places]
-            blocks[component] = self.children[component].steps(mine, inside[places])
+            components[component] = self.children[component].steps(mine, inside[places])
             offsets[component] = offset
-            offset += blocks[component].row_count
-        return MergedSteps(which.tolist(), ordinal.tolist(), blocks, offsets)
+            offset += components[component].row_count
+        return MergedSteps(which.tolist(), ordinal.tolist(), components, offsets)
 
-    def read(self, addresses: tuple[int, Addresses], context: ReadContext) -> Tree:
+    def read(self, addresses: tuple[int, object], context: ReadContext) -> Tree:
         component, inner = addresses
         return context.read(self.children[component], inner)
 
-    def source_records(self, addresses: tuple[int, Addresses]) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: tuple[int, object]) -> Iterator[SourceRecords]:
         component, inner = addresses
         return self.children[component].source_records(inner)
 
-    def keys(self, steps: MergedSteps) -> Keys:  # type: ignore[override]
+    def keys(self, steps: MergedSteps) -> Keys:
         parts = [
-            fold(self.children[component].keys(block), np.array([component], np.uint64), BRANCH)
-            for component, block in steps.blocks.items()
+            fold(self.children[component].keys(inner), np.array([component], np.uint64), BRANCH)
+            for component, inner in steps.components.items()
         ]
         return np.concatenate(parts)

@@ -1,370 +1,37 @@
-"""map, random_map, map_with_index, random_keys: stages that change elements in place.
-
-What they do to records and to batches is in `transforms`.
-"""
+"""map, random_map, map_with_index, random_keys: what they do to an element is in `transforms`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from loaderx.chain.encoding import stage_text
-from loaderx.chain.families import KeepsPlaces, MadeInUnits
-from loaderx.chain.global_generators import SeededMap
-from loaderx.chain.node import Node
-from loaderx.chain.transforms import RandomKeys, Transform, with_full
-from loaderx.errors import LoaderxError
-from loaderx.reading.addresses import Addresses, Steps, TaggedAddresses, TaggedSteps
-from loaderx.reading.batch_readers import AfterBatch, BatchReader, Counted
-from loaderx.reading.context import ReadContext
-from loaderx.reading.error_text import failed_on_batch
-from loaderx.reading.operators import (
-    BatchOperator,
-    OverRecords,
-    RecordOperator,
-    Request,
-    Sharing,
-    SourceRecords,
-)
-from loaderx.reading.rows import Positions, Record, Rows, rows_of
-from loaderx.reading.stacking import Padding
-from loaderx.reading.unit_stage import UnitStage
-from loaderx.rng import Keys, stage_keys
-from loaderx.stages.seed import seed_of
-from loaderx.tree import ArraySpec, Tree, flatten
-
-if TYPE_CHECKING:
-    from loaderx.chain.stream_build import StreamBuild
-
-_LARGE_AT_ONCE = 4  # decoded images that are held while a function makes smaller ones of them
+from loaderx.chain.one_to_one import OneToOne
 
 
-class Transformed(MadeInUnits, KeepsPlaces):
+class Transformed(OneToOne):
     """map, random_map, map_with_index, random_keys"""
 
     kind: str
-    transform: Transform
     name: str
     stacked: bool = False
     own_seed: int | None = None
 
     unit_cost = "records"
-    can_drop = False
-
-    @property
-    def is_random(self) -> bool:
-        return self.transform.needs == "keys"
-
-    @property
-    def needs_keys(self) -> bool:
-        return self.is_random
-
-    @property
-    def needs_positions(self) -> bool:
-        return self.transform.needs == "positions"
-
-    @cached_property
-    def spec(self) -> Tree | None:
-        below = self.input.spec
-        if not isinstance(self.transform, RandomKeys) or not isinstance(below, dict):
-            return None
-        rows = (_leading(self.input),) if self.batched else ()
-        return {**below, self.transform.name: ArraySpec((*rows, 2), np.dtype(np.uint32))}
 
     @property
     def stage(self) -> str:
-        name = repr(self.name) if isinstance(self.transform, RandomKeys) else self.name
+        name = repr(self.name) if self.transform.named == "name" else self.name
         seed = "" if self.own_seed is None else f", seed={self.own_seed}"
         stacked = ", batched=True" if self.stacked else ""
-        seeded = ", seed_globals=True" if isinstance(self.transform, SeededMap) else ""
-        return f"{self.kind}({name}{seed}{stacked}{seeded})"
+        options = "".join(f", {name}={value}" for name, value in self.transform.options.items())
+        return f"{self.kind}({name}{seed}{stacked}{options})"
 
     def fingerprint(self, seed: int) -> str:
-        # A function may be renamed; the name of an added leaf is part of the result.
-        is_leaf = isinstance(self.transform, RandomKeys)
-        named: dict[str, object] = {"name" if is_leaf else "function": self.name}
+        named: dict[str, object] = {self.transform.named: self.name}
         if self.is_random:
-            named["seed"] = seed_of(self.own_seed, seed)
-        if isinstance(self.transform, SeededMap):
-            named["seed_globals"] = True
+            named["seed"] = self.seed_here(seed)
         return stage_text(
             self.kind,
-            named,
+            {**named, **self.transform.options},
             self,
             without=("kind", "transform", "name", "own_seed"),
             renamed={"stacked": "batched"},
         )
-
-    def one_epoch(self) -> Node:
-        # The position of an element counts all epochs, so the repeat below is part of the stage.
-        return self if self.needs_positions else super().one_epoch()
-
-    @property
-    def user_objects(self) -> tuple[tuple[str, object], ...]:
-        return ((self.stage, self.transform),)
-
-    def make_record_operator(self, request: Request) -> RecordOperator:
-        # Keys are added to records and to columns alike.
-        stacked = request.stacked if isinstance(self.transform, RandomKeys) else self.stacked
-        return ApplyToRecords(
-            self.stage,
-            self.input.record_operator(request.replace(stacked=stacked)),
-            with_full(self.transform, request.full),
-            stacked=stacked,
-            seed=seed_of(self.own_seed, request.seed),
-            ordinal=self.random_stages,
-        )
-
-    def batch_operator(self, request: Request) -> BatchOperator:
-        return ApplyToBatches(
-            self.stage,
-            self.input.batch_operator(request),
-            with_full(self.transform, request.rows_of_host(self.batch_size, self.rows)),
-            seed=seed_of(self.own_seed, request.seed),
-            ordinal=self.random_stages,
-        )
-
-    def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return ApplyInUnit(
-            self.stage,
-            self.transform,
-            stacked=None if isinstance(self.transform, RandomKeys) else self.stacked,
-            seed=seed_of(self.own_seed, build.seed),
-            ordinal=self.random_stages,
-        )
-
-    def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        if self.needs_positions:
-            return IndexAfterBatch(below, self.stage, self.transform)
-        transform = with_full(self.transform, build.full_batch)
-        seed = seed_of(self.own_seed, build.seed)
-        return ApplyAfterBatch(below, self.stage, transform, seed, self.random_stages)
-
-
-def _leading(node: Node) -> int | None:
-    leaves, _ = flatten(node.spec)
-    first = leaves[0].shape[0] if leaves and leaves[0].shape else None
-    return first if first is None or isinstance(first, int) else None
-
-
-# Read by index ----------------------------------------------------------------------------------
-
-
-class ApplyToRecords(OverRecords):
-    """A transform of records.  Keys or positions that it needs are resolved with the addresses."""
-
-    def __init__(
-        self,
-        stage: str,
-        child: RecordOperator,
-        transform: Transform,
-        *,
-        stacked: bool,
-        seed: int,
-        ordinal: int,
-    ) -> None:
-        super().__init__(stage, child)
-        self.transform, self.stacked = transform, stacked
-        self.seed, self.ordinal = seed, ordinal
-        self.is_tagged = transform.needs != "nothing"
-
-    def locate(self, epochs: Keys, positions: Positions) -> Addresses:
-        addresses = self.child.resolve(epochs, positions)
-        return self._tagged(addresses, positions) if self.is_tagged else addresses
-
-    def _tagged(self, addresses: Addresses, positions: Positions) -> TaggedAddresses:
-        if self.transform.needs == "positions":
-            return TaggedAddresses(addresses, positions)
-        keys = stage_keys(self.child.keys(addresses), self.seed, self.ordinal)
-        return TaggedAddresses(addresses, keys)
-
-    def read(self, addresses: Addresses, context: ReadContext) -> Rows:
-        count = len(addresses)
-        if count > _LARGE_AT_ONCE and self.child.large_records and not self.stacked:
-            made: list[Record] = []
-            for start in range(0, count, _LARGE_AT_ONCE):
-                piece = addresses.cut(start, min(start + _LARGE_AT_ONCE, count))
-                made += self._read(piece, context).records()
-            return Rows.of_records(made)
-        return self._read(addresses, context)
-
-    def _read(self, addresses: Addresses, context: ReadContext) -> Rows:
-        extra = None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
-        rows = context.read(self.child, addresses)
-        fail = self.child.failer(addresses, self.stage)
-        if not self.stacked:
-            return Rows.of_records(self.transform.on_records(rows.records(), extra, fail))
-        tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
-        return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
-
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(self._inner(addresses))
-
-    @property
-    def reads_each(self) -> bool:
-        return self.child.reads_each and not self.stacked and self.transform.goes_singly
-
-    def each(self, addresses: Addresses) -> Iterator[Record]:
-        extra = None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
-        fail = self.child.failer(addresses, self.stage)
-        return self.transform.on_each(self.child.each(addresses), extra, fail)
-
-    @property
-    def sharing(self) -> Sharing:
-        # Stacked functions are given all rows of a batch: fewer at a time could be seen.
-        alone = self.stacked or self.child.sharing is Sharing.NEVER
-        return Sharing.NEVER if alone else Sharing.USEFUL
-
-    def _inner(self, addresses: Addresses) -> Addresses:
-        return addresses.inner if self.is_tagged else addresses
-
-    def keys(self, addresses: Addresses) -> Keys:
-        return self.child.keys(self._inner(addresses))
-
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
-        return self.child.index(self._inner(addresses), number)
-
-    def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
-        other = self.child.relocate(self._inner(addresses), attempt)
-        return self._tagged(other, addresses.values) if self.is_tagged else other
-
-
-class ApplyToBatches(BatchOperator):
-    """A transform of batches.  Keys or positions that it needs are resolved with the addresses."""
-
-    def __init__(
-        self, stage: str, child: BatchOperator, transform: Transform, *, seed: int, ordinal: int
-    ) -> None:
-        super().__init__(stage, child.size)
-        self.child, self.transform = child, transform
-        self.seed, self.ordinal = seed, ordinal
-        self.is_tagged = transform.needs != "nothing"
-
-    def locate(self, epochs: Keys, numbers: Positions) -> Steps:
-        steps = self.child.steps(epochs, numbers)
-        if not self.is_tagged:
-            return steps
-        if self.transform.needs == "positions":
-            return TaggedSteps(steps, numbers.tolist(), per_row=False)
-        keys = stage_keys(self.child.keys(steps), self.seed, self.ordinal)
-        return TaggedSteps(steps, keys, per_row=True)
-
-    def locate_rows(self, epochs: Keys, positions: Positions) -> Addresses:
-        addresses = self.child.rows(epochs, positions)
-        if not self.is_tagged:
-            return addresses
-        keys = stage_keys(self.child.row_keys(addresses), self.seed, self.ordinal)
-        return TaggedAddresses(addresses, keys)
-
-    def read(self, addresses: Addresses, context: ReadContext) -> Tree:
-        extra = None
-        if self.is_tagged:
-            addresses, extra = addresses.inner, addresses.values
-        return self.transform.on_batch(context.read(self.child, addresses), extra, self._fail)
-
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses.inner if self.is_tagged else addresses)
-
-    def shared_rows(self) -> int:
-        return self.child.shared_rows()
-
-    @property
-    def padding(self) -> Padding:
-        return self.child.padding
-
-    def rows_below(self, addresses: Addresses) -> tuple[RecordOperator, Addresses]:
-        return self.child.rows_below(addresses.inner if self.is_tagged else addresses)
-
-    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
-        return failed_on_batch(self.stage, error)
-
-    def keys(self, steps: Steps) -> Keys:
-        return self.child.keys(steps.inner if isinstance(steps, TaggedSteps) else steps)
-
-    def row_keys(self, addresses: Addresses) -> Keys:
-        return self.child.row_keys(addresses.inner if self.is_tagged else addresses)
-
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner if self.is_tagged else addresses, number)
-
-
-# In a stream ------------------------------------------------------------------------------------
-
-
-class ApplyInUnit(UnitStage):
-    """A transform of the records of a unit."""
-
-    is_one_to_one = True
-
-    def __init__(
-        self, stage: str, transform: Transform, *, stacked: bool | None, seed: int, ordinal: int
-    ) -> None:
-        super().__init__(stage)
-        self.transform, self.wants = transform, stacked
-        self.seed, self.ordinal = seed, ordinal
-
-    def read(self, rows: Rows, context: ReadContext) -> Rows:
-        extra = None
-        if self.transform.needs == "keys":
-            assert rows.keys is not None
-            extra = stage_keys(rows.keys, self.seed, self.ordinal)
-        fail = rows.fail(self.stage)
-        stacked = rows.is_stacked if self.wants is None else self.wants
-        if not stacked:
-            return rows.with_records(self.transform.on_records(rows.records(), extra, fail))
-        if not len(rows):
-            return rows
-        given = rows.columns(context.lend, self.stage)
-        made = rows_of(self.transform.on_batch(given, extra, fail), len(rows), fail)
-        return rows.with_content(made)
-
-
-class ApplyAfterBatch(AfterBatch):
-    """A transform of the batches of a stream."""
-
-    def __init__(
-        self, below: BatchReader, stage: str, transform: Transform, seed: int, ordinal: int
-    ) -> None:
-        super().__init__(below)
-        self.stage, self.transform = stage, transform
-        self.seed, self.ordinal = seed, ordinal
-
-    def next(self) -> Rows | None:
-        batch = self.below.next()
-        if batch is None:
-            return None
-        extra = None
-        if self.transform.needs == "keys":
-            assert batch.keys is not None
-            extra = stage_keys(batch.keys, self.seed, self.ordinal)
-        tree = self.timed(self.transform.on_batch, batch.tree, extra, self._fail)
-        return batch.with_columns(tree)
-
-    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
-        return failed_on_batch(self.stage, error)
-
-
-class IndexAfterBatch(Counted):
-    """map_with_index of the batches of a stream."""
-
-    def __init__(self, below: BatchReader, stage: str, transform: Transform) -> None:
-        super().__init__(below)
-        self.stage, self.transform = stage, transform
-
-    def next(self) -> Rows | None:
-        batch = self.below.next()
-        if batch is None:
-            return None
-        tree = self.timed(self.transform.on_batch, batch.tree, self.count, self._fail)
-        self.count += 1
-        return batch.with_columns(tree)
-
-    def _fail(self, number: int | None, error: BaseException) -> LoaderxError:
-        return failed_on_batch(self.stage, error)

@@ -79,7 +79,7 @@ class Mixed(Merged):
     kind = "mix"
     window = None
     is_ordered = True
-    order_varies = True  # which elements of the components stand side by side
+    order_varies = True  # elements may have other neighbours in another epoch
 
     def __post_init__(self) -> None:
         self._check_components()
@@ -102,7 +102,7 @@ class Mixed(Merged):
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """For stop="all_exhausted": which datasets are mixed from which position on."""
+        """For stop="all_exhausted": the datasets that are mixed, and from which position on."""
         return phases(self.tickets, [node.length or 0 for node in self.components])
 
     @cached_property
@@ -127,7 +127,7 @@ class Mixed(Merged):
 
     @cached_property
     def _numbered(self) -> int:
-        """The number of elements for which the endless components have row numbers."""
+        """The number of elements until an endless component runs out of row numbers."""
         ends = [
             self.schedule.position(c, node.limit)
             for c, node in enumerate(self.components)
@@ -208,7 +208,7 @@ class Mixed(Merged):
 
 
 class ByPhases(Router):
-    """Mixed until all have ended: each phase has a schedule of the components that are left."""
+    """Routes a mix that ends last: each phase has a schedule of the components that are left."""
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self.phases = phases
@@ -226,7 +226,7 @@ class ByPhases(Router):
 
 
 class ByTickets(Router):
-    """Mixed; with an ``ordinal``, components that end start again as new epochs."""
+    """Routes a mix; with an ``ordinal``, components that end start again as new epochs."""
 
     def __init__(self, schedule: Schedule, lengths: Sequence[int | None], ordinal: int | None):
         self.schedule, self.lengths, self.ordinal = schedule, lengths, ordinal
@@ -303,7 +303,7 @@ class MixReader(Reader):
         return part.ready(n)
 
     def _goes_on(self, ended: int) -> bool:
-        """Does the mix continue although a component has ended?"""
+        """Whether the mix continues although a component has ended."""
         return False
 
     def take(self, n: int) -> Rows:
@@ -315,7 +315,7 @@ class MixReader(Reader):
                 parts.append((number, places, part.take(len(places))))
         self.given += n
         only = parts[0][2]
-        if len(parts) == 1 and only.identify is None:  # else it names the dataset
+        if len(parts) == 1 and only.identify is None:  # else names must include the dataset
             return only
         return interleaved(parts, n)
 

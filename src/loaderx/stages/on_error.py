@@ -1,4 +1,4 @@
-"""on_error: what happens to records that fail.
+"""on_error: replaces or leaves out records that fail.
 
 In a dataset that is read by index they are replaced by others; in a stream they are left out.
 """
@@ -49,7 +49,7 @@ class HandlesFailures(MadeInUnits):
         values: dict[str, object] = {"policy": _policy_name(self.policy)}
         if self.policy != "skip":
             values["seed"] = seed  # it decides which record replaces another
-        # A limit changes no record.
+        # `max_failures` is left out: it changes no record.
         return stage_text("on_error", values, self, without=("policy", "max_failures"))
 
     @property
@@ -98,18 +98,18 @@ class Guarded(HandlesFailures, KeepsPlaces):
         return above._replace(stages=(*above.stages, self.make_unit_stage(build)))
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
-        return below  # it guards the units, below the batch
+        return below  # the guard is in the units, below the batch
 
 
 class Skipping(HandlesFailures, StreamStage):
-    """on_error("skip") of a dataset that is read by index: what is left is a stream."""
+    """on_error("skip") of a dataset that is read by index: the result is a stream."""
 
     @cached_property
     def spec(self) -> Tree | None:
         return self.input.spec
 
 
-class ReplaceFailures(OverRecords):
+class ReplaceFailures(OverRecords[Addresses]):
     """Rows that fail twice are replaced, one by one."""
 
     ATTEMPTS = 64
@@ -122,7 +122,7 @@ class ReplaceFailures(OverRecords):
         try:
             return self._try(addresses, context)
         except RecordError as error:
-            if error.index is None:  # a batch function: never hidden
+            if error.index is None:  # failures of batch functions are never hidden
                 raise
         count = len(addresses)
         return Rows.of_records([self._one(addresses.cut(i, i + 1), context) for i in range(count)])
@@ -132,7 +132,7 @@ class ReplaceFailures(OverRecords):
         try:
             return context.read(self.child, addresses)
         except RecordError:
-            del context.failures[before:]  # another `on_error` below will see them again
+            del context.failures[before:]  # an `on_error` below reports them again
             raise
 
     def _one(self, address: Addresses, context: ReadContext) -> Record:
@@ -153,7 +153,7 @@ class ReplaceFailures(OverRecords):
                 continue
             except ArgumentError as nothing:
                 raise nothing from first
-            del context.failures[before:]  # one failure is counted for each place
+            del context.failures[before:]  # each place counts as one failure
             context.add_failure(first)
             return record
         assert second is not None
@@ -187,7 +187,7 @@ class DropFailures(UnitStage):
 def decide(policy: Policy, error: RecordError) -> str:
     """The decision of an `on_error` policy: "raise", "replace" or "skip".
 
-    If it is a function and fails, that is an error without an index, which is never hidden.
+    A function that fails raises an error without an index, which is never hidden.
     """
     if isinstance(policy, str):
         return policy

@@ -59,7 +59,7 @@ class Packing(WindowOptions):
 
     @property
     def heads(self) -> int:
-        """Places at the head of each row that are not for records."""
+        """The number of places at the head of each row that are not for records."""
         return 0 if self.bos is None else 1
 
 

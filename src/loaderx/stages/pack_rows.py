@@ -13,7 +13,7 @@ has; the lowest bit from the segment's length upward names the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,9 @@ Name = Callable[[int], str]
 
 
 class Packed:
-    """The rows of a window, and for each its first record and where in that record it begins.
+    """The rows of a window, each with its first record and its offset in that record.
 
-    Where it begins counts the entries of all leaves, so that no two rows begin at the same place.
+    Offsets count the entries of all leaves, so that no two rows have the same.
     """
 
     __slots__ = ("capacity", "count", "first", "start", "tokens", "tree")
@@ -44,7 +44,7 @@ class Packed:
 
 
 class _Segments:
-    """Pieces of records: which record, and for each leaf where in it they begin and end."""
+    """Pieces of records: the record of each, and its begin and end in every leaf."""
 
     __slots__ = ("begin", "end", "record")
 
@@ -52,11 +52,11 @@ class _Segments:
         self.record = record
         self.begin, self.end = begin, end  # of shape (leaves, segments)
 
-    def pick(self, index: Any) -> _Segments:
+    def pick(self, index: Counts) -> _Segments:
         return _Segments(self.record[index], self.begin[:, index], self.end[:, index])
 
 
-def pack(records: list[Any], options: Packing, name: Name, lend: Lend) -> Packed | None:
+def pack(records: list[object], options: Packing, name: Name, lend: Lend) -> Packed | None:
     """The rows of one window; None if there is nothing to pack."""
     _, structure = flatten(records[0])
     columns = columns_of(records, structure, name)
@@ -134,7 +134,7 @@ def _arrange(
 def _fitted(
     lengths: Counts, limits: Counts, options: Packing, paths: list[str], name: Name
 ) -> _Segments:
-    """One segment per record that has any tokens; what is too long is dealt with."""
+    """One segment per record that has any tokens, with ``overflow`` applied."""
     record = np.flatnonzero(lengths.any(axis=0))
     begin = np.zeros((len(limits), len(record)), np.int64)
     end = lengths[:, record]
@@ -152,7 +152,7 @@ def _fitted(
     if options.overflow == "truncate":
         return _Segments(record, begin, np.minimum(end, limits[:, None]))
     if options.overflow == "drop":
-        return _Segments(record, begin, end).pick(~too_long)
+        return _Segments(record, begin, end).pick(np.flatnonzero(~too_long))
     pieces = (-(-end // limits[:, None])).max(axis=0)
     which = np.repeat(np.arange(len(record)), pieces)
     piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -167,7 +167,7 @@ def _best_fit(sizes: Counts, limit: int, most: int) -> Counts:
     rows = [0] * len(lengths)
     by_room: dict[int, list[int]] = {}
     held: list[int] = []  # segments in each row
-    rooms = 0  # bit r: some row has room for exactly r
+    rooms = 0  # bit r is set if a row has room for exactly r
     for number in order:
         length = lengths[number]
         fitting = rooms >> length
@@ -218,7 +218,7 @@ def _fit_by_looking(sizes: Counts, limits: Counts, most: int, *, best: bool) -> 
 
 
 def _in_turn(sizes: Counts, limits: Counts, most: int) -> Counts:
-    """One after the other; a row ends where the next segment does not fit."""
+    """Segments in order; a row ends where the next segment does not fit."""
     rows = []
     row, held, room = -1, most, limits.copy()
     for need in sizes.T:
@@ -253,7 +253,7 @@ def _cut_anywhere(
 
 
 def _cut_where_full(lengths: Counts, limit: int) -> tuple[Counts, Counts, Counts, Counts]:
-    """Record, begin and end in it, and row of each piece, where only tokens fill a row."""
+    """The record, begin, end and row of each piece, where only tokens fill a row."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
     total = int(ends[-1])
@@ -307,7 +307,7 @@ class _Grid:
 
 def _write(
     structure: Structure,
-    columns: list[list[Any]],
+    columns: list[list[object]],
     leaves: dict[str, list[Array]],
     segments: _Segments,
     rows: Counts,
@@ -326,31 +326,31 @@ def _write(
         names = [template for template in (options.segment_ids, options.positions) if template]
         shapes += [((grid.count, length), plain)] * len(names)
         target, *marks = lend(Layout.of(*shapes))
-        parts = _Parts(grid, sizes[leaf], length, options.heads)
-        parts.write_values(target, column, segments, leaf, path, options)
+        pieces = _Pieces(grid, sizes[leaf], length, options.heads)
+        pieces.write_values(target, column, segments, leaf, path, options)
         out[path] = target
         for template, mark in zip(names, marks, strict=True):
             if template is options.segment_ids:
-                parts.write_ids(mark)
+                pieces.write_ids(mark)
             else:
-                parts.write_positions(mark)
+                pieces.write_positions(mark)
             extra.append((template.replace("{}", path), mark))
     paths = structure.paths()
-    for path, column in zip(paths, columns, strict=True):
+    for path, values in zip(paths, columns, strict=True):
         if path not in out:
-            out[path] = _per_segment(column, segments.record, grid, path, options)
+            out[path] = _per_segment(values, segments.record, grid, path, options)
     tree = structure.build([out[path] for path in paths])
     for path, mark in extra:
         tree = add_leaf(tree, path, mark, "pack")
     capacity = grid.count * sum(options.lengths[path] for path in leaves)
     tokens = int(sizes.sum()) + grid.count * options.heads * len(leaves)
-    # Of the pieces of a record, each begins further on than the last in one leaf at least.
+    # Each piece of a record begins after the one before it in at least one leaf.
     start = segments.begin[:, grid.first].sum(axis=0)
     return Packed(tree, segments.record[grid.first], start, tokens, capacity)
 
 
-class _Parts:
-    """One leaf's rows as a list of parts, in order: segments, and the padding after each row."""
+class _Pieces:
+    """One leaf's rows as a list of pieces, in order: segments, and the padding after each row."""
 
     __slots__ = ("head", "heads", "length", "pads", "segments")
 
@@ -379,7 +379,7 @@ class _Parts:
         if self.heads:
             token = filler(dtype, options.first_token(path), path, "bos")
             first = np.full((1, *rest), token, dtype)
-        parts: list[Array] = []
+        pieces: list[Array] = []
         where = zip(
             segments.record.tolist(),
             segments.begin[leaf].tolist(),
@@ -390,39 +390,39 @@ class _Parts:
         )
         for record, begin, end, head, pad in where:
             if head and first is not None:
-                parts.append(first)
+                pieces.append(first)
             if end > begin:
-                parts.append(column[record][begin:end])
+                pieces.append(column[record][begin:end])
             if pad:
-                parts.append(padding[:pad])
-        np.concatenate(parts, out=target.reshape(-1, *rest), casting="same_kind")
+                pieces.append(padding[:pad])
+        np.concatenate(pieces, out=target.reshape(-1, *rest), casting="same_kind")
 
     def write_ids(self, target: Array) -> None:
         nothing = np.zeros(self.length, np.int32)
         blocks: dict[int, Array] = {}
-        parts = []
+        pieces = []
         for (number, size), head, pad in zip(self.segments, self.head, self.pads, strict=True):
             block = blocks.get(number)
             if block is None:
                 block = blocks[number] = np.full(self.length, number, np.int32)
-            parts.append(block[: size + self.heads if head else size])
+            pieces.append(block[: size + self.heads if head else size])
             if pad:
-                parts.append(nothing[:pad])
-        np.concatenate(parts, out=target.reshape(-1))
+                pieces.append(nothing[:pad])
+        np.concatenate(pieces, out=target.reshape(-1))
 
     def write_positions(self, target: Array) -> None:
         nothing = np.zeros(self.length, np.int32)
         numbers = np.arange(self.length, dtype=np.int32)
-        parts = []
+        pieces = []
         for (_, size), head, pad in zip(self.segments, self.head, self.pads, strict=True):
-            parts.append(numbers[: size + self.heads if head else size])
+            pieces.append(numbers[: size + self.heads if head else size])
             if pad:
-                parts.append(nothing[:pad])
-        np.concatenate(parts, out=target.reshape(-1))
+                pieces.append(nothing[:pad])
+        np.concatenate(pieces, out=target.reshape(-1))
 
 
 def _per_segment(
-    column: list[Any], record: Counts, grid: _Grid, path: str, options: Packing
+    column: Sequence[object], record: Counts, grid: _Grid, path: str, options: Packing
 ) -> Array:
     """A leaf that is not packed: one entry for each segment of a row."""
     values = [as_array(column[number]) for number in record.tolist()]

@@ -24,7 +24,7 @@ from loaderx.rng import Keys
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
-MANY_EPOCHS = 1 << 36  # more than any stream has
+MANY_EPOCHS = 1 << 36  # stands for endless: more than any stream has
 
 
 class Repeated(Moved):
@@ -75,7 +75,7 @@ class Repeated(Moved):
         (short,) = known
         if short.every is None:  # once in every epoch
             return short._replace(every=period).among(0, self.length)
-        is_regular = period % short.every == 0  # also from one epoch to the next
+        is_regular = period % short.every == 0  # across epochs too
         return short.among(0, self.length) if is_regular else None
 
     @property
@@ -146,7 +146,7 @@ class RepeatReader(Reader):
         self.below, self.count, self.stage = below, count, stage
         self.empty_epochs = empty_epochs
         self.number = self.empty = 0
-        self.has_rows = False  # did this epoch give a row?
+        self.has_rows = False  # this epoch has given a row
 
     def start(self, path: Path) -> None:
         self.path, self.number, self.has_rows, self.empty = path, 0, False, 0
@@ -187,7 +187,7 @@ class RepeatReader(Reader):
                 f"{self.count}. Was it saved with a larger count?"
             )
         self.path, self.number, self.empty = path, whole(number, "the epoch", MANY_EPOCHS), 0
-        self.has_rows = True  # whether it did is not known
+        self.has_rows = True  # assumed: it is not known
         self.below.restore((*path, self.number), below, changed=changed)
 
     def epochs_read(self) -> int:
@@ -238,5 +238,5 @@ class RepeatAfterBatch(Counted):
         changed: Changed,
     ) -> None:
         self.path, self.count = path, counter_of(counters, self.most_counted)
-        self.has_batches, self.empty = True, 0  # whether this epoch gave a batch is not known
+        self.has_batches, self.empty = True, 0  # assumed: it is not known
         self.below.restore((*path, self.count), counters, lanes, changed=changed)

@@ -49,7 +49,7 @@ class Sampled(MovedByIndex):
 
     @cached_property
     def _weights(self) -> Encoded:
-        """Cached: there may be millions of them, and every epoch asks for it."""
+        """The text of the weights, cached: there may be millions, and every epoch needs it."""
         return Encoded(encode(self.weights))
 
     @cached_property
@@ -58,7 +58,7 @@ class Sampled(MovedByIndex):
 
     @property
     def is_one_dataset(self) -> bool:
-        # A record that cannot be read is replaced by another draw, not by a record of any weight.
+        # A record that cannot be read is replaced by another draw, so weights still hold.
         return self.input.is_one_dataset
 
     @property
@@ -144,6 +144,6 @@ def sample_weights(weights: Leaf, length: int) -> npt.NDArray[np.float64]:
 
 
 def _rounded(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Rounded to 40 bits: counts and their shares of a sum are the same weights, and draw alike."""
+    """Rounded to 40 bits, so that weights which differ by a factor draw alike."""
     mantissa, exponent = np.frexp(shares)
     return np.ldexp(np.round(mantissa * 2.0**40) * 2.0**-40, exponent)

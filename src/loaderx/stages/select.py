@@ -81,7 +81,7 @@ class Sliced(Moved):
 
     @property
     def _has_last(self) -> bool:
-        """Does the slice take the input's last element, the one that may be short?"""
+        """Whether the slice takes the input's last element, the one that may be short."""
         if self.input.length is None or self.count is None or self.count == 0:
             return False
         ends = (self.start, self.start + (self.count - 1) * self.step)
@@ -103,7 +103,7 @@ class Sliced(Moved):
     def is_part(self) -> bool:
         if self.count is not None and self.count == self.input.length:
             return False
-        # Taking the first batches mostly sets the length of an epoch; it does not choose data.
+        # Users take the first batches to set the length of an epoch, not to choose data.
         return not (self.batched and self.is_take)
 
     @property
@@ -272,7 +272,7 @@ class Picked(MovedByIndex):
 
     @cached_property
     def seen(self) -> npt.NDArray[np.int64] | None:
-        """How often each entry stood in the table before; None if never."""
+        """How often each entry came before in the table; None if no entry repeats."""
         if _are_different(self.table):
             return None
         order, ordered = sorted_table(self.table)
@@ -302,7 +302,7 @@ class Picked(MovedByIndex):
 
     @cached_property
     def _indices(self) -> Encoded:
-        """Cached: a table may have millions of entries, and every epoch asks for it."""
+        """The text of the table, cached: it may be long, and every epoch needs it."""
         return Encoded(encode(self.table))
 
     @property
@@ -314,7 +314,7 @@ class Picked(MovedByIndex):
 
 
 def _are_different(table: Positions) -> bool:
-    """Is it certain, without sorting, that no entry comes twice?"""
+    """Whether it is certain, without sorting, that no entry comes twice."""
     if not len(table) or table.max() >= 16 * len(table):  # marks would take more than the table
         return False
     is_there = np.zeros(int(table.max()) + 1, np.bool_)
@@ -328,7 +328,7 @@ def sorted_table(table: Positions) -> tuple[Positions, Positions]:
     if not len(table) or int(table.max()).bit_length() + bits > 63:
         order = np.argsort(table, kind="stable")
         return order, table[order]
-    # Entry and place in one number: NumPy sorts numbers ten times as fast as it finds their order.
+    # Entry and place in one number: `sort` is ten times as fast as `argsort`.
     both = np.sort((table << bits) | np.arange(len(table)))
     return both & ((1 << bits) - 1), both >> bits
 
@@ -340,7 +340,7 @@ class Pick(Move):
         self.table, self.seen, self.ordinal = table, seen, ordinal
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
-        if self.seen is not None:  # a record that is chosen again gets another key
+        if self.seen is not None:  # a record that comes again gets another key
             epochs = child(epochs, self.seen[positions], self.ordinal)
         return epochs, self.table[positions]
 
@@ -404,7 +404,7 @@ class Part(MovedByIndex):
 
 
 class PartOfOrder(Move):
-    """A part of one fixed order, the same in every epoch: what `split` makes."""
+    """A part of one fixed order, the same in every epoch, for `split`."""
 
     def __init__(self, length: int, seed: int | None, start: int) -> None:
         self.length, self.start = length, start

@@ -11,7 +11,13 @@ from loaderx.errors import ChainError, RecordError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses
 from loaderx.reading.context import ReadContext
-from loaderx.reading.operators import BatchOperator, RecordOperator, Request, SourceRecords
+from loaderx.reading.operators import (
+    BatchOperator,
+    RecordOperator,
+    RecordOperatorOf,
+    Request,
+    SourceRecords,
+)
 from loaderx.reading.rows import Positions, Rows, rows_problem
 from loaderx.rng import Keys
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -79,7 +85,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
 
     @property
     def is_one_dataset(self) -> bool:
-        return self.length is not None  # if it ends, rows are replaced among all its records
+        return self.length is not None  # replacements are drawn among all records, which must end
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = Request(request.seed, request.host, request.hosts, whole=False)
@@ -89,7 +95,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
         raise AssertionError("its elements are records")
 
 
-class Unbatch(RecordOperator):
+class Unbatch(RecordOperatorOf[Addresses]):
     """The rows of batches.
 
     Batch functions work row by row, so any run of rows can be computed as a batch.
@@ -100,7 +106,8 @@ class Unbatch(RecordOperator):
         self.child = child
 
     def locate(self, epochs: Keys, positions: Positions) -> Addresses:
-        return self.child.rows(epochs, positions)
+        found: Addresses = self.child.rows(epochs, positions)
+        return found
 
     def read(self, addresses: Addresses, context: ReadContext) -> Rows:
         batch = context.read(self.child, addresses)

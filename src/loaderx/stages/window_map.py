@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def is_window_stage(transform: object) -> TypeGuard[WindowStage]:
-    """Is it a stage that a user wrote?  Its class counts, too: `map_windows` refuses it."""
+    """Whether it is a stage that a user wrote, or the class of one, which `map_windows` refuses."""
     return issubclass(transform if isinstance(transform, type) else type(transform), WindowStage)
 
 
@@ -41,12 +41,12 @@ def map_windows(input: Node, stage: WindowStage) -> WindowMapped:
 
 
 class WindowMapped(StreamStage):
-    """The records of each window, as a stage of the user's changes them."""
+    """The records of each window, changed by a user's stage."""
 
     custom: WindowStage
     function: Function
 
-    fill_depends_on_order = True  # for all we know
+    fill_depends_on_order = True  # it may: the user's code is not known
 
     def __post_init__(self) -> None:
         if self.input.batched:
@@ -93,7 +93,7 @@ class MapWindows(UnitStage):
     def __init__(self, stage: str, function: Function, *, seed: int | None, ordinal: int) -> None:
         super().__init__(stage)
         self.function = function
-        self.seed, self.ordinal = seed, ordinal  # a seed of None: it draws nothing
+        self.seed, self.ordinal = seed, ordinal  # seed is None if it draws nothing
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         return self._read(rows, context, None)
@@ -140,7 +140,7 @@ class MapWindows(UnitStage):
     def _without_failures(
         self, window: Rows, error: BaseException, context: ReadContext, guard: UnitStage | None
     ) -> Rows:
-        """The window without the records at fault; raises if nothing guards it, or none is."""
+        """The window without the records at fault; raises if nothing guards it, or no record is."""
         kept: list[int] = []
         for number in range(len(window)):
             failure = self._failure(window, number)
@@ -155,7 +155,7 @@ class MapWindows(UnitStage):
         return window.pick(np.array(kept, np.int64), context.lend)
 
     def _failure(self, window: Rows, number: int) -> RecordError | None:
-        """Why the stage fails on a record alone; None if it does not."""
+        """The error of the stage on a record alone; None if it does not fail."""
         try:
             self._made(window.pick(np.array([number])))
         except USER_ERRORS as error:
@@ -178,7 +178,7 @@ class MapWindows(UnitStage):
 
 
 def _keys(keys: Keys, sources: Positions) -> Keys:
-    """The first row that was made of a record keeps its key; further ones get keys of their own."""
+    """The first row made of a record keeps the record's key; further ones get keys of their own."""
     out = keys[sources]
     order = np.argsort(sources, kind="stable")
     ordered = sources[order]
@@ -191,7 +191,7 @@ def _keys(keys: Keys, sources: Positions) -> Keys:
 
 
 def _pairs(made: object, count: int) -> tuple[Sequence[int], list[Record]]:
-    """The numbers and the records that a stage gave for a window of ``count`` records."""
+    """The numbers and the records that a stage returned for a window of ``count`` records."""
     if not isinstance(made, Iterable) or isinstance(made, (str, bytes, dict, np.ndarray)):
         raise StackError(f"it must return {_WANTED}; got a {type(made).__name__}.")
     numbers: list[int] = []

@@ -1,6 +1,6 @@
 """`WindowStage`: the base of stages that users write.
 
-What becomes of one in a chain is in `window_map`.
+How it is carried out in a chain is in `window_map`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loaderx.frozen import Frozen
 from loaderx.reading.rows import Record
 
 _COMMON = ("window", "seed")  # the options of every stage
-_RESERVED = ("components", "function", "input")  # of other meaning in the text of a stage
+_RESERVED = ("components", "function", "input")  # `stage_text` gives these a meaning of its own
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
@@ -97,11 +97,11 @@ class WindowStage(Frozen):
         return stage_text(type(self).__name__, {}, self)
 
     def map_window(self, records: list[Record]) -> Iterable[tuple[int, Record]]:
-        """What becomes of the records of a window: pairs, in the order of the stream.
+        """The new records of a window, as pairs (number, record) in the order of the stream.
 
-        A pair is a record, as it was or a new one, and the number in ``records`` of the one that
-        it was made of.  That is how messages name it, and what the draws of later stages depend on.
-        Numbers may be left out, come in any order, and come several times.
+        A record may be one of ``records`` or a new one.  The number is the index in ``records`` of
+        the record that it was made of: messages name it by that, and draws of later stages depend
+        on it.  Numbers may be left out, come in any order, and come several times.
 
         ``records`` has at least one record, and as many as the window has positions, or fewer: at
         the end of the dataset, or where a stage before this one has dropped some.  The result
@@ -121,7 +121,7 @@ def _is_class_variable(kind: object) -> bool:
 
 
 def is_random(kind: type[WindowStage]) -> bool:
-    """Does it draw random numbers?"""
+    """Whether it draws random numbers."""
     return kind.random_map_window is not WindowStage.random_map_window
 
 

@@ -9,11 +9,13 @@ from loaderx.chain.encoding import stage_text
 from loaderx.chain.families import ByIndex
 from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ChainError
-from loaderx.reading.addresses import Addresses, ZippedAddresses, ZippedSteps
+from loaderx.reading.addresses import ZippedAddresses, ZippedSteps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.operators import (
     BatchOperator,
+    BatchOperatorOf,
     RecordOperator,
+    RecordOperatorOf,
     Request,
     Sharing,
     SourceRecords,
@@ -95,7 +97,7 @@ class Zipped(ByIndex, Joined):
         return ZipBatches(self.stage, children, self.structure, self.batch_size)
 
 
-class ZipRecords(RecordOperator):
+class ZipRecords(RecordOperatorOf[ZippedAddresses]):
     """Every row comes from all components."""
 
     def __init__(
@@ -147,7 +149,7 @@ class ZipRecords(RecordOperator):
         return self.children[0].index(addresses.parts[0], number)
 
 
-class ZipBatches(BatchOperator):
+class ZipBatches(BatchOperatorOf[ZippedSteps, list[object]]):
     """Every batch comes from all components."""
 
     def __init__(
@@ -160,7 +162,7 @@ class ZipBatches(BatchOperator):
     def locate(self, epochs: Keys, numbers: Positions) -> ZippedSteps:
         return ZippedSteps([child.steps(epochs, numbers) for child in self.children])
 
-    def read(self, addresses: list[Addresses], context: ReadContext) -> Tree:
+    def read(self, addresses: list[object], context: ReadContext) -> Tree:
         return self.structure.build(
             [
                 context.read(child, part)
@@ -168,13 +170,13 @@ class ZipBatches(BatchOperator):
             ]
         )
 
-    def source_records(self, addresses: list[Addresses]) -> Iterator[SourceRecords]:
+    def source_records(self, addresses: list[object]) -> Iterator[SourceRecords]:
         for child, part in zip(self.children, addresses, strict=True):
             yield from child.source_records(part)
 
-    def keys(self, steps: ZippedSteps) -> Keys:  # type: ignore[override]
+    def keys(self, steps: ZippedSteps) -> Keys:
         first, *others = (
-            child.keys(block) for child, block in zip(self.children, steps.blocks, strict=True)
+            child.keys(inner) for child, inner in zip(self.children, steps.components, strict=True)
         )
         for other in others:
             first = fold(first, other, BRANCH)

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loaderx.errors import one_line
-from loaderx.tree import Array, Tree, as_array, flatten
+from loaderx.tree import Array, as_array, flatten
 
 
 def check(is_true: bool, message: str) -> None:
-    """Raises an `AssertionError` with the message unless it is true."""
+    """Raises an `AssertionError` with the message unless the condition holds."""
     if not is_true:
         raise AssertionError(message)
 
 
-def check_equal(found: Tree, expected: Tree, what: str) -> None:
+def check_equal(found: object, expected: object, what: str) -> None:
     """Two trees must have the same leaves, with the same dtypes, shapes and values."""
     leaves, structure = flatten(found)
     others, other = flatten(expected)
@@ -39,7 +39,7 @@ def _check_leaf(found: Array, expected: Array, where: str) -> None:
     check(is_equal, f"{where} has other values than expected:\n{found}\nexpected:\n{expected}")
 
 
-def check_all_equal(found: Sequence[Tree], expected: Sequence[Tree], what: str) -> None:
+def check_all_equal(found: Sequence[object], expected: Sequence[object], what: str) -> None:
     """As `check_equal`, for several trees; ``what`` names one of them."""
     check(
         len(found) == len(expected),
@@ -62,16 +62,16 @@ def check_raises(kind: type[Exception], read: Callable[[], object], what: str) -
     raise AssertionError(f"{what} must raise {kind.__name__}; it returned {found!r}.")
 
 
-def stacked(records: Sequence[Tree]) -> Tree:
+def stacked(records: Sequence[object]) -> object:
     """Records as one batch, leaf by leaf."""
     columns = zip(*[flatten(record)[0] for record in records], strict=True)
     return flatten(records[0])[1].build([np.stack([*map(as_array, column)]) for column in columns])
 
 
-def can_be_stacked(records: Sequence[Tree]) -> bool:
-    """Have all records the same leaves, with the same dtypes and shapes?"""
+def can_be_stacked(records: Sequence[object]) -> bool:
+    """Whether all records have the same leaves, with the same dtypes and shapes."""
 
-    def look(record: Tree) -> tuple[object, ...]:
+    def look(record: object) -> tuple[object, ...]:
         leaves, structure = flatten(record)
         return structure, [(array.shape, array.dtype) for array in map(as_array, leaves)]
 

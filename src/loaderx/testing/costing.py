@@ -1,4 +1,4 @@
-"""What a call costs, counted rather than timed, so that a busy machine changes nothing."""
+"""The cost of a call, counted rather than timed, so that a busy machine changes nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """Of one call."""
+    """The cost of one call."""
 
-    nbytes: int  # that Python and NumPy held at most, beyond what they held before
-    calls: int  # of functions, those in C included
+    nbytes: int  # the peak of memory that Python and NumPy hold, beyond what they held before
+    calls: int  # calls of functions, those in C included
 
 
 def cost_of(function: Callable[[], object]) -> Cost:
-    """The cost of a call that was made before, so that what is made once is there."""
+    """The cost of a call, after a first call has done all work that is done once."""
     return Cost(_bytes(function), _calls(function))
 
 

@@ -1,20 +1,28 @@
-"""What every engine must do, as tests."""
+"""The contract of engines, as tests."""
 
 from __future__ import annotations
 
 import base64
 import functools
+import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import TypeAlias, TypeVar
+from unittest import SkipTest
 
 import cloudpickle
 import numpy as np
 
-from loaderx import DataLoader, Dataset, LoaderIterator, LoaderxError, RecordError
+from loaderx import DataLoader, Dataset, LoaderxError, RecordError
+from loaderx.engines.processes.pickling import PicklingError
 from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
 from loaderx.testing.engine_work import PATIENCE_S, Gate, InThread, Numbers
 from loaderx.testing.session_contract import SessionContract
-from loaderx.tree import Tree
+from loaderx.tree import Array
+
+T = TypeVar("T")
+Row: TypeAlias = dict[str, Array]
 
 
 class EngineContract(SessionContract):
@@ -34,7 +42,7 @@ class EngineContract(SessionContract):
     # The data -----------------------------------------------------------------------------------
 
     def test_the_stream_is_the_inline_stream(self) -> None:
-        """Which engine runs is never visible in the data."""
+        """The engine is never visible in the data."""
         self._check_stream(_records(50).shuffle(1).random_map(_jitter).batch(4).repeat(3))
 
     def test_a_stream_with_filters(self) -> None:
@@ -96,7 +104,7 @@ class EngineContract(SessionContract):
         dataset = _records(200).shuffle(0).batch(2)
         loader = self._loader(dataset)
         iterators = [iter(loader), iter(loader)]
-        threads: list[InThread[list[Tree]]] = [
+        threads: list[InThread[list[object]]] = [
             InThread(functools.partial(list, iterator)) for iterator in iterators
         ]
         for one in threads:
@@ -143,7 +151,7 @@ class EngineContract(SessionContract):
         check_raises(StopIteration, lambda: next(iterator), "next() after the last batch")
 
     def test_a_failure_in_a_stream(self) -> None:
-        """It comes where the inline engine has it, with the unit that it belongs to."""
+        """It comes at the same batch as with the inline engine, and with its unit."""
         odd = Dataset.range(1000).filter(_is_odd).shuffle(window=50)
         dataset = odd.map(functools.partial(_fail_at, 417)).batch(4)
         expected = _until_failure(DataLoader(dataset, engine="inline"))
@@ -247,7 +255,7 @@ class EngineContract(SessionContract):
                 loader.close()
 
     def test_what_was_started_can_be_moved_closed_and_dropped(self) -> None:
-        """Nothing stays behind of batches that nobody has asked for."""
+        """Batches that were never asked for leave nothing behind."""
         before = self.workers()
         for dataset in _datasets():
             expected = list(dataset)
@@ -303,8 +311,22 @@ class EngineContract(SessionContract):
         check_raises(AssertionError, train, "the training")
         self._check_gone(before)
 
+    def test_a_loader_is_pickled(self) -> None:
+        """With its engine; if that cannot be, the error names it."""
+        dataset = _records(20).batch(4)
+        with self._loader(dataset) as loader:
+            list(loader)
+            if not self.can_be_pickled:
+                self._check_not_pickled(loader)
+                return
+            pickled = cloudpickle.dumps(loader)
+        with pickle.loads(pickled) as copy:
+            check_all_equal(list(copy), list(dataset), "batch")
+
     def test_leaving_the_interpreter_in_the_middle(self) -> None:
         """A script ends by itself and prints nothing, even in the middle of an epoch."""
+        if not self.can_be_pickled:
+            raise SkipTest("another interpreter cannot be given an engine that is no value.")
         engine = base64.b64encode(cloudpickle.dumps(self.make_engine())).decode()
         script = (
             "import base64, pickle, sys\n"
@@ -329,10 +351,19 @@ class EngineContract(SessionContract):
 
     # Helpers ------------------------------------------------------------------------------------
 
-    def _loader(self, dataset: Dataset[Tree]) -> DataLoader[Tree]:
+    def _loader(self, dataset: Dataset[T]) -> DataLoader[T]:
         return DataLoader(dataset, engine=self.make_engine())
 
-    def _check_stream(self, dataset: Dataset[Tree]) -> None:
+    def _check_not_pickled(self, loader: DataLoader[object]) -> None:
+        name = type(self.make_engine()).__name__
+        try:
+            cloudpickle.dumps(loader)
+        except PicklingError as error:
+            check(name in str(error), f"the error does not name {name}: {error}")
+        else:
+            raise AssertionError(f"a loader with {name} was pickled, but can_be_pickled is False.")
+
+    def _check_stream(self, dataset: Dataset[object]) -> None:
         with self._loader(dataset) as loader:
             check_all_equal(list(loader), list(dataset), "batch")
             told = loader.stats().engine
@@ -344,22 +375,22 @@ class _Trainer:
         self.loader = contract._loader(_records(400).map(self.augment).batch(2))
         self.iterator = iter(self.loader)
 
-    def augment(self, record: Tree) -> Tree:
+    def augment(self, record: Row) -> Row:
         return record
 
 
-def _records(count: int) -> Dataset[Tree]:
+def _records(count: int) -> Dataset[Row]:
     x = np.arange(count, dtype=np.int64)
     return Dataset.from_arrays(x=x, y=np.stack([x * 0.25, -x * 1.0], 1))
 
 
-def _datasets() -> list[Dataset[Tree]]:
+def _datasets() -> list[Dataset[object]]:
     """One that is read by index, and a stream."""
     stream = Dataset.range(2500).filter(_is_odd).shuffle(window=50).batch(100)
     return [_records(60).shuffle(0).batch(5), stream]
 
 
-def _record_error(iterator: LoaderIterator[Tree]) -> RecordError:
+def _record_error(iterator: Iterator[object]) -> RecordError:
     try:
         found = next(iterator)
     except RecordError as error:
@@ -367,9 +398,9 @@ def _record_error(iterator: LoaderIterator[Tree]) -> RecordError:
     raise AssertionError(f"a record fails, and next() returned {found!r}.")
 
 
-def _until_failure(loader: DataLoader[Tree]) -> list[Tree]:
+def _until_failure(loader: DataLoader[object]) -> list[object]:
     """The batches before the one that fails."""
-    taken: list[Tree] = []
+    taken: list[object] = []
     try:
         for batch in loader.epoch(0):
             taken.append(batch)  # noqa: PERF402 - the batches before the error are wanted
@@ -379,11 +410,11 @@ def _until_failure(loader: DataLoader[Tree]) -> list[Tree]:
     raise AssertionError("a record fails, and no error was raised.")
 
 
-def _jitter(record: Tree, rng: np.random.Generator) -> Tree:
+def _jitter(record: Row, rng: np.random.Generator) -> Row:
     return {**record, "y": record["y"] + rng.random()}
 
 
-def _same(record: Tree) -> Tree:
+def _same(record: Row) -> Row:
     return record
 
 
@@ -395,13 +426,13 @@ def _is_any(number: int) -> bool:
     return number >= 0
 
 
-def _fail(bad: int, record: Tree) -> Tree:
+def _fail(bad: int, record: Row) -> Row:
     if record["x"] == bad:
         raise ValueError("bad record")
     return record
 
 
-def _leave(bad: int, record: Tree) -> Tree:
+def _leave(bad: int, record: Row) -> Row:
     if record["x"] == bad:
         sys.exit("enough")
     return record
@@ -413,7 +444,7 @@ def _fail_at(bad: int, number: int) -> int:
     return number
 
 
-def _wait(gate: Gate, record: Tree) -> Tree:
+def _wait(gate: Gate, record: Row) -> Row:
     gate.has_begun((0,))
     gate.wait()
     return record

@@ -15,7 +15,6 @@ import numpy as np
 from loaderx.engines.base import Measured, Task, Timing, Work
 from loaderx.memory import Array, Layout, Lend
 from loaderx.testing.comparing import check
-from loaderx.tree import Tree
 
 R = TypeVar("R")
 
@@ -42,7 +41,7 @@ class Numbers(Work):
     ) -> None:
         self._gate, self._waits, self._fails = gate, waits, fails
 
-    def __call__(self, task: Task, lend: Lend) -> Tree:
+    def __call__(self, task: Task, lend: Lend) -> object:
         if self._gate is not None:
             self._gate.has_begun(task)
             if task in self._waits:
@@ -65,14 +64,14 @@ class MeasuredNumbers(Numbers):
 
 
 def numbers_of(task: Task) -> Array:
-    """What `Numbers` makes of a task."""
+    """The element that `Numbers` makes of a task."""
     values = np.resize(np.array(task, np.uint64), _SIZE) ^ np.arange(_SIZE, dtype=np.uint64)
     values[-1] = len(task)
     return values
 
 
 class Gate:
-    """A folder through which tasks, in this process or another, and a test tell each other things.
+    """A folder for signals between a test and its tasks, in this process or another.
 
     The gate opens at the end of a ``with``, so that no worker waits forever.
     """
@@ -104,7 +103,7 @@ class Gate:
         wait_until(lambda: self._has(_name(task)), f"task {task} to begin")
 
     def has_begun_any(self) -> bool:
-        """Has any task begun?"""
+        """Whether any task has begun."""
         return any(name.startswith("begun") for name in os.listdir(self._folder))
 
     def _touch(self, name: str) -> None:
@@ -125,7 +124,7 @@ class InThread(Generic[R]):
     """A call in its own thread, so that a test can do something meanwhile, or see it hang."""
 
     value: R
-    """What the call has returned, unless there is an `error`."""
+    """The result of the call, unless there is an `error`."""
 
     def __init__(self, call: Callable[[], R]) -> None:
         self.error: Exception | None = None

@@ -1,4 +1,4 @@
-"""What the session of every engine must do, as tests."""
+"""The contract of engines' sessions, as tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from loaderx.testing.engine_work import (
     numbers_of,
     wait_until,
 )
-from loaderx.tree import Tree
 
 _LARGEST = 2**64 - 1
 
@@ -34,12 +33,17 @@ class SessionContract:
     cancelled, as a future of `concurrent.futures` does.  Then closing a loader while another thread
     waits for a batch has to wait for that batch."""
 
+    can_be_pickled: bool = True
+    """False if the engine is no value, since it stands for something that belongs to this process:
+    an executor that it was given, or a connection to a cluster, such as Ray's.  Then loaders that
+    use it cannot be pickled, and say so."""
+
     def make_engine(self) -> Engine:
         """A new engine."""
         raise NotImplementedError("a subclass of EngineContract needs make_engine(self).")
 
     def workers(self) -> set[str]:
-        """Names of what may be workers of an engine now; those that a test adds must go again.
+        """Names of all possible workers of an engine now; those that a test adds must go again.
 
         These are the threads of this process, and the processes that `multiprocessing` has started.
         An engine that starts others overrides this.
@@ -164,7 +168,7 @@ class SessionContract:
                 raise error
         session.close()
 
-    # What is not wanted any more ----------------------------------------------------------------
+    # Cancelling ---------------------------------------------------------------------------------
 
     def test_cancelled_before(self) -> None:
         """A cancelled task gives its element or an error, at once; the others are not affected."""
@@ -184,7 +188,7 @@ class SessionContract:
             session.close()
 
     def test_cancelled_while_it_is_waited_for(self) -> None:
-        """``result`` gives up with an error, and the session goes on."""
+        """``result`` gives up with an error, and the session keeps working."""
         with Gate() as gate:
             session = self._open(Numbers(gate, waits=[(1,)]))
             pending = session.submit((1,))
@@ -257,7 +261,7 @@ class SessionContract:
                 _check_element(found, task)
         _check_element(session.submit((9,)).result(), (9,))
         for pending in pendings:
-            pending.cancel()  # what belongs to the old workers does not disturb the new ones
+            pending.cancel()  # a task of the old workers does not disturb the new ones
         _check_element(session.submit((8,)).result(), (8,))
         session.close()
 
@@ -370,7 +374,7 @@ def _many(session: Session) -> Sequence[Task]:
     return [(number, 3) for number in range(4 * session.window + 20)]
 
 
-def _check_element(found: Tree | InThread[Tree], task: Task) -> None:
+def _check_element(found: object | InThread[object], task: Task) -> None:
     if isinstance(found, InThread):
         if found.error is not None:
             raise AssertionError(f"task {task} raised {found.error!r}.") from found.error

@@ -1,4 +1,4 @@
-"""What every source must do, as tests."""
+"""The contract of sources, as tests."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from loaderx.tree import Tree, as_array, flatten
 
 _LEAST_RECORDS = 5
 _READ, _FEW, _MANY = 64, 1_000, 1_000_000
-_LITTLE = Cost(nbytes=64 * 1024, calls=256)  # may differ: buffers, tables of a few levels
+_LITTLE = Cost(nbytes=64 * 1024, calls=256)  # tolerated: buffers, tables of a few levels
 _DESCRIPTORS = "/proc/self/fd"
 
 
 class SourceContract:
-    """Tests of a source; a subclass says how to make it, and what must be in it.
+    """Tests of a source; a subclass says how to make it, and which records it must have.
 
     >>> from loaderx.sources import Source
     >>> class Squares(Source):
@@ -184,7 +184,7 @@ class SourceContract:
                 check(fits, f'spec says {one!r} for leaf "{path}"; {found}.')
 
     def test_chunks(self) -> None:
-        """Where it says its chunks, shuffled chunks have every record once, each chunk in order."""
+        """If the source names its chunks, shuffled chunks have every record once, each in order."""
         dataset, expected = self._dataset(), self._expected()
         starts = chunk_starts(_read_by(dataset))
         if starts is None:
@@ -252,7 +252,7 @@ class SourceContract:
         if not reader.thread_safe:
             return
 
-        def read(number: int) -> list[Tree]:
+        def read(number: int) -> list[object]:
             order = np.random.default_rng(number).permutation(len(expected))
             found = reader.records(order)
             return [found[place] for place in np.argsort(order)]
@@ -262,7 +262,7 @@ class SourceContract:
                 check_all_equal(found, expected, "in a thread, record")
 
     def test_fetch(self) -> None:
-        """Where it fetches, threads that fetch at once do not change what is read meanwhile."""
+        """If the source fetches, fetching in several threads does not change what is read."""
         dataset, expected = self._dataset(), self._expected()
         reader = _read_by(dataset)
         if not reader.fetches:
@@ -299,7 +299,7 @@ class SourceContract:
 
     # Helpers ------------------------------------------------------------------------------------
 
-    def _expected(self) -> Sequence[Tree]:
+    def _expected(self) -> Sequence[object]:
         expected = self.expected_records()
         check(
             len(expected) >= _LEAST_RECORDS,
@@ -308,7 +308,7 @@ class SourceContract:
         return expected
 
     def _cost(self, count: int) -> Cost | None:
-        """What a batch costs in so many records."""
+        """The cost of reading a batch of a source with ``count`` records."""
         source = self.make_sized_source(count)
         if source is None:
             return None
@@ -330,15 +330,15 @@ class SourceContract:
         made = self.make_source()
         return _read_by(made) if isinstance(made, Dataset) else made
 
-    def _dataset(self) -> Dataset[Tree]:
+    def _dataset(self) -> Dataset[object]:
         return _dataset(self.make_source())
 
 
-def _dataset(source: object) -> Dataset[Tree]:
+def _dataset(source: object) -> Dataset[object]:
     return Dataset.from_source(source)
 
 
-def _read_by(dataset: Dataset[Tree]) -> Source:
+def _read_by(dataset: Dataset[object]) -> Source:
     node = dataset._node
     if not isinstance(node, FromSource):
         raise ArgumentTypeError(
@@ -361,19 +361,19 @@ class _Numbers(Source):
     def chunks(self) -> Indices:
         return self._starts
 
-    def records(self, indices: Indices) -> list[Tree]:
+    def records(self, indices: Indices) -> list[object]:
         return [*indices.tolist()]
 
 
 @contextmanager
 def _warnings_are_errors() -> Iterator[None]:
-    """A bulk read that fails, and is replaced by single reads, only warns."""
+    """Makes a bulk read that fails an error: loaderx would only warn, and read one by one."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", LoaderxWarning)
         yield
 
 
-def _same(record: Tree) -> Tree:
+def _same(record: object) -> object:
     return record
 
 
@@ -391,7 +391,7 @@ def _choices(length: int) -> Iterator[Indices]:
         yield np.array(chosen, np.int64)
 
 
-def _overwrite(tree: Tree) -> None:
+def _overwrite(tree: object) -> None:
     for leaf in flatten(tree)[0]:
         if isinstance(leaf, np.ndarray):
             check(leaf.flags.writeable, "an array that was handed out is read-only.")

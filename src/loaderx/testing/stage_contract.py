@@ -1,18 +1,16 @@
-"""What every stage of a stream must do, as tests."""
+"""The contract of stages of a stream, as tests."""
 
 from __future__ import annotations
 
 import functools
-import json
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import cloudpickle
 import numpy as np
 
 from loaderx import DataLoader, Dataset, LoaderxError, RecordError, StateError, merge_states
 from loaderx.chain.node import Node
-from loaderx.testing.comparing import check, check_all_equal, check_equal, check_raises
+from loaderx.testing.any_stage_contract import AnyStageContract, state_after
+from loaderx.testing.comparing import check, check_all_equal, check_raises
 from loaderx.testing.stage_work import (
     damaged_states,
     digest,
@@ -26,12 +24,10 @@ from loaderx.testing.stage_work import (
 )
 from loaderx.tree import Tree
 
-LARGEST_WINDOW = 64  # all is read many times
-_WINDOWS = 4  # that the records fill, and a part of another
-_FEWEST = 20  # records
+LARGEST_WINDOW = 64  # a small one, since the tests read all records many times
 
 
-class StageContract:
+class StageContract(AnyStageContract):
     """Tests of a stage of a stream; a subclass says how to apply it, and to what.
 
     >>> from loaderx.stages import WindowStage
@@ -59,23 +55,11 @@ class StageContract:
     can_skip_failures: bool = True
     """False for a stage that cannot go on without a record on which it has failed."""
 
-    def apply(self, dataset: Dataset[Tree]) -> Dataset[Tree]:
-        """The dataset with the stage, which may be several; windows of at most 64 records."""
-        raise NotImplementedError("a subclass of StageContract needs apply(self, dataset).")
-
-    def example_records(self) -> Sequence[Tree]:
-        """Records that the stage can work on.  If they are few, they are used several times."""
-        raise NotImplementedError("a subclass of StageContract needs example_records(self).")
-
     def expected_records(self, records: list[Tree]) -> Sequence[Tree] | None:
-        """What must become of the records of a window, in plain Python; None: that is not said."""
+        """The expected output for the records of a window, in plain Python; None: not tested."""
         return None
 
-    def apply_with_other_options(self, dataset: Dataset[Tree]) -> Dataset[Tree] | None:
-        """The dataset with the same stage and other options, which other states belong to."""
-        return None
-
-    # What comes out -----------------------------------------------------------------------------
+    # Output -------------------------------------------------------------------------------------
 
     def test_windows_are_as_expected(self) -> None:
         """Each window gives what `expected_records` says, in datasets of any length."""
@@ -90,13 +74,6 @@ class StageContract:
             expected = [record for part in parts for record in part or ()]
             found = list(self.apply(Dataset.from_source(records[:count])))
             check_all_equal(found, expected, f"with {count} records, output")
-
-    def test_read_again_it_is_the_same(self) -> None:
-        """Nothing is kept from one reading to the next; made again, the stage does the same."""
-        dataset = self._applied()
-        expected = list(dataset)
-        check_all_equal(list(dataset), expected, "read again, output")
-        check_all_equal(list(self._applied()), expected, "made again, output")
 
     def test_windows_carry_nothing_across(self) -> None:
         """A window's output does not depend on the windows before it or after it."""
@@ -137,24 +114,7 @@ class StageContract:
         check_all_equal(list(dataset), found, "over an iterable, read again, output")
         self._check_states(dataset, found, ["inline"])
 
-    # Where it runs ------------------------------------------------------------------------------
-
-    def test_engines(self) -> None:
-        """The same stream in threads and in worker processes."""
-        dataset = self._applied().repeat(2)
-        expected = list(dataset)
-        for engine in ("inline", "threads", "processes"):
-            workers = None if engine == "inline" else 2
-            with DataLoader(dataset, engine=engine, num_workers=workers) as loader:
-                check_all_equal(list(loader), expected, f"with {engine}, output")
-
-    def test_pickled(self) -> None:
-        """A pickle of the dataset gives the same, made before it is read or after."""
-        dataset = self._applied()
-        unread = cloudpickle.dumps(dataset)
-        expected = list(dataset)
-        for pickled in (unread, cloudpickle.dumps(dataset)):
-            check_all_equal(list(pickle.loads(pickled)), expected, "unpickled, output")
+    # Engines and hosts --------------------------------------------------------------------------
 
     def test_hosts(self) -> None:
         """1, 2 and 4 hosts read the same batches, and go on where another number stopped."""
@@ -164,7 +124,7 @@ class StageContract:
         with without_advice():
             self._check_hosts(dataset, first(dataset, 9))
 
-    def _check_hosts(self, dataset: Dataset[Tree], expected: list[Tree]) -> None:
+    def _check_hosts(self, dataset: Dataset[object], expected: list[object]) -> None:
         state = None
         for start, hosts in ((0, 4), (3, 2), (6, 1)):
             parts, states = [], []
@@ -180,36 +140,11 @@ class StageContract:
 
     # Epochs and states --------------------------------------------------------------------------
 
-    def test_epochs(self) -> None:
-        """Epochs 0 and 1 of a loader are the two epochs of ``repeat(2)``."""
-        dataset = self._applied()
-        with DataLoader(dataset, engine="inline") as loader:
-            epochs = [list(loader.epoch(number)) for number in (0, 1)]
-        check_all_equal(epochs[0], list(dataset), "in epoch 0, output")
-        check_all_equal(epochs[0] + epochs[1], list(dataset.repeat(2)), "in two epochs, output")
-
-    def test_states(self) -> None:
-        """A state taken at any step, and kept as JSON, goes on at that step, on any engine."""
-        dataset = self._applied().repeat(2)
-        self._check_states(dataset, list(dataset), ["inline", "inline", "threads"])
-
-    def test_states_know_the_options(self) -> None:
-        """The stage made again takes the state; with other options it does not."""
-        dataset, source = self._applied(), self._source()
-        state = _state_after(dataset, 1)
-        _going_on(self.apply(source), state)
-        other = self.apply_with_other_options(source)
-        if other is None:
-            return
-        check_raises(StateError, lambda: _going_on(other, state), "a state of other options")
-        back = _state_after(other, 1)
-        check_raises(StateError, lambda: _going_on(dataset, back), "a state of other options")
-
     def test_damaged_states(self) -> None:
-        """They are a `StateError` when they are set, or when the next record is read."""
+        """They raise a `StateError` when they are set, or when the next record is read."""
         dataset = self._applied()
         beginning = first(dataset, 1)
-        for state in damaged_states(_state_after(dataset, 1)):
+        for state in damaged_states(state_after(dataset, 1)):
             iterator = iter(DataLoader(dataset, engine="inline"))
             try:
                 iterator.set_state(state)
@@ -252,29 +187,9 @@ class StageContract:
         found = list(self.apply(failing).on_error("skip"))
         check_all_equal(found, expected, "without the record that fails, output")
 
-    # Messages -----------------------------------------------------------------------------------
-
-    def test_repr(self) -> None:
-        """The dataset's ``repr`` has one line for each stage."""
-        lines = repr(self._applied()).splitlines()
-        expected = len(self._stages()) + 2  # the source, and what it amounts to
-        check(len(lines) == expected, f"there are {len(lines)} lines, not {expected}: {lines}")
-
     # Helpers ------------------------------------------------------------------------------------
 
-    def _records(self) -> list[Tree]:
-        given = list(self.example_records())
-        check(len(given) > 0, "example_records has no records.")
-        count = max(len(given), _WINDOWS * self._window() + 1, _FEWEST)
-        return [given[number % len(given)] for number in range(count)]
-
-    def _source(self) -> Dataset[Tree]:
-        return Dataset.from_source(self._records())
-
-    def _applied(self) -> Dataset[Tree]:
-        return self.apply(self._source())
-
-    def _outputs(self, records: list[Tree], count: int | None = None) -> list[Tree]:
+    def _outputs(self, records: list[object], count: int | None = None) -> list[object]:
         source = Dataset.from_source(records)
         return list(self.apply(source if count is None else source.take(count)))
 
@@ -291,7 +206,7 @@ class StageContract:
         return largest
 
     def _makes_batches(self) -> bool:
-        """Has each batch a shape of its own, as those of `bucket`?  Hosts cannot share these."""
+        """Whether batches differ in shape, as those of `bucket` do: hosts cannot share these."""
         return any(node.batched for node in self._stages())
 
     def _place(self) -> int:
@@ -299,7 +214,7 @@ class StageContract:
         window = self._window()
         return max(window, 2 * window - 2)
 
-    def _hidden(self) -> Dataset[Tree]:
+    def _hidden(self) -> Dataset[object]:
         """The records, one of which is something that no stage can work on."""
         return self._source().map_with_index(functools.partial(hide_at, self._place()))
 
@@ -311,34 +226,3 @@ class StageContract:
         check(error.stage != "", f"the error has no `stage`: {text}")
         if self.can_skip_failures:
             check(error.index == place, f"record {place} fails; the error's index: {error.index}.")
-
-    def _check_states(
-        self, dataset: Dataset[Tree], expected: list[Tree], engines: Sequence[str]
-    ) -> None:
-        for step, state in enumerate(_states(dataset)):
-            with DataLoader(dataset, engine=engines[step % len(engines)]) as loader:
-                iterator = iter(loader)
-                iterator.set_state(json.loads(json.dumps(state)))
-                what = f"after the state of step {step}, output"
-                check_all_equal(list(iterator), expected[step:], what)
-
-
-def _states(dataset: Dataset[Tree]) -> Iterator[dict[str, Tree]]:
-    """The states before the first element, and after each."""
-    iterator = iter(DataLoader(dataset, engine="inline"))
-    yield iterator.get_state()
-    for _ in iterator:
-        yield iterator.get_state()
-
-
-def _state_after(dataset: Dataset[Tree], steps: int) -> dict[str, Tree]:
-    iterator = iter(DataLoader(dataset, engine="inline"))
-    first(iterator, steps)
-    return iterator.get_state()
-
-
-def _going_on(dataset: Dataset[Tree], state: dict[str, Tree]) -> None:
-    """A dataset must give the element after a state of its own."""
-    iterator = iter(DataLoader(dataset, engine="inline"))
-    iterator.set_state(state)
-    check_equal(next(iterator), first(dataset, 2)[1], "after a state, output 1")

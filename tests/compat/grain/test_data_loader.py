@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import numpy as np
 import pytest
 
 import loaderx.compat.grain as grain
-from loaderx.compat.grain.loader_read import block_size, options_for_blocks
+from loaderx.compat.grain.loader_records import block_size, options_for_blocks
 from loaderx.compat.grain.transforms import FlatMap
 
 
@@ -58,6 +59,33 @@ def test_the_stream_is_that_of_no_workers(workers):
     restored.set_state(state)
     np.testing.assert_equal(list(restored), expected[1:])
     assert json.loads(state)["worker_count"] == (1 if workers == 1 else 0)
+
+
+def with_process(records):
+    return {"sum": sum(records), "batched in": os.getpid()}
+
+
+class WithProcess(grain.MapTransform):
+    def map(self, element):
+        return {**element, "mapped in": os.getpid()}
+
+
+def test_several_workers_make_whole_batches():
+    """The function of a batch, and what follows it, run in the workers, from any record on."""
+    operations = [PlusOne(), grain.Batch(3, batch_fn=with_process), WithProcess()]
+    expected = [element["sum"] for element in make_loader(operations)]
+    iterator = iter(make_loader(operations, worker_count=2))
+    elements = list(iterator)
+    iterator.close()
+    assert [element["sum"] for element in elements] == expected
+    for name in ("batched in", "mapped in"):
+        assert os.getpid() not in {element[name] for element in elements}
+    singles = iter(make_loader([PlusOne()]))
+    next(singles)
+    iterator.set_state(singles.get_state())  # after one record: batches begin elsewhere
+    rest = list(singles)
+    assert next(iterator)["sum"] == sum(rest[:3])
+    iterator.close()
 
 
 def test_what_cannot_be_pickled_keeps_its_type():

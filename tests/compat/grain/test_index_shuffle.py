@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from loaderx.compat.grain.index_shuffle import index_shuffle, permutation, shuffled
-from loaderx.compat.grain.permutations import Permutations
+from loaderx.compat.grain.index_shuffle import Permutations, index_shuffle, permutation, shuffled
 
 # Of seed 42, at 0, 1, half and the last.
 OF_GRAIN = {

@@ -43,15 +43,6 @@ def test_default_seeds_by_depth():
     assert list(mixed.random_map(noise)) == list(mixed.random_map(noise, seed=3529455015))
 
 
-def test_rng_pool():
-    pool = experimental.RngPool(9)
-    rng = pool.acquire_rng(4, op_seed=2)
-    assert int(rng.integers(10**9)) == 348555214
-    assert rng.random() == 0.16022862969250773
-    pool.release_rng(rng)
-    assert pool.acquire_rng(4, op_seed=2).integers(10**9) == 348555214
-
-
 def test_mix():
     ds = M.mix([M.range(100), M.range(1000, 1100), M.range(2000, 2100)], [0.5, 0.3, 0.2])
     assert len(ds) == 200

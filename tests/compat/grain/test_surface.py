@@ -12,6 +12,7 @@ import loaderx as lx
 import loaderx.compat.grain as grain
 import loaderx.compat.grain.python as pygrain
 from loaderx.compat.grain import constants, experimental, multiprocessing, sharding, transforms
+from loaderx.compat.grain.late_names import LEFT_OUT
 
 
 def test_every_name_is_there():
@@ -21,8 +22,12 @@ def test_every_name_is_there():
     assert pygrain.MapDataset is grain.MapDataset
     assert pygrain.experimental is experimental
     assert grain.MapTransform is transforms.Map
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        grain.nothing  # noqa: B018
+    for module in (grain, experimental):
+        with pytest.raises(AttributeError, match=r"no attribute 'nothing': .* of Grain 0\.2\.18"):
+            module.nothing  # noqa: B018
+    for name in LEFT_OUT:
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*but for .*{name}"):
+            getattr(experimental, name)
 
 
 class AddOne(grain.MapTransform):
@@ -145,7 +150,7 @@ def test_from_loaderx_in_order():
 
 
 def test_options_and_version():
-    assert grain.__version__ == "0.2.18"
+    assert grain.GRAIN_VERSION == grain.__version__ == "0.2.18"
     assert grain.__version_info__ == (0, 2, 18)
     assert grain.config.py_debug_mode is False
     grain.config.update("py_debug_mode", True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ import loaderx.compat.grain as grain
 from loaderx.compat.grain import experimental
 from loaderx.compat.grain.stacking import buffers
 from loaderx.compat.grain.worker_chain import ChainWork
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
 M, X = grain.MapDataset, experimental
 

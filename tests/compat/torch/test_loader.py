@@ -12,6 +12,7 @@ import threading
 import warnings
 import weakref
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -20,6 +21,8 @@ from loaderx import LoaderxWarning, StateError
 from loaderx.compat import torch as data
 from loaderx.engines.processes.pickling import PicklingError
 from oracle import assert_same
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
 
 class Squares:

@@ -8,10 +8,12 @@ import warnings
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chains import arrays, batched_chains, chains
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, LoaderxWarning
 from loaderx.engines import Processes
+from one_pool import over_one_pool
 from oracle import assert_same
 
 
@@ -83,33 +85,37 @@ def test_loaders_and_datasets_can_be_pickled():
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_processes_equal_inline_on_generated_chains(workers):
-    @settings(max_examples=10)
-    @given(chains())
-    def check(dataset):
-        with DataLoader(dataset, engine=Processes(workers)) as loader:
-            assert_same(loader, dataset)
+    @settings(max_examples=2)
+    @given(st.lists(chains(), min_size=5, max_size=5))
+    def check(datasets):
+        with over_one_pool(datasets, Processes(workers)) as loaders:
+            for loader, dataset in zip(loaders, datasets, strict=True):
+                assert_same(loader, dataset)
 
     check()
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_restoring_at_every_step_gives_the_same_tail(workers):
-    @settings(max_examples=6)
-    @given(batched_chains())
-    def check(dataset):
-        expected = list(dataset)
-        with DataLoader(dataset, engine=Processes(workers, prefetch=1)) as loader:
-            states = []
+    @settings(max_examples=2)
+    @given(st.lists(batched_chains(), min_size=3, max_size=3))
+    def check(datasets):
+        with over_one_pool(datasets, Processes(workers, prefetch=1)) as loaders:
+            for loader, dataset in zip(loaders, datasets, strict=True):
+                check_states(loader, list(dataset))
+
+    def check_states(loader, expected):
+        states = []
+        iterator = iter(loader)
+        for _ in expected:
+            states.append(iterator.get_state())
+            next(iterator)
+        for step, state in list(enumerate(states))[:12]:
             iterator = iter(loader)
-            for _ in expected:
-                states.append(iterator.get_state())
-                next(iterator)
-            for step, state in list(enumerate(states))[:12]:
-                iterator = iter(loader)
-                iterator.set_state(state)
-                assert_same([next(iterator)], expected[step : step + 1])
-                iterator.set_state(state)
-                assert_same(iterator, expected[step:])
+            iterator.set_state(state)
+            assert_same([next(iterator)], expected[step : step + 1])
+            iterator.set_state(state)
+            assert_same(iterator, expected[step:])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoaderxWarning)  # the same order again is what we want

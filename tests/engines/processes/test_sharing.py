@@ -10,7 +10,6 @@ import threading
 import time
 import warnings
 
-import numpy as np
 import pytest
 
 from chains import arrays
@@ -22,6 +21,7 @@ from loaderx.engines.processes import protocol
 from loaderx.engines.processes.session import ProcessesSession
 from loaderx.engines.processes.slot_pool import HELD_SLOTS, PERIOD
 from oracle import assert_same
+from plain import echo
 from workers import wait_until_no_worker_is_left, worker_processes
 
 CLOSED = "the loader was closed while this batch was waited for"
@@ -48,10 +48,6 @@ def work_of(function):
 
 def session_of(function, workers=1, prefetch=0, timeout_s=None, **options):
     return ProcessesSession(work_of(function), workers, prefetch, timeout_s, **options)
-
-
-def echo(task):
-    return np.array(task, np.uint64)
 
 
 def wait_for(path):

@@ -120,9 +120,9 @@ def test_a_limit_on_open_files_is_named(count):
 
 def test_a_worker_without_address_space_says_so():
     """The batch does not fit below the limit, in a worker that has started well."""
-    limit = 3 << 30
+    limit = 1 << 30
     assert resource.getrlimit(resource.RLIMIT_AS)[0] in (resource.RLIM_INFINITY, limit)
-    said = limited("RLIMIT_AS", limit, nbytes=2e9)
+    said = limited("RLIMIT_AS", limit, nbytes=6e8)
     assert "shared memory cannot be mapped: there is no memory, or no address space, left" in said
     assert f"(ulimit -v is {limit // 1024})" in said
 

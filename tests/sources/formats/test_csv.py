@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import math
-import sys
+import os
+import tempfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.sources import Csv
-from loaderx.sources.formats import csv as csv_format
-from loaderx.sources.formats.csv_columns import fast_numbers
-from loaderx.sources.formats.lines import copies as line_copies
+from loaderx.sources.formats.csv import csv as csv_format
+from loaderx.sources.formats.csv import rows as csv_rows
+from loaderx.sources.formats.csv.columns import FEW, CsvColumn
+from loaderx.sources.native import copies as native_copies
 from loaderx.testing import SourceContract
 from oracle import assert_same
 
@@ -23,19 +29,12 @@ ROWS = [(n, n / 4, text, n % 2 == 0) for n, text in enumerate(TEXTS)]
 NAMES = ["id", "x", "text", "flag"]
 
 
-@pytest.fixture(params=["msgspec", "plain", "msgspec copied"], autouse=True)
-def parser(request, monkeypatch):
-    """Every test runs with msgspec and as if it were not installed, with and without a copy."""
-    if request.param.startswith("msgspec"):
-        pytest.importorskip("msgspec")
-    else:
-        monkeypatch.setitem(sys.modules, "msgspec", None)
-    if request.param.endswith("copied"):
-        monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
-    fast_numbers.cache_clear()
-    yield request.param
-    monkeypatch.undo()
-    fast_numbers.cache_clear()
+@pytest.fixture(params=["in memory", "copied"], autouse=True)
+def kept(request, monkeypatch):
+    """Every test runs with a copy and without."""
+    if request.param == "copied":
+        monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
+    return request.param
 
 
 def write(path, rows, names=NAMES, **options):
@@ -125,11 +124,45 @@ def test_tsv_and_compressed(tmp_path):
 
 
 def test_quotes_as_plain_characters(tmp_path):
-    (tmp_path / "x.tsv").write_bytes(b'n\tt\n1\t5" disk\n2\tb\n')
-    with pytest.raises(FileError, match=r'odd number of quotes \("\).*Csv\(path, quote=None\)'):
+    (tmp_path / "x.tsv").write_bytes(b'n\tt\n1\t5" disk\n2\t"b\n')
+    with pytest.raises(FileError, match=r'line 3: a quote \("\) is not .*Csv\(path, quote=None\)'):
         Dataset.open(tmp_path / "x.tsv")
     dataset = Dataset.from_source(Csv(tmp_path / "x.tsv", quote=None))
-    assert [record["t"] for record in dataset] == ['5" disk', "b"]
+    assert [record["t"] for record in dataset] == ['5" disk', '"b']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'a,b\n1,"2\n3,4\n', 'a,b\n1,2\n"3,4\n', '"a,b\n1,2\n', 'a,b\n1,2\n3,"', 'a,b\n1,2\n3,"x""',
+        'a,b\n1,"2\n' + "3,4\n" * 1_000_000, 'a,b\n"1,2\n' + "3,4\n" * 50_000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("columns", [None, ["a"], ["b"]])
+def test_a_quote_that_is_not_closed(content, columns, tmp_path):
+    """It would make one cell of the rest of the file."""
+    (tmp_path / "x.csv").write_text(content)
+    line = 1 + content[: content.rindex('"')].count("\n")
+    with pytest.raises(FileError, match=rf"x\.csv, line {line}: a quote .* is not closed"):
+        Csv(tmp_path / "x.csv", columns if content[0] != '"' else None)
+
+
+def test_rows_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_rows, "BLOCK", 8192)
+    texts = ["a" * (5 * n if n % 97 else 4000) + "\n" * (n % 3) for n in range(300)]
+    lines = [f'{n},"{text}"' for n, text in enumerate(texts)]
+    lines[50], lines[200] = "x,1,2", "1"
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["n,t", *lines]))
+    source = Csv(path)
+    assert len(source) == 300
+    for n in (0, 49, 51, 97, 199, 201, 299):
+        assert source[n] == {"n": n, "t": texts[n]}
+    before = sum(text.count("\n") for text in texts[:200]) - texts[50].count("\n")
+    found = [problem for problem in source.problems() if problem]
+    assert [problem.record for problem in found] == [50, 200]
+    assert found[1].where == f"{path}, line {202 + before}"
+    assert found[1].reason == "it has 1 cells, and the header has 2"
 
 
 # Types ------------------------------------------------------------------------------------------
@@ -179,10 +212,7 @@ def test_types_are_found(cells, dtype, values, tmp_path):
         (str(2**63), "column 'id': 9223372036854775808 does not fit into int64"),
         ("[1]", r"column 'id': '\[1\]' is not an integer"),
         ("1,2", "it has 3 cells, and the header has 2"),
-        ('"1', None),
-        ('"1"2', r"something follows the quotes of the cell '\"1\"2'"),
-        ('"1,2', None),
-        ('a"b,c"d', "there is a quote within the cell 'a\"b,c\"d'"),
+        ('a"b,c"d', "it has 3 cells, and the header has 2"),
         ("\xff", None),
     ],
 )
@@ -191,21 +221,19 @@ def test_a_bad_cell_fails_alone(cell, message, tmp_path):
     rows.insert(1001, f"t,{cell}")
     path = tmp_path / "x.csv"
     path.write_bytes("\n".join(["t,id", *rows]).encode("latin-1"))
-    if cell.startswith('"1') and message is None:
-        with pytest.raises(FileError, match="odd number of quotes"):
-            Dataset.open(path)
-        return
-    message = message or r"it is not UTF-8 \(byte 0xff at 2.*encoding=\"latin-1\"\), say"
+    message = (
+        message or r"column 'id': it is not UTF-8 \(byte 0xff at 0.*encoding=\"latin-1\"\), say"
+    )
     dataset = Dataset.open(path)
     where = rf"on record 1001: BadRecordError: .*x\.csv, line 1003: ({message})"
     with bad(where):
         list(dataset.batch(7))
     with bad(where):
-        list(dataset.shuffle(0).batch(1003))
+        list(dataset.shuffle(0).batch(17))
     with bad(where):
         _ = dataset[1001]
-    (batch,) = dataset.on_error("replace").batch(1003)
-    assert np.delete(batch["id"], 1001).tolist() == list(range(1002))
+    ids = np.concatenate([batch["id"] for batch in dataset.on_error("replace").batch(17)])
+    assert np.delete(ids, 1001).tolist() == list(range(1002))
 
 
 def test_missing_values(tmp_path):
@@ -239,6 +267,27 @@ def test_types_of_the_user(tmp_path):
         Csv(path, types={"n": "M8[s]"})
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_bytes_of_another_encoding_in_rows_that_do_not_fit(encoding, tmp_path, capfd):
+    rows = [b"\xc3\xa9,%d" % n for n in range(1002)]
+    rows[1000] = b"\xff,2,3"
+    rows[1001] = b"a\xfe,1001"
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"\n".join([b"t,n", *rows[900:], b"z,7\n"]))
+    source = Csv(path, encoding=encoding, types={"n": "int64"})
+    problems = [problem and problem.reason for problem in source.problems()]
+    assert problems[100] == "it has 3 cells, and the header has 2"
+    assert source[102] == {"t": "z", "n": 7}
+    if encoding == "latin-1":
+        assert source[101] == {"t": "a\xfe", "n": 1001}
+        assert source[0]["t"] == "\xc3\xa9"
+    else:
+        assert problems[101].startswith("column 't': it is not ")
+    if encoding == "utf-8":
+        assert source[0]["t"] == "é"
+    assert capfd.readouterr().err == ""
+
+
 # Headers ----------------------------------------------------------------------------------------
 
 
@@ -252,7 +301,6 @@ def test_types_of_the_user(tmp_path):
         ("a,a\n1,2\n", "two columns have the name 'a'"),
         ("a,b\n1\n2\n", "line 2: it has 1 cells, and the header has 2"),
         ("a,\xff\n1,2\n", r"first row: it is not UTF-8"),
-        ('"a"b,c\n1,2\n', "first row: something follows the quotes"),
     ],
 )
 def test_files_that_are_refused(content, message, tmp_path):
@@ -319,7 +367,7 @@ def test_numbers_of_thousands_of_digits_are_text(tmp_path, rows):
 
 
 def test_the_types_of_large_files_are_found_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
     path = write(tmp_path / "a.csv", [("1", "2.5"), ("3", "")], ["n", "x"])
 
     def opened(**options):
@@ -339,5 +387,87 @@ def test_the_types_of_large_files_are_found_once(tmp_path, monkeypatch):
     ]  # fmt: skip
     with pytest.raises(FileError, match="column 'x': an empty cell is a missing value"):
         opened()
-    monkeypatch.setattr(csv_format, "cells_of_rows", None)  # no line is parsed again
+    monkeypatch.setattr(csv_format, "CsvFiles", None)  # nothing is parsed again
     assert [opened(**way) for way in ways] == first
+
+
+# Against Python ---------------------------------------------------------------------------------
+
+
+CELLS = st.text(st.sampled_from(list('ab",\n\r é1')), max_size=6)
+
+
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=6))
+def test_cells_that_csv_writes(rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(os.path.join(folder, "x.csv"), rows, ["a", "b", "c"])
+        source = Csv(path, ["c", "a"], types={"a": str, "c": str}, cache=False)
+        assert [source[n] for n in range(len(source))] == [{"c": c, "a": a} for a, _, c in rows]
+
+
+@given(st.text(st.sampled_from(list('ab",\n')), max_size=30))
+@example('a,b\n"a')
+@example('a,b\n"a,b"a\n"a')
+def test_any_text(text):
+    """Rows and lines are those of Python's csv; or the quote that is open in its last row is."""
+    text = f"x,y\n{text}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x.csv")
+        with open(path, "w", newline="") as file:
+            file.write(text)
+        reader = csv.reader(io.StringIO(text, newline=""))
+        rows, lines, before = [], [], 0
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(before + 1)
+            before = reader.line_num
+        last = "".join(text.splitlines(keepends=True)[lines[-1] - 1 :])
+        is_open = "behind" in next(csv.reader(io.StringIO(f"{last}\nbehind", newline="")))[-1]
+        if is_open or all(len(row) != 2 for row in rows[1:]):
+            with pytest.raises(FileError, match="not closed" if is_open else "cells|no records"):
+                Csv(path, types={"x": str, "y": str}, cache=False)
+            return
+        source = Csv(path, types={"x": str, "y": str}, cache=False)
+        problems = list(source.problems())
+        for number, (row, line) in enumerate(zip(rows[1:], lines[1:], strict=True)):
+            if len(row) == 2:
+                assert source[number] == {"x": row[0], "y": row[1]}
+            else:
+                assert problems[number].where == f"{path}, line {line}"
+
+
+TEXTS_OF_NUMBERS = st.text(st.sampled_from(list("0123456789+-.eEnaifx( _,[]")), max_size=7)
+NUMBERS = st.one_of(
+    TEXTS_OF_NUMBERS,
+    st.floats().map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+    st.integers(0, 300).map(str),
+    st.sampled_from(["-0", " -0 ", "-0.0", "1e400", "", "NA", "true", "null", "1,2", "0x10", "+3"]),
+)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "uint8", "float32", "uint64", "bool"])
+@pytest.mark.parametrize("fill", [None, 1])
+@given(st.lists(NUMBERS, min_size=1, max_size=5).map(lambda cells: cells * FEW))
+@example(["-0", "1"] * FEW)
+@example(["0x10", "1"] * FEW)
+@example(["nan(1)", "1"] * FEW)
+def test_numbers_are_those_of_one_by_one(dtype, fill, cells):
+    """What pyarrow parses at once, and what is parsed cell by cell."""
+    column = CsvColumn("x", np.dtype(dtype), None if fill is None else np.dtype(dtype).type(fill))
+    cells = [cell for cell in cells if cell.isprintable()]
+    data, wrong = column.data(pa.array([cell.encode() for cell in cells], pa.binary()), "utf-8")
+    slow, wrong_slow = column.parsed_one_by_one(cells)
+    assert wrong == wrong_slow
+    assert data.values.dtype == slow.dtype == dtype
+    np.testing.assert_array_equal(data.values, slow)
+    assert dtype == "bool" or np.signbit(data.values).tolist() == np.signbit(slow).tolist()
+
+
+@given(st.lists(st.floats().map(repr), min_size=FEW))
+def test_floats_are_those_of_python(cells):
+    column = CsvColumn("x", np.dtype(np.float64))
+    data, wrong = column.data(pa.array([cell.encode() for cell in cells], pa.binary()), "utf-8")
+    assert not wrong
+    np.testing.assert_array_equal(data.values, np.array([float(cell) for cell in cells]))

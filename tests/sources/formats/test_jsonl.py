@@ -13,8 +13,8 @@ import pytest
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import StackError
 from loaderx.sources import Jsonl
-from loaderx.sources.formats.lines import copies as line_copies
 from loaderx.sources.formats.lines.json_parsing import fast_parser
+from loaderx.sources.native import copies as native_copies
 from loaderx.testing import SourceContract
 from oracle import assert_same
 
@@ -33,7 +33,7 @@ def parser(request, monkeypatch):
     else:
         monkeypatch.setitem(sys.modules, "msgspec", None)
     if request.param.endswith("copied"):
-        monkeypatch.setattr(line_copies, "LEAST_BYTES", 0)
+        monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
     fast_parser.cache_clear()
     yield request.param
     monkeypatch.undo()

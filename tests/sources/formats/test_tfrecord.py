@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 
 import numpy as np
 import pytest
 
+from inside import source_of
 from loaderx import ArraySpec, DataLoader, Dataset
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, RecordError
 from loaderx.sources import TFRecord, parse_example
+from loaderx.sources.cache.folder import CacheFolder, checksum_of
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.formats.tf.tfrecord import TFRecordPayloads
 from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
 from loaderx.testing.comparing import check_equal
@@ -118,6 +123,36 @@ class TestBytes(SourceContract):
 
     def expected_records(self):
         return [{"data": b"x" * i} for i in range(8)]
+
+
+class TestBytesInShards(TestBytes):
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path):
+        for name, numbers in (("a", range(3)), ("b", ()), ("c", range(3, 8))):
+            write_tfrecord(tmp_path / f"{name}.tfrecord", [b"x" * i for i in numbers])
+        self.path = tmp_path
+
+    def test_where_a_record_lies(self):
+        source = source_of(self.make_source())
+        assert source.where(4) == f"{self.path / 'c.tfrecord'}, record 1"
+        assert source.shard_counts == [3, 0, 5]
+
+
+@pytest.mark.parametrize("shift", [-100, 100])
+def test_a_damaged_index_makes_up_no_bytes(tmp_path, shift):
+    path = write_tfrecord(tmp_path / "a.tfrecord", [b"x" * 20] * 3)
+    cache = CacheFolder(str(tmp_path / "cache"))
+    reader = TFRecordPayloads(FileSet([str(path)]), cache)
+    assert reader.payloads(np.array([2, 0])) == [b"x" * 20] * 2
+    (stops,) = (tmp_path / "cache").glob("index/*/stops.npy")
+    np.save(stops, np.load(stops) + shift)
+    told = json.loads((stops.parent / "index.json").read_text())
+    told["checksums"]["stops"] = zlib.crc32(np.load(stops))
+    del told["checksum"]
+    (stops.parent / "index.json").write_text(json.dumps({**told, "checksum": checksum_of(told)}))
+    again = TFRecordPayloads(FileSet([str(path)]), cache)
+    with pytest.raises(FileError, match=r"a\.tfrecord: the index has records outside the file"):
+        again.payloads(np.array([2, 0]))
 
 
 class TestSchema(SourceContract):

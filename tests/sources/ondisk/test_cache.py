@@ -21,7 +21,7 @@ from file_families import WRITERS, table
 from loaderx import Dataset, LoaderxWarning
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.sources.cache.entries import cache_entries
-from loaderx.sources.cache.folder import CacheFolder, IndexedFile, cache_folder
+from loaderx.sources.cache.folder import CacheFolder, CopyOf, IndexedFile, cache_folder
 from loaderx.sources.cache.owners import is_dead, own_mark
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.progress import Progress
@@ -248,7 +248,7 @@ def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, paths):
         warnings.simplefilter("error")
         assert made(folder, paths) == 3
     with pytest.raises(FileError, match="the cache folder .* cannot be written to"):
-        CacheFolder(folder).copy("converted", 1, paths, lambda place: None)
+        CacheFolder(folder).copy(CopyOf("converted", 1, paths, lambda place: None))
 
 
 BUILD = """
@@ -293,11 +293,11 @@ def test_copies(tmp_path, paths):
         with open(os.path.join(folder, "x"), "w") as file:
             file.write("made")
 
-    places = {cache.copy("converted", 1, paths, make, {"columns": ["a"]}) for _ in range(2)}
+    places = {cache.copy(CopyOf("converted", 1, paths, make, {"columns": ["a"]})) for _ in range(2)}
     assert len(calls) == len(places) == 1
-    assert cache.copy("converted", 1, paths, make, {"columns": ["b"]}) not in places
+    assert cache.copy(CopyOf("converted", 1, paths, make, {"columns": ["b"]})) not in places
     with pytest.raises(FileError, match="must be converted first, and there is no cache folder"):
-        CacheFolder(None).copy("converted", 1, paths, make)
+        CacheFolder(None).copy(CopyOf("converted", 1, paths, make))
 
 
 def test_the_argument(tmp_path, monkeypatch):
@@ -341,14 +341,14 @@ def test_the_folder_is_private(tmp_path, paths):
 def test_links_are_not_followed(tmp_path, paths):
     folder = str(tmp_path / "cache")
     made(folder, paths)
-    copy = CacheFolder(folder).copy("copied", 1, paths, lambda place: None)
+    copy = CacheFolder(folder).copy(CopyOf("copied", 1, paths, lambda place: None))
     for number, place in enumerate([*(tmp_path / "cache" / "index").iterdir(), Path(copy)]):
         place.rename(tmp_path / f"elsewhere {number}")
         place.symlink_to(tmp_path / f"elsewhere {number}")
     with pytest.warns(LoaderxWarning, match="is a link, or belongs to another user"):
         assert made(folder, paths) == 3
     with pytest.raises(FileError, match="is a link, or belongs to another user"):
-        CacheFolder(folder).copy("copied", 1, paths, lambda place: None)
+        CacheFolder(folder).copy(CopyOf("copied", 1, paths, lambda place: None))
     assert cache_entries(folder) == []
 
 

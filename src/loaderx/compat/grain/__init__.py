@@ -5,9 +5,7 @@
 """
 
 import importlib
-from types import ModuleType
 
-from loaderx.compat.grain.config import config
 from loaderx.compat.grain.constants import (
     DATASET_INDEX,
     EPOCH,
@@ -19,10 +17,15 @@ from loaderx.compat.grain.constants import (
 )
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.late_names import GRAIN_VERSION, late_name
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
-from loaderx.compat.grain.protocols import DatasetSelectionMap, RandomAccessDataSource
-from loaderx.compat.grain.records import Record, RecordMetadata
+from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions, config
+from loaderx.compat.grain.protocols import (
+    DatasetSelectionMap,
+    RandomAccessDataSource,
+    Record,
+    RecordMetadata,
+)
 from loaderx.compat.grain.sharding import NoSharding, ShardByJaxProcess, ShardOptions
 from loaderx.compat.grain.transforms import (
     Batch,
@@ -34,31 +37,30 @@ from loaderx.compat.grain.transforms import Map as MapTransform
 from loaderx.compat.grain.transforms import MapWithIndex as MapWithIndexTransform
 from loaderx.compat.grain.transforms import RandomMap as RandomMapTransform
 
-# The version of Grain whose streams these are: programs compare it.
-__version__ = "0.2.18"
-__version_info__ = (0, 2, 18)
+__version__ = GRAIN_VERSION  # programs compare it
+__version_info__ = tuple(map(int, GRAIN_VERSION.split(".")))
 
 # Names whose modules import something heavy, or are not needed by workers.
-_LATE: dict[str, tuple[str, str]] = {
-    "ArrayRecordDataSource": ("sources", "ArrayRecordDataSource"),
-    "BatchOperation": ("operations", "BatchOperation"),
-    "DataLoader": ("data_loader", "DataLoader"),
-    "DataLoaderIterator": ("data_loader", "DataLoaderIterator"),
-    "FilterOperation": ("operations", "FilterOperation"),
-    "InMemoryDataSource": ("sources", "SharedMemoryDataSource"),
-    "IndexSampler": ("samplers", "IndexSampler"),
-    "MapOperation": ("operations", "MapOperation"),
-    "Operation": ("operations", "Operation"),
-    "PyGrainCheckpointHandler": ("checkpoint", "CheckpointHandler"),
-    "PyGrainCheckpointRestore": ("checkpoint", "CheckpointRestore"),
-    "PyGrainCheckpointSave": ("checkpoint", "CheckpointSave"),
-    "PyGrainDatasetIterator": ("data_loader", "DataLoaderIterator"),
-    "RandomMapOperation": ("operations", "RandomMapOperation"),
-    "RangeDataSource": ("sources", "RangeDataSource"),
-    "Sampler": ("samplers", "Sampler"),
-    "SequentialSampler": ("samplers", "SequentialSampler"),
-    "SharedMemoryArray": ("multiprocessing", "SharedMemoryArray"),
-    "load": ("data_loader", "load"),
+_HOMES = {
+    "ArrayRecordDataSource": "sources",
+    "BatchOperation": "operations",
+    "DataLoader": "data_loader",
+    "DataLoaderIterator": "data_loader",
+    "FilterOperation": "operations",
+    "InMemoryDataSource": "sources:SharedMemoryDataSource",
+    "IndexSampler": "samplers",
+    "MapOperation": "operations",
+    "Operation": "operations",
+    "PyGrainCheckpointHandler": "checkpoint:CheckpointHandler",
+    "PyGrainCheckpointRestore": "checkpoint:CheckpointRestore",
+    "PyGrainCheckpointSave": "checkpoint:CheckpointSave",
+    "PyGrainDatasetIterator": "data_loader:DataLoaderIterator",
+    "RandomMapOperation": "operations",
+    "RangeDataSource": "sources",
+    "Sampler": "samplers",
+    "SequentialSampler": "samplers",
+    "SharedMemoryArray": "multiprocessing",
+    "load": "data_loader",
 }
 _SUBMODULES = {
     "checkpoint", "constants", "experimental", "multiprocessing", "python", "samplers", "sharding",
@@ -68,47 +70,68 @@ _SUBMODULES = {
 __all__ = [
     "DATASET_INDEX",
     "EPOCH",
+    "GRAIN_VERSION",
     "INDEX",
     "META_FEATURES",
     "RECORD",
     "RECORD_KEY",
     "SEED",
+    "ArrayRecordDataSource",
     "Batch",
+    "BatchOperation",
+    "DataLoader",
+    "DataLoaderIterator",
     "DatasetIterator",
     "DatasetSelectionMap",
+    "FilterOperation",
     "FilterTransform",
+    "InMemoryDataSource",
+    "IndexSampler",
     "IterDataset",
     "MapDataset",
+    "MapOperation",
     "MapTransform",
     "MapWithIndexTransform",
     "MultiprocessingOptions",
     "NoSharding",
+    "Operation",
+    "PyGrainCheckpointHandler",
+    "PyGrainCheckpointRestore",
+    "PyGrainCheckpointSave",
+    "PyGrainDatasetIterator",
     "RandomAccessDataSource",
+    "RandomMapOperation",
     "RandomMapTransform",
+    "RangeDataSource",
     "ReadOptions",
     "Record",
     "RecordMetadata",
+    "Sampler",
+    "SequentialSampler",
     "ShardByJaxProcess",
     "ShardOptions",
+    "SharedMemoryArray",
     "Transformation",
     "Transformations",
+    "checkpoint",
     "config",
+    "constants",
     "experimental",
+    "load",
+    "multiprocessing",
+    "python",
+    "samplers",
+    "sharding",
+    "sources",
+    "transforms",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name in _SUBMODULES:
-        return _imported(name)
-    if name in _LATE:
-        module, inner = _LATE[name]
-        return getattr(_imported(module), inner)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _imported(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(f"{__name__}.{name}")
+    return late_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LATE, *_SUBMODULES})
+    return __all__

@@ -1,4 +1,4 @@
-"""Batches of a `MapDataset`: one gather where the chain below only rearranges rows of arrays."""
+"""Batches, in either kind of dataset: one gather where the chain below only rearranges rows."""
 
 from __future__ import annotations
 
@@ -6,53 +6,56 @@ import builtins
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from loaderx.compat.grain.function_nodes import FilterMapDataset, FlatMapMapDataset
+from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, as_ints
+from loaderx.compat.grain.iter_dataset import IterNode
+from loaderx.compat.grain.iterator import NodeIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec
-from loaderx.compat.grain.registry import node
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import map_structure
 
 T = TypeVar("T")
 
 
-@runtime_checkable
-class HasBatchSpec(Protocol):
-    """A batch function that says what it makes of a spec."""
+class BatchNode(DatasetNode):
+    """What both kinds have: the size, the function, and the spec of batches."""
 
-    def output_spec(self, input_spec: Spec, batch_size: int, drop_remainder: bool) -> Spec:
-        """The spec of its batches."""
+    _shown = ("batch_size", "drop_remainder")
+
+    def __init__(
+        self,
+        parent: DatasetNode,
+        batch_size: int,
+        drop_remainder: bool = False,
+        batch_fn: Callable[[Sequence[Element]], Element] | None = None,
+    ) -> None:
+        super().__init__(parent)
+        if batch_size <= 0:
+            raise ValueError(f"batch_size must be positive, got {batch_size}.")
+        self._batch_size = batch_size
+        self._drop_remainder = drop_remainder
+        self._batch_fn: Callable[[Sequence[Element]], Element] = batch_fn or make_batch
+
+    @property
+    def _element_spec(self) -> Spec:
+        """The number of rows is None unless all batches have the same."""
+        below, size, drops = self._parents[0]._element_spec, self._batch_size, self._drop_remainder
+        function: Element = self._batch_fn
+        if hasattr(function, "output_spec"):
+            return function.output_spec(below, size, drops)
+        if function is not make_batch:
+            raise NotImplementedError(
+                "the spec of a batch is not known: `batch_fn` has no method output_spec."
+            )
+        rows = size if drops else None
+        return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), below)
 
 
-def batch_spec(
-    input_spec: Spec,
-    batch_size: int,
-    drop_remainder: bool,
-    batch_fn: Callable[[Sequence[Element]], Element] | None,
-) -> Spec:
-    """The spec of batches; the number of rows is None unless all have the same."""
-    function: object = batch_fn  # for a type checker, a function has no other methods
-    if isinstance(function, HasBatchSpec):
-        return function.output_spec(input_spec, batch_size, drop_remainder)
-    if batch_fn not in (None, make_batch):
-        raise NotImplementedError(
-            "the spec of a batch is not known: `batch_fn` has no method output_spec."
-        )
-    rows = batch_size if drop_remainder else None
-    return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), input_spec)
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Batches have at least one element."""
-    if batch_size <= 0:
-        raise ValueError(f"batch_size must be positive, got {batch_size}.")
-
-
-@node("map.batch")
-class BatchMapDataset(MapDataset[T]):
+class BatchMapDataset(BatchNode, MapDataset[T]):
     """Consecutive elements of an epoch, stacked."""
 
     def __init__(
@@ -60,14 +63,10 @@ class BatchMapDataset(MapDataset[T]):
         parent: MapDataset[Element],
         batch_size: int,
         drop_remainder: bool = False,
-        batch_fn: Callable[[Sequence[Element]], T] | None = None,
+        batch_fn: Callable[[Sequence[Element]], Element] | None = None,
     ) -> None:
-        super().__init__(parent)
-        check_batch_size(batch_size)
+        super().__init__(parent, batch_size, drop_remainder, batch_fn)
         _check_dense(parent)
-        self._batch_size = batch_size
-        self._drop_remainder = drop_remainder
-        self._batch_fn: Callable[[Sequence[Element]], Element] = batch_fn or make_batch
         self._parent_length = len(parent)
         if drop_remainder:
             self._length = self._parent_length // batch_size
@@ -113,16 +112,43 @@ class BatchMapDataset(MapDataset[T]):
             )
             raise
 
-    @property
-    def _element_spec(self) -> Spec:
-        return batch_spec(
-            self._parent._element_spec, self._batch_size, self._drop_remainder, self._batch_fn
-        )
 
-    def __str__(self) -> str:
-        return (
-            f"BatchMapDataset(batch_size={self._batch_size}, drop_remainder={self._drop_remainder})"
-        )
+class _BatchIterator(NodeIterator[T]):
+    """Takes elements one by one, or as rows of arrays where the parent can give them so."""
+
+    def __init__(self, ds: BatchIterDataset[T]) -> None:
+        super().__init__(ds)
+        parent: Element = self._parents[0]
+        # Of a pipeline read in this process, or in workers: `take_rows` gives the next elements
+        # stacked, and raises StopIteration if there are none, or too few.
+        gives_rows = getattr(parent, "gathers", False) and ds._batch_fn is make_batch
+        self._rows = parent.take_rows if gives_rows else None
+
+    def __next__(self) -> Element:
+        ds = self._ds
+        if self._rows is not None:
+            return self._rows(ds._batch_size, ds._drop_remainder)
+        pull = self._pull
+        values: list[Element] = []
+        try:
+            for _ in range(ds._batch_size):
+                values.append(pull())  # noqa: PERF401 (what came before the end is kept)
+        except StopIteration:
+            if ds._drop_remainder or not values:
+                raise
+        return ds._batch_fn(values)
+
+    def _get_next_index(self) -> int:
+        return -(-self._parent._get_next_index() // self._ds._batch_size)  # type: ignore[no-any-return]
+
+    def _set_next_index(self, index: int) -> None:
+        self._parent._set_next_index(index * self._ds._batch_size)
+
+
+class BatchIterDataset(BatchNode, IterNode[T]):
+    """Consecutive elements, stacked."""
+
+    _iterator = _BatchIterator
 
 
 def is_dense(ds: MapDataset[Element]) -> bool:

@@ -11,33 +11,169 @@ record that the remainder belongs to, the remainder's slices, and the number of 
 from __future__ import annotations
 
 import copy
+import logging
 from collections import deque
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
-from loaderx.compat.grain.concat_rows import (
-    WHOLE,
-    BOSHandling,
-    OpenRow,
-    Piece,
-    Row,
-    Settings,
-    length_of,
-    pack,
-)
-from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
+import numpy as np
+from numpy.typing import NDArray
+
+from loaderx import ArgumentError, StackError, StateError
+from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
+from loaderx.compat.grain.iterator import NodeIterator
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.errors import StackError, StateError
 
-__all__ = ["BOSHandling", "ConcatThenSplitDatasetIterator", "ConcatThenSplitIterDataset"]
+Features = Mapping[str, object]
+Slices = dict[str, tuple[int, int]]
+Row = dict[str, NDArray[np.generic]]
+
+WHOLE = (-1, -1)  # the slice of a feature that was not cut
+_log = logging.getLogger(__name__)
 
 
-class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
+class BOSHandling(Enum):
+    """What happens to the first token of each record, or part of a record, in a row."""
+
+    DO_NOTHING = auto()
+    REPLACE_FIRST_TOKEN_WITH_BOS = auto()
+
+
+def length_of(value: object) -> int:
+    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A record, or what is left of one.
+
+    Attributes:
+        state: the parent's state before the record was read.
+        slices: start and stop for each feature that can be cut.
+    """
+
+    state: State
+    features: Features
+    slices: Slices
+
+    def value(self, name: str) -> object:
+        value = self.features[name]
+        cut = self.slices.get(name, WHOLE)
+        if cut == WHOLE or np.ndim(value) == 0:  # type: ignore[arg-type]
+            return value
+        return value[cut[0] : cut[1]]  # type: ignore[index]
+
+    def split(self, points: Mapping[str, int]) -> tuple[Piece | None, Piece]:
+        if not any(points.values()):
+            return None, self
+        left, right = {}, {}
+        for name, point in points.items():
+            start, stop = self.slices[name]
+            if (start, stop) == WHOLE:
+                start, stop = 0, length_of(self.features[name])
+            left[name] = (start, point)
+            right[name] = (point, stop)
+        return Piece(self.state, self.features, left), Piece(self.state, self.features, right)
+
+
+@dataclass(slots=True)
+class OpenRow:
+    """The row that is being filled."""
+
+    settings: ConcatThenSplitIterDataset
+    pieces: list[Piece] = field(default_factory=list)
+    used: dict[str, int] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> Piece | None:
+        """Adds what fits, and returns what does not."""
+        points: dict[str, int] = {}
+        taken: dict[str, int] = {}
+        splits = False
+        for name, length in self.settings.lengths.items():
+            size = length_of(piece.value(name))
+            room = length - self.used.get(name, 0)
+            if name in self.settings.meta:
+                if size > room:
+                    _log.error(_META_TOO_LONG, name, size, room, length)
+                    return piece
+            elif size > room:
+                splits = True
+                points[name] = max(piece.slices[name][0], 0) + room
+                size = room
+            else:
+                # The length of the part, not where the part ends: this is what Grain does, and a
+                # record with several features that is cut twice comes out as it does there.
+                points[name] = size
+            taken[name] = size
+        added, left = piece.split(points) if splits else (piece, None)
+        if added is not None:
+            self.pieces.append(added)
+        for name, size in taken.items():
+            self.used[name] = self.used.get(name, 0) + size
+        return left
+
+
+_META_TOO_LONG = (
+    "The meta feature %r ends a row early: it has %d entries, and there is room for %d of %d. "
+    "Give it a larger length in `length_struct`, or rows will have more padding than needed."
+)
+
+
+def pack(pieces: list[Piece], settings: ConcatThenSplitIterDataset) -> Row:
+    row: Row = {}
+    for name, length in settings.lengths.items():
+        first = np.asarray(pieces[0].features[name])
+        values: NDArray[np.generic] = np.zeros((length, *first.shape[1:]), first.dtype)
+        sizes = _copy(pieces, name, values, settings)
+        row[name] = values
+        if name not in settings.meta:
+            row[f"{name}_segment_ids"], row[f"{name}_positions"] = _segments(sizes, length)
+    return row
+
+
+def _copy(
+    pieces: list[Piece],
+    name: str,
+    values: NDArray[np.generic],
+    settings: ConcatThenSplitIterDataset,
+) -> list[int]:
+    """Copies the pieces into a row one after the other, and returns their sizes."""
+    sizes = []
+    end = 0
+    for piece in pieces:
+        value = piece.value(name)
+        start, end = end, end + length_of(value)
+        if end > len(values):
+            raise StackError(
+                f"cannot pack {name!r}: records of several features were cut so that {end} "
+                f"entries would lie in a row of {len(values)}. Give each feature the same length, "
+                "or pack it on its own."
+            )
+        values[start:end] = value  # type: ignore[assignment]
+        if name in settings.bos_features and start < len(values):
+            values[start] = settings.bos_token_id  # type: ignore[assignment]
+        sizes.append(end - start)
+    return sizes
+
+
+def _segments(sizes: list[int], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    segment_ids = np.zeros(length, np.int32)
+    positions = np.zeros(length, np.int32)
+    end = 0
+    for number, size in enumerate(sizes, 1):
+        start, end = end, end + size
+        segment_ids[start:end] = number
+        positions[start:end] = np.arange(size, dtype=np.int32)
+    return segment_ids, positions
+
+
+class ConcatThenSplitDatasetIterator(NodeIterator[Row]):
     """Hands out one row after the other."""
 
-    def __init__(self, parent: DatasetIterator[Element], settings: Settings) -> None:
-        super().__init__(parent)
-        self._settings = settings
+    def __init__(self, ds: ConcatThenSplitIterDataset) -> None:
+        super().__init__(ds)
+        self._settings = ds
         self._rows: deque[Row] = deque()
         self._remainder: Piece | None = None
         self._ended = False
@@ -148,7 +284,7 @@ class ConcatThenSplitDatasetIterator(DatasetIterator[Row]):
             next(self)
 
 
-class ConcatThenSplitIterDataset(IterDataset[Row]):
+class ConcatThenSplitIterDataset(IterNode[Row]):
     """Lays records end to end and cuts them into rows of one length.
 
     Args:
@@ -162,6 +298,8 @@ class ConcatThenSplitIterDataset(IterDataset[Row]):
         bos_token_id: the token for the beginning of a sequence.
     """
 
+    _iterator = ConcatThenSplitDatasetIterator
+
     def __init__(
         self,
         parent: IterDataset[Element],
@@ -174,14 +312,23 @@ class ConcatThenSplitIterDataset(IterDataset[Row]):
         bos_token_id: int | None = None,
     ) -> None:
         super().__init__(parent)
-        self._settings = Settings(
-            lengths=length_struct,
-            meta=meta_features,
-            split_full=split_full_length_features,
-            bos_handling=bos_handling,
-            bos_features=bos_features,
-            bos_token_id=bos_token_id,
-        )
+        does_nothing = bos_handling is BOSHandling.DO_NOTHING
+        if does_nothing and (bos_token_id is not None or bos_features):
+            raise ArgumentError(
+                "`bos_token_id` and `bos_features` have no effect with BOSHandling.DO_NOTHING: "
+                "leave them out, or choose another `bos_handling`."
+            )
+        if not does_nothing and bos_token_id is None:
+            raise ArgumentError(f"`bos_token_id` must be set with {bos_handling}.")
+        if both := set(meta_features) & set(bos_features):
+            raise ArgumentError(
+                f"{sorted(both)} stand in `meta_features` and in `bos_features`: meta features "
+                "have no first token."
+            )
+        self.lengths, self.meta = length_struct, meta_features
+        self.split_full = split_full_length_features
+        self.bos_features, self.bos_token_id = bos_features, bos_token_id
 
-    def __iter__(self) -> DatasetIterator[Row]:
-        return ConcatThenSplitDatasetIterator(self._parent.__iter__(), self._settings)
+    def whole(self) -> Slices:
+        """The slices of a record that was not cut."""
+        return {name: WHOLE for name in self.lengths if name not in self.meta}

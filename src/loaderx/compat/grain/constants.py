@@ -10,3 +10,7 @@ SEED = "_seed"
 META_FEATURES = frozenset([INDEX, RECORD_KEY, DATASET_INDEX, EPOCH, SEED, RECORD])
 
 __all__ = ["DATASET_INDEX", "EPOCH", "INDEX", "META_FEATURES", "RECORD", "RECORD_KEY", "SEED"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,9 +1,13 @@
 """`DataLoader`: a source, a sampler, operations.
 
-Operations run in order, in one thread, on `Record` objects (`loader_read`): that of the caller, or
-of the worker.  Only the source is read ahead.  Several workers make elements of any place: what
-acts on single records comes first and runs in bulk there (`SampledElements`), and so does the
-batch that follows, if nothing was filtered.
+Operations run in order, in one thread, on `Record` objects (`loader_records`): that of the caller,
+or of the worker.  Only the source is read ahead.  Several workers make elements of any place: what
+acts on single records comes first and runs there, and so does the batch that follows.
+
+The state of an iterator is as Grain writes it.  Grain counts, for each worker, the last position
+that it has handed out.  Here the stream is that of no workers whatever their number, so a state has
+one such position, and is written as one of no workers, or of one, which means the same.  With two
+or more workers Grain has another stream, and its state cannot be continued.
 """
 
 from __future__ import annotations
@@ -14,37 +18,33 @@ import os
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TypeVar
 
-from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
+import numpy as np
+
+from loaderx import ArgumentError, StateError
+from loaderx.compat.grain import transforms
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.loader_read import RecordsIterDataset, options_for_blocks
-from loaderx.compat.grain.loader_records import apply_to_records, data_of
-from loaderx.compat.grain.loader_state import loader_state, records_before
-from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.operations import BatchOperation, Operation
+from loaderx.compat.grain.iterator import DatasetIterator, read_state, write_state
+from loaderx.compat.grain.loader_records import (
+    AnyOperation,
+    RecordsInOrder,
+    Sampled,
+    apply_to_records,
+    data_of,
+    sampler_size,
+)
+from loaderx.compat.grain.operations import BatchOperation
 from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, State
-from loaderx.compat.grain.sampled import SampledElements, SampledRecords, sampler_size
 from loaderx.compat.grain.samplers import IndexSampler, Sampler
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions
-from loaderx.compat.grain.transforms import (
-    Batch,
-    Filter,
-    FlatMap,
-    Map,
-    RandomMap,
-    TfRandomMap,
-    Transformation,
-    Transformations,
-)
-from loaderx.engines.processes.pickling import PicklingError
-from loaderx.errors import ArgumentError
+from loaderx.extend import PicklingError
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load"]
 
 T = TypeVar("T")
-_RECORD_STAGES = (Map, RandomMap, TfRandomMap, Filter)
-_PLAIN_STAGES = (Map, Filter, FlatMap, Batch)
+_VERSION = 2  # of states
+_RECORD_STAGES = (transforms.Map, transforms.RandomMap, transforms.TfRandomMap, transforms.Filter)
+_PLAIN_STAGES = (transforms.Map, transforms.Filter, transforms.FlatMap, transforms.Batch)
 _RECORDS = 8  # to read at once where no batch says how many
 
 
@@ -68,7 +68,7 @@ class DataLoader:
         *,
         data_source: RandomAccessDataSource[Element],
         sampler: Sampler,
-        operations: Sequence[Transformation | Operation] = (),
+        operations: Sequence[AnyOperation] = (),
         worker_count: int | None = 0,
         worker_buffer_size: int = 1,
         shard_options: ShardOptions | None = None,
@@ -94,7 +94,7 @@ class DataLoader:
         )
         self._shard_options = _shard(shard_options, sampler)
         self._use_native_dataset_checkpointing = any(
-            isinstance(one, FlatMap) for one in self._operations
+            isinstance(one, transforms.FlatMap) for one in self._operations
         )
 
     @property
@@ -105,76 +105,70 @@ class DataLoader:
     def __iter__(self) -> DataLoaderIterator[Element]:
         return DataLoaderIterator(self, None)
 
-    def _dataset_from(self, start: int) -> tuple[IterDataset[Element], int]:
-        """The elements after so many records, and the number of records in each element."""
+    def _dataset(self, start: int) -> tuple[IterDataset[Element], int]:
+        """The elements from a record on, and the number of records that their position counts."""
         workers = self._multiprocessing_options.num_workers
-        ds = SampledElements(self._data_source, self._sampler, self._shard_options, (), start)
-        batch = self._operations[0] if self._operations else None
-        is_stacked = isinstance(batch, Batch) and batch.batch_fn is None
-        if workers > 1 or (is_stacked and ds._gathers and self._are_plain(self._operations)):
-            made, size = self._by_index(start)
-        else:
-            made, size = self._in_order(), 1
-        if workers > 0:
-            made = made.mp_prefetch(self._multiprocessing_options)
-        return made, size
+        made, size = self._by_index(start) if workers > 1 else (self._in_order(), 1)
+        return made.mp_prefetch(self._multiprocessing_options) if workers else made, size
+
+    @property
+    def _is_bare(self) -> bool:
+        """Does a batch come first, and nothing that asks for the metadata of records?"""
+        first = self._operations[0] if self._operations else None
+        is_batch = first is None or isinstance(first, transforms.Batch)
+        return is_batch and _are_plain(self._operations)
+
+    def _sampled(self) -> Sampled:
+        return Sampled(self._data_source, self._sampler, self._shard_options, bare=self._is_bare)
 
     def _in_order(self) -> IterDataset[Element]:
         """Records and operations, one after the other as Grain has them."""
-        operations = self._operations
-        batch_sizes = [one.batch_size for one in operations if isinstance(one, Batch)]
-        # Before a batch the metadata of records is not missed, if nothing above asks for it.
-        bare = not operations or (bool(batch_sizes) and isinstance(operations[0], Batch))
-        bare = bare and self._are_plain(operations)
-        records = SampledRecords(self._data_source, self._sampler, self._shard_options)
-        made: IterDataset[Element] = RecordsIterDataset(
-            records, self._read_options, next(iter(batch_sizes), _RECORDS), bare=bare
-        )
-        if bare:
+        operations, ds = self._operations, self._sampled()
+        batches = [one for one in operations if isinstance(one, transforms.Batch)]
+        made: IterDataset[Element]
+        if ds._gathers and batches and batches[0].batch_fn is None:
+            made = ds.to_iter_dataset(self._read_options, allow_nones=True)
+        else:
+            size = batches[0].batch_size if batches else _RECORDS
+            made = RecordsInOrder(ds, self._read_options, size)
+        if self._is_bare:
             return made.apply(operations)  # type: ignore[arg-type]
         return data_of(apply_to_records(made, operations))
 
     def _by_index(self, start: int) -> tuple[IterDataset[Element], int]:
-        """For several workers, which make elements of any place; and for rows of arrays."""
+        """For several workers, which make elements of any place."""
         first = list(itertools.takewhile(_is_record_stage, self._operations))
         rest = self._operations[len(first) :]
-        options = self._read_options
-        if not self._are_plain(rest):
-            records = SampledRecords(self._data_source, self._sampler, self._shard_options, start)
-            made = records.to_iter_dataset(options)
-            return data_of(apply_to_records(made, self._operations)), 1
-        batch = rest[0] if rest else None
-        ds: MapDataset[Element] = SampledElements(
-            self._data_source,
-            self._sampler,
-            self._shard_options,
-            first,  # type: ignore[arg-type]
-            start,
-            keeps_short_runs=isinstance(batch, Batch) and not batch.drop_remainder,
-        )
+        if not _are_plain(rest):
+            first, rest = self._operations, []
         size = 1
-        has_filter = any(isinstance(one, Filter) for one in first)
-        if isinstance(batch, Batch) and not has_filter:
-            size, rest = batch.batch_size, rest[1:]
-            ds = ds.batch(size, drop_remainder=batch.drop_remainder, batch_fn=batch.batch_fn)
-            if self._multiprocessing_options.num_workers < 2:
-                options = options_for_blocks(options, size)
-        return ds.to_iter_dataset(options, allow_nones=not has_filter).apply(rest), size  # type: ignore[arg-type]
+        made: Element = self._sampled().slice(slice(start, None))
+        has_filter = any(isinstance(one, transforms.Filter) for one in first)
+        is_batched = bool(rest) and isinstance(rest[0], transforms.Batch) and not has_filter
+        if not is_batched:
+            made = made.to_iter_dataset(self._read_options, allow_nones=True)
+        if not self._is_bare:
+            made = data_of(apply_to_records(made, first))
+        if is_batched:
+            batch, *rest = rest
+            size = batch.batch_size  # type: ignore[union-attr]
+            made = made.apply(batch).to_iter_dataset(self._read_options, allow_nones=True)
+        return made.apply(rest), size
 
-    @staticmethod
-    def _are_plain(operations: Sequence[Transformation | Operation]) -> bool:
-        """Do they act on data alone?"""
-        return all(isinstance(one, _PLAIN_STAGES) for one in operations)
+
+def _are_plain(operations: Sequence[AnyOperation]) -> bool:
+    """Do they act on data alone?"""
+    return all(isinstance(one, _PLAIN_STAGES) for one in operations)
 
 
-def _is_record_stage(one: Transformation | Operation) -> bool:
+def _is_record_stage(one: AnyOperation) -> bool:
     return isinstance(one, _RECORD_STAGES)
 
 
-def _current(operation: Transformation | Operation) -> Transformation | Operation:
+def _current(operation: AnyOperation) -> AnyOperation:
     """`Batch` in place of the old operation, which does the same."""
     if type(operation) is BatchOperation:
-        return Batch(operation.batch_size, operation.drop_remainder, operation.batch_fn)
+        return transforms.Batch(operation.batch_size, operation.drop_remainder, operation.batch_fn)
     return operation
 
 
@@ -202,7 +196,7 @@ class DataLoaderIterator(Iterator[T]):
 
     def _begin(self, start: int) -> None:
         """Begins after so many records."""
-        dataset, self._size = self._data_loader._dataset_from(start)
+        dataset, self._size = self._data_loader._dataset(start)
         self._start = start
         self._iterator = dataset.__iter__()
 
@@ -235,21 +229,13 @@ class DataLoaderIterator(Iterator[T]):
         states = state.get("iterators_in_use_states", [state])
         records = self._start + sum(one["next_index"] for one in states) * self._size
         end = sampler_size(loader._sampler) // loader._shard_options.shard_count
-        return loader_state(
-            min(records, end),
-            loader._shard_options,
-            loader._sampler,
-            loader._data_source,
-            loader._multiprocessing_options.num_workers,
-        )
+        return loader_state(loader, min(records, end))
 
     def _set(self, state: State) -> None:
-        loader = self._data_loader
-        if loader._use_native_dataset_checkpointing:
+        if self._data_loader._use_native_dataset_checkpointing:
             self._iterator.set_state(state)
             return
-        records = records_before(state, loader._shard_options, loader._sampler, loader._data_source)
-        number, start = divmod(records, self._size)
+        number, start = divmod(records_before(self._data_loader, state), self._size)
         if start != self._start:  # batches begin at other records than before
             self.close()
             self._begin(start)
@@ -263,16 +249,65 @@ class DataLoaderIterator(Iterator[T]):
         """Ends what runs in the background."""
         self._iterator.close()
 
-    async def save(self, directory: Directory) -> Awaitable[None]:
+    async def save(self, directory: Element) -> Awaitable[None]:
         """Takes the state now, and returns the task that writes it: for Orbax."""
         return write_state(directory, self.get_state().decode())
 
-    async def load(self, directory: Directory) -> Awaitable[None]:
+    async def load(self, directory: Element) -> Awaitable[None]:
         """Returns the task that reads the state and sets it: for Orbax."""
         return read_state(directory, lambda text: self.set_state(text.encode()))
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
+
+
+class NotAStateError(StateError, KeyError):
+    """Something lacks what a state has; Grain's is a KeyError."""
+
+    __str__ = StateError.__str__
+
+
+def source_name(source: object) -> str:
+    """What a state says about a source: never the data itself."""
+    if isinstance(source, (list, tuple, np.ndarray)):
+        return str(type(source))
+    return repr(source)
+
+
+def loader_state(loader: DataLoader, records: int) -> State:
+    """The state after so many records of this part."""
+    shard, workers = loader._shard_options, loader._multiprocessing_options.num_workers
+    return {
+        "version": _VERSION,
+        "last_seen_indices": {"0": shard.shard_index + (records - 1) * shard.shard_count},
+        "last_worker_index": -1,
+        "worker_count": workers if workers < 2 else 0,  # Grain compares it
+        "sampler": repr(loader._sampler),
+        "data_source": source_name(loader._data_source),
+    }
+
+
+def records_before(loader: DataLoader, state: State) -> int:
+    """The number of records of this part that were used before the state was taken."""
+    if not isinstance(state, dict) or "last_seen_indices" not in state:
+        raise NotAStateError(f"this is not a state of a DataLoader: {state!r}.")
+    if state["worker_count"] > 1:
+        raise StateError(
+            f"This state was saved by Grain with worker_count={state['worker_count']}. The order "
+            "there depends on the number of workers; here it is that of worker_count=0 for "
+            "every number of them. Save a state with worker_count=0 or 1, or start over."
+        )
+    own = {"sampler": repr(loader._sampler), "source": source_name(loader._data_source)}
+    saved = {"sampler": state["sampler"], "source": state["data_source"]}
+    for what, name in own.items():
+        if saved[what] != name:
+            raise StateError(
+                f"the state was saved with the {what} {saved[what]}, and this loader has {name}. "
+                "Both are named by `repr`: give a class of your own a `__repr__` that stays the "
+                "same."
+            )
+    shard, last = loader._shard_options, int(state["last_seen_indices"]["0"])
+    return (last - shard.shard_index) // shard.shard_count + 1
 
 
 def load(
@@ -282,7 +317,7 @@ def load(
     shuffle: bool = False,
     seed: int | None = None,
     shard_options: ShardOptions = NoSharding(),  # noqa: B008 (frozen)
-    transformations: Transformations = (),
+    transformations: transforms.Transformations = (),
     batch_size: int | None = None,
     drop_remainder: bool = False,
     worker_count: int | None = 0,
@@ -291,7 +326,7 @@ def load(
     """A `DataLoader` with an `IndexSampler`, and a batch after the transformations."""
     operations = list(transformations)
     if batch_size is not None:
-        operations.append(Batch(batch_size, drop_remainder=drop_remainder))
+        operations.append(transforms.Batch(batch_size, drop_remainder=drop_remainder))
     sampler = IndexSampler(
         num_records=len(source),
         shard_options=shard_options,

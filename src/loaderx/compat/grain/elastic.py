@@ -5,6 +5,7 @@ Every process has the same state, the number of records that all of them togethe
 
 from __future__ import annotations
 
+from loaderx import ArgumentError, ChainError
 from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
@@ -12,45 +13,14 @@ from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.sharding import ShardOptions
-from loaderx.errors import ArgumentError, ChainError
 
 _STATE = "global_next_index"
 
 
-class _ElasticIterator(DatasetIterator[Element]):
-    def __init__(self, ds: ElasticIterator) -> None:
-        super().__init__()
-        self._ds = ds
-        self._next = 0
-        self._running: DatasetIterator[Element] | None = None
-
-    def __next__(self) -> Element:
-        self._assert_not_closed()
-        if self._running is None:
-            self._running = self._ds._batches(self._next).__iter__()
-        element = next(self._running)
-        self._next += self._ds._global_batch_size
-        return element
-
-    def get_state(self) -> State:
-        return {_STATE: self._next}
-
-    def set_state(self, state: State) -> None:
-        self._next = int(state[_STATE])
-        self._stop()
-
-    def close(self) -> None:
-        super().close()
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._running is not None:
-            self._running.close()
-        self._running = None
-
-
-class ElasticIterator(IterDataset[Element]):
+class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: ignore[misc]
     """This process' part of each batch of a dataset that is neither batched nor sharded.
+
+    It is its own iterator.
 
     Args:
         ds: the dataset.
@@ -82,7 +52,8 @@ class ElasticIterator(IterDataset[Element]):
         self._shard_options = shard_options
         self._read_options = read_options or ReadOptions()
         self._multiprocessing_options = multiprocessing_options
-        self._own: DatasetIterator[Element] | None = None
+        self._next = 0  # the number of records that all processes together have used
+        self._running: DatasetIterator[Element] | None = None
 
     def _batches(self, start: int) -> IterDataset[Element]:
         shard = self._shard_options
@@ -100,26 +71,35 @@ class ElasticIterator(IterDataset[Element]):
             batches = batches.mp_prefetch(self._multiprocessing_options)
         return batches
 
-    def __iter__(self) -> DatasetIterator[Element]:
-        if self._own is None:
-            self._own = _ElasticIterator(self)
-        return self._own
+    def __iter__(self) -> ElasticIterator:
+        return self
 
     def __next__(self) -> Element:
-        return next(self.__iter__())
+        self._assert_not_closed()
+        if self._running is None:
+            self._running = self._batches(self._next).__iter__()
+        element = next(self._running)
+        self._next += self._global_batch_size
+        return element
 
     def get_state(self) -> State:
         """The number of records that all processes together have used."""
-        return self.__iter__().get_state()
+        return {_STATE: self._next}
 
     def set_state(self, state: State) -> None:
         """Goes on where the state was taken, by whatever number of processes."""
-        self.__iter__().set_state(state)
+        self._next = int(state[_STATE])
+        self._stop()
 
     def close(self) -> None:
         """Ends what runs in the background."""
-        if self._own is not None:
-            self._own.close()
+        super().close()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+        self._running = None
 
 
 def _has_filter(ds: DatasetNode) -> bool:

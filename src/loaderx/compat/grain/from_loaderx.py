@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
 from typing import TypeVar
 
-from loaderx.compat.grain.indices import Indices, as_ints
+from loaderx import ArgumentTypeError, DataLoader, Dataset, LoaderIterator
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec, State
-from loaderx.compat.grain.registry import node
 from loaderx.compat.grain.trees import map_structure
-from loaderx.dataset import Dataset
-from loaderx.errors import ArgumentTypeError
-from loaderx.loader import DataLoader, LoaderIterator
 
 T = TypeVar("T")
 
@@ -33,7 +28,6 @@ def _spec(ds: Dataset[T]) -> Spec:
     return map_structure(lambda spec: ShapeDtypeStruct(spec.shape, spec.dtype), ds.element_spec)
 
 
-@node("map.from_loaderx")
 class LoaderxMapDataset(MapDataset[T]):
     """The elements of a dataset by index; beyond the length those of ``ds.repeat()``."""
 
@@ -57,18 +51,11 @@ class LoaderxMapDataset(MapDataset[T]):
             return self.slice(index)
         return self._dataset[index] if 0 <= index < self._length else self._epochs[index]
 
-    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
-        return [self[i] for i in as_ints(indices)]
-
     @property
     def _element_spec(self) -> Spec:
         return _spec(self._dataset)
 
-    def __str__(self) -> str:
-        return "LoaderxMapDataset"
 
-
-@node("iter.from_loaderx")
 class LoaderxIterDataset(IterDataset[T]):
     """The elements of a dataset in order, from a `loaderx.DataLoader`."""
 
@@ -83,9 +70,6 @@ class LoaderxIterDataset(IterDataset[T]):
     @property
     def _element_spec(self) -> Spec:
         return _spec(self._dataset)
-
-    def __str__(self) -> str:
-        return "LoaderxIterDataset"
 
 
 class LoaderxDatasetIterator(DatasetIterator[T]):

@@ -4,41 +4,63 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from contextlib import nullcontext
+from importlib import import_module
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from loaderx.compat.grain.no_stats import NoStats
-from loaderx.compat.grain.protocols import Spec
-from loaderx.compat.grain.registry import make
-from loaderx.compat.grain.transforms import (
-    Batch,
-    Filter,
-    FlatMap,
-    Map,
-    MapWithIndex,
-    RandomMap,
-    Transformation,
-    Transformations,
-)
+from loaderx.compat.grain import transforms
+from loaderx.compat.grain.protocols import Element, Spec
 
-P = ParamSpec("P")
+T = TypeVar("T")
 S = TypeVar("S")
 D = TypeVar("D", bound="DatasetNode")
+
+
+def make(node: str, *args: Element, **kwargs: Element) -> Element:
+    """A node by its place, ``module.Class``.
+
+    Nodes derive from the datasets whose methods make them; so their modules are imported late.
+    """
+    module, _, name = node.partition(".")
+    return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
+
+
+class NoStats:
+    """Statistics that keep nothing: datasets of users' own report to them, as Grain's own do."""
+
+    _no_time = nullcontext()
+
+    def record_self_time(self, offset_ns: float = 0, num_elements: int = 1) -> nullcontext[None]:
+        """For ``with``."""
+        return self._no_time
+
+    def record_output_spec(self, element: T) -> T:
+        """The element itself."""
+        return element
+
+    record_output_spec_for_batch = record_output_spec
+    record_bytes_consumed = record_output_spec
+    record_bytes_produced = record_output_spec
+
+    def report(self) -> None:
+        """There is nothing to report."""
 
 
 class DatasetNode:
     """Base of `MapDataset` and `IterDataset`."""
 
     _MUTATES_ELEMENT_SPEC = True
+    _shown: ClassVar[tuple[str, ...]] = ()  # attributes that `str` shows
     # For subclasses of users' own that do not call `super().__init__`.
     _parents: Sequence[DatasetNode] = ()
     _seed_rng_seed: int | None = None
     _stats = NoStats()
 
-    def __init__(self, parents: Sequence[DatasetNode]) -> None:
+    def __init__(self, parents: DatasetNode | Sequence[DatasetNode] = ()) -> None:
         super().__init__()
-        self._parents = parents
+        self._parents = (parents,) if isinstance(parents, DatasetNode) else tuple(parents)
 
     @functools.cached_property
     def _default_seed(self) -> int | None:
@@ -59,14 +81,22 @@ class DatasetNode:
     @property
     def _element_spec(self) -> Spec:
         """Shapes and dtypes of an element, without reading any."""
-        raise NotImplementedError(f"{type(self).__name__} does not say the spec of its elements.")
+        if self._MUTATES_ELEMENT_SPEC or not self._parents:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say the spec of its elements."
+            )
+        return self._parents[0]._element_spec
 
     def pipe(self, func: Callable[..., S], /, *args: object, **kwargs: object) -> S:
         """``func(self, *args, **kwargs)``, so that it can stand in a chain of methods."""
         return func(self, *args, **kwargs)
 
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, '_' + name)}" for name in self._shown)
+        return f"{type(self).__name__}({shown})" if shown else type(self).__name__
 
-def apply_transformations(ds: D, transformations: Transformation | Transformations) -> D:
+
+def apply_transformations(ds: D, transformations: transforms.OneOrMore) -> D:
     """The dataset with one or more transformations applied in order."""
     several = transformations if isinstance(transformations, Sequence) else [transformations]
     for one in several:
@@ -74,31 +104,28 @@ def apply_transformations(ds: D, transformations: Transformation | Transformatio
     return ds
 
 
-def _apply(ds: D, one: Transformation) -> D:
-    kind = "map" if hasattr(ds, "to_iter_dataset") else "iter"
+def _apply(ds: Element, one: transforms.Transformation) -> Element:
     match one:
-        case Batch():
-            made = make(
-                f"{kind}.batch", ds, one.batch_size,
-                drop_remainder=one.drop_remainder, batch_fn=one.batch_fn,
-            )  # fmt: skip
-        case Map():
-            made = make(f"{kind}.map", ds, one)
-        case RandomMap():
-            made = make(f"{kind}.random_map", ds, one)
-        case MapWithIndex():
-            made = make(f"{kind}.map_with_index", ds, one)
-        case FlatMap():
-            made = make(f"{kind}.flat_map", ds, one)
-        case Filter():
-            made = make(f"{kind}.filter", ds, one)
-        case _:
-            raise NotImplementedError(
-                f"{one} is not a transformation of this module. Derive it from Map, RandomMap, "
-                "MapWithIndex, Filter, FlatMap or Batch of loaderx.compat.grain.transforms, or use "
-                "ds.map(f) for a plain function."
+        case transforms.Batch():
+            return ds.batch(
+                one.batch_size, drop_remainder=one.drop_remainder, batch_fn=one.batch_fn
             )
-    return made  # type: ignore[no-any-return]
+        case transforms.Map():
+            return ds.map(one)
+        case transforms.RandomMap():
+            return ds.random_map(one)
+        case transforms.MapWithIndex():
+            return ds.map_with_index(one)
+        case transforms.FlatMap():
+            kind = "Map" if hasattr(ds, "to_iter_dataset") else "Iter"
+            return make(f"function_nodes.FlatMap{kind}Dataset", ds, one)
+        case transforms.Filter():
+            return ds.filter(one)
+    raise NotImplementedError(
+        f"{one} is not a transformation of this module. Derive it from Map, RandomMap, "
+        "MapWithIndex, Filter, FlatMap or Batch of loaderx.compat.grain.transforms, or use "
+        "ds.map(f) for a plain function."
+    )
 
 
 def get_element_spec(ds: DatasetNode) -> Spec:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loaderx.compat.grain.index_shuffle import permutation, shuffled
+from loaderx.compat.grain.index_shuffle import Permutations
 from loaderx.compat.grain.indices import (
     Indices,
     Int64s,
@@ -21,10 +21,8 @@ from loaderx.compat.grain.indices import (
     some,
 )
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.permutations import Permutations
-from loaderx.compat.grain.protocols import Element, Spec
-from loaderx.compat.grain.registry import node
-from loaderx.memory import Lend
+from loaderx.compat.grain.protocols import Element
+from loaderx.sources import Lend
 
 T = TypeVar("T")
 
@@ -62,12 +60,7 @@ class IndexNode(MapDataset[T]):
     def _gather(self, indices: Indices, lend: Lend) -> Element:
         return self._parent._gather(self._indices(indices), lend)
 
-    @property
-    def _element_spec(self) -> Spec:
-        return self._parent._element_spec
 
-
-@node("map.seed")
 class WithSeedMapDataset(IndexNode[T]):
     """Holds a seed for the stages above."""
 
@@ -75,11 +68,7 @@ class WithSeedMapDataset(IndexNode[T]):
         super().__init__(parent)
         self._seed_rng_seed = seed
 
-    def __str__(self) -> str:
-        return "WithOptionsMapDataset"
 
-
-@node("map.slice")
 class SliceMapDataset(IndexNode[T]):
     """Some elements of every epoch."""
 
@@ -110,9 +99,10 @@ class SliceMapDataset(IndexNode[T]):
         return f"SliceMapDataset[{self._start}:{self._stop}:{self._step}]"
 
 
-@node("map.repeat")
 class RepeatMapDataset(IndexNode[T]):
     """Several epochs, or an endless number of them."""
+
+    _shown = ("num_epochs",)
 
     def __init__(
         self,
@@ -142,16 +132,43 @@ class RepeatMapDataset(IndexNode[T]):
     def _indices(self, indices: Indices) -> Indices:
         return indices if self._reseed_each_epoch else modulo(indices, self._parent_length)
 
-    def __str__(self) -> str:
-        return f"RepeatMapDataset(num_epochs={self._num_epochs})"
+
+class _Permuted(IndexNode[T]):
+    """Runs of ``span`` consecutive elements, each in an order of its own."""
+
+    _seed: int
+
+    def __init__(self, parent: MapDataset[T], span: int) -> None:
+        super().__init__(parent)
+        self._span = span
+        self._permutations = Permutations(span)
+
+    def _run_seed(self, number: int) -> int:
+        return (self._seed + number) % 2**32
+
+    def _index(self, index: int) -> int:
+        number, position = divmod(index, some(self._span))
+        return self._permutations.one(self._run_seed(number), position) + number * self._span
+
+    def _indices(self, indices: Indices) -> Indices:
+        span, many = self._span, self._permutations.many
+        number = epoch_of(indices, span)
+        if number is not None:
+            inside = shifted(indices, -number * span)
+            return shifted(many(self._run_seed(number), inside), number * span)
+        numbers, positions = np.divmod(as_array(indices), some(span))
+        found = np.empty(len(positions), np.int64)
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            found[chosen] = many(self._run_seed(number), positions[chosen]) + number * span
+        return found
 
 
-@node("map.shuffle")
-class ShuffleMapDataset(IndexNode[T]):
+class ShuffleMapDataset(_Permuted[T]):
     """Every epoch in an order of its own."""
 
     def __init__(self, parent: MapDataset[T], *, seed: int | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent, len(parent))
         seed = self._default_seed if seed is None else seed
         if seed is None:
             raise ValueError(
@@ -160,62 +177,11 @@ class ShuffleMapDataset(IndexNode[T]):
         if not 0 <= seed < 2**32:
             raise ValueError(f"`seed` must be from 0 to 2**32 - 1, got {seed}.")
         self._seed = int(seed)
-        self._permutations = Permutations(self._parent_length)
-
-    def _index(self, index: int) -> int:
-        epoch, position = divmod(index, some(self._parent_length))
-        found = self._permutations.one((self._seed + epoch) % 2**32, position)
-        return found + epoch * self._parent_length
-
-    def _indices(self, indices: Indices) -> Indices:
-        length = self._parent_length
-        epoch = epoch_of(indices, length)
-        if epoch is not None:
-            inside = shifted(indices, -epoch * length)
-            return shifted(self._epoch(epoch, inside), epoch * length)
-        epochs, positions = np.divmod(as_array(indices), some(length))
-        found = np.empty(len(positions), np.int64)
-        for number in np.unique(epochs).tolist():
-            chosen = epochs == number
-            found[chosen] = self._epoch(number, positions[chosen]) + number * length
-        return found
-
-    def _epoch(self, epoch: int, positions: Indices) -> Int64s:
-        return self._permutations.many((self._seed + epoch) % 2**32, positions)
-
-    def __str__(self) -> str:
-        return "ShuffleMapDataset"
 
 
-class WindowShuffleMapDataset(IndexNode[T]):
+class WindowShuffleMapDataset(_Permuted[T]):
     """The elements of each window of consecutive ones in random order."""
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
-        super().__init__(parent)
-        self._window_size = window_size
+        super().__init__(parent, window_size)
         self._seed = seed
-        self._permutations = Permutations(window_size)
-
-    def _index(self, index: int) -> int:
-        window, position = divmod(index, self._window_size)
-        found = self._permutations.one(self._seed + window, position)
-        return found + window * self._window_size
-
-    def _indices(self, indices: Indices) -> Indices:
-        windows, positions = np.divmod(as_array(indices), self._window_size)
-        found = np.empty(len(positions), np.int64)
-        for number in np.unique(windows).tolist():
-            chosen = windows == number
-            inside = self._permutations.many(self._seed + number, positions[chosen])
-            found[chosen] = inside + number * self._window_size
-        return found
-
-    def __str__(self) -> str:
-        return "WindowShuffleMapDataset"
-
-
-def window_order(length: int, seed: int) -> list[int]:
-    """Where each position of a window in memory takes its element from."""
-    if length <= 65_537:
-        return permutation(seed, length).tolist()  # type: ignore[no-any-return]
-    return shuffled(seed, length, np.arange(length)).tolist()  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
+from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, Spec, State
 from loaderx.compat.grain.thread_prefetch import ThreadPrefetchIterDataset
@@ -19,6 +19,8 @@ class InterleaveIterDataset(IterDataset[T]):
 
     ``num_make_iter_threads`` and ``make_iter_buffer_size`` are accepted and have no effect.
     """
+
+    _shown = ("cycle_length",)
 
     def __init__(
         self,
@@ -42,12 +44,6 @@ class InterleaveIterDataset(IterDataset[T]):
     @property
     def _element_spec(self) -> Spec:
         return self._datasets[0]._element_spec
-
-    def __str__(self) -> str:
-        return (
-            f"InterleaveIterDataset([{len(self._datasets)} datasets], "
-            f"cycle_length={self._cycle_length})"
-        )
 
 
 class _Place:
@@ -174,13 +170,13 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
 
     def _get_next_index(self) -> int:
         iterator = self._only()
-        return 0 if iterator is None else get_next_index(iterator)
+        return 0 if iterator is None else iterator._get_next_index()
 
     def _set_next_index(self, index: int) -> None:
         self.get_state()  # fills the place
         iterator = self._only()
         assert iterator is not None
-        set_next_index(iterator, index)
+        iterator._set_next_index(index)
 
     def _only(self) -> DatasetIterator[Element] | None:
         if len(self._datasets) != 1:
@@ -202,9 +198,3 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
             for place in self._places:
                 if place.iterator is not None:
                     place.iterator.close()
-
-    def __str__(self) -> str:
-        return (
-            f"InterleaveDatasetIterator([{len(self._datasets)} datasets], "
-            f"cycle_length={len(self._places)})"
-        )

@@ -5,27 +5,19 @@ from __future__ import annotations
 import abc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from loaderx.compat.grain.graph import DatasetNode, apply_transformations
-from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain import transforms
+from loaderx.compat.grain.graph import DatasetNode, apply_transformations, make
+from loaderx.compat.grain.iterator import DatasetIterator, NodeIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions
-from loaderx.compat.grain.protocols import Element, Spec
-from loaderx.compat.grain.registry import make
-from loaderx.compat.grain.transforms import (
-    Filter,
-    Map,
-    MapWithIndex,
-    RandomMap,
-    Transformation,
-    Transformations,
-)
+from loaderx.compat.grain.protocols import Element
 
 if TYPE_CHECKING:
-    from loaderx.dataset import Dataset
+    from loaderx import Dataset
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -43,18 +35,15 @@ class IterDatasetMeta(abc.ABCMeta):
 
         The state of a mix of a mapping is restored by name: components may come and go.
         """
-        return make("iter.mix", datasets, weights)  # type: ignore[no-any-return]
+        return make("join_nodes.MixedIterDataset", datasets, weights)  # type: ignore[no-any-return]
 
     def from_loaderx(cls, ds: Dataset[T]) -> IterDataset[T]:
         """The elements of a `loaderx.Dataset`, run by a `loaderx.DataLoader`."""
-        return make("iter.from_loaderx", ds)  # type: ignore[no-any-return]
+        return make("from_loaderx.LoaderxIterDataset", ds)  # type: ignore[no-any-return]
 
 
 class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMeta):
     """A dataset whose elements come in order.  To be subclassed by users, too."""
-
-    def __init__(self, parents: DatasetNode | Sequence[DatasetNode] = ()) -> None:
-        super().__init__((parents,) if isinstance(parents, DatasetNode) else tuple(parents))
 
     @property
     def parents(self) -> Sequence[MapDataset[Element] | IterDataset[Element]]:
@@ -66,7 +55,7 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
         (parent,) = self._parents
         return parent  # type: ignore[return-value]
 
-    def apply(self, transformations: Transformation | Transformations) -> IterDataset[Element]:
+    def apply(self, transformations: transforms.OneOrMore) -> IterDataset[Element]:
         """The dataset with one or more transformations applied in order."""
         return apply_transformations(self, transformations)
 
@@ -79,33 +68,39 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
     ) -> IterDataset[S]:
         """Elements stacked, or given as a list to ``batch_fn``."""
         return make(  # type: ignore[no-any-return]
-            "iter.batch", self, batch_size, drop_remainder=drop_remainder, batch_fn=batch_fn
+            "batch_nodes.BatchIterDataset",
+            self,
+            batch_size,
+            drop_remainder=drop_remainder,
+            batch_fn=batch_fn,
         )
 
     def seed(self, seed: int) -> IterDataset[T]:
         """The seed from which random stages above derive theirs."""
-        return make("iter.seed", self, seed=seed)  # type: ignore[no-any-return]
+        return make("iter_orders.WithSeedIterDataset", self, seed=seed)  # type: ignore[no-any-return]
 
-    def filter(self, transform: Filter | Callable[[T], bool]) -> IterDataset[T]:
+    def filter(self, transform: transforms.Filter | Callable[[T], bool]) -> IterDataset[T]:
         """The elements for which ``transform`` is true."""
-        return make("iter.filter", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.FilterIterDataset", self, transform)  # type: ignore[no-any-return]
 
-    def map(self, transform: Map | Callable[[T], S]) -> IterDataset[S]:
+    def map(self, transform: transforms.Map | Callable[[T], S]) -> IterDataset[S]:
         """Each element transformed."""
-        return make("iter.map", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.MapIterDataset", self, transform)  # type: ignore[no-any-return]
 
     def random_map(
         self,
-        transform: RandomMap | Callable[[T, np.random.Generator], S],
+        transform: transforms.RandomMap | Callable[[T, np.random.Generator], S],
         *,
         seed: int | None = None,
     ) -> IterDataset[S]:
         """Each element transformed with random numbers that its number and the seed determine."""
-        return make("iter.random_map", self, transform, seed=seed)  # type: ignore[no-any-return]
+        return make("function_nodes.RandomMapIterDataset", self, transform, seed=seed)  # type: ignore[no-any-return]
 
-    def map_with_index(self, transform: MapWithIndex | Callable[[int, T], S]) -> IterDataset[S]:
+    def map_with_index(
+        self, transform: transforms.MapWithIndex | Callable[[int, T], S]
+    ) -> IterDataset[S]:
         """Each element transformed, knowing its number."""
-        return make("iter.map_with_index", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.MapWithIndexIterDataset", self, transform)  # type: ignore[no-any-return]
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T]:
         """The old name of `mp_prefetch`."""
@@ -126,28 +121,33 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
         says what part of the data a worker of Grain's reads, is accepted and has no effect.
         """
         options = options or MultiprocessingOptions(num_workers=10)
-        return make("iter.mp_prefetch", self, options, worker_init_fn)  # type: ignore[no-any-return]
+        return make("process_prefetch.mp_prefetch", self, options, worker_init_fn)  # type: ignore[no-any-return]
 
     @abc.abstractmethod
     def __iter__(self) -> DatasetIterator[T]:
         """An iterator at the first element."""
 
 
+class IterNode(IterDataset[T]):
+    """Base of our own: it says which iterator it has, and whatever that needs is asked of it."""
+
+    _iterator: ClassVar[type[NodeIterator[Element]]]
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return self._iterator(self)
+
+
 class WithOptionsIterDataset(IterDataset[T]):
     """Sets options for all stages of the pipeline; of several the last wins."""
 
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("options",)
+
     def __init__(self, parent: IterDataset[T], options: DatasetOptions) -> None:
         super().__init__(parent)
-        self.options = options
+        self._options = options
 
     def __iter__(self) -> DatasetIterator[T]:
         made = self._parent.__iter__()
-        made._ctx.dataset_options = self.options.merge(made._ctx.dataset_options)
+        made._ctx.dataset_options = self._options.merge(made._ctx.dataset_options)
         return made
-
-    def __str__(self) -> str:
-        return f"WithOptionsIterDataset(options={self.options})"
-
-    @property
-    def _element_spec(self) -> Spec:
-        return self._parent._element_spec

@@ -1,29 +1,48 @@
-"""Nodes that change which elements of an `IterDataset` come when: limit, repeat, cache, window."""
+"""Nodes that change which elements of an `IterDataset` come when, and the seed of a pipeline."""
 
 from __future__ import annotations
 
 import copy
 from typing import TypeVar
 
-from loaderx.compat.grain.index_nodes import window_order
-from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iter_functions import CountingIterator
-from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.protocols import Element, Spec, State
+from loaderx.compat.grain.index_shuffle import Permutations
+from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
+from loaderx.compat.grain.iterator import CountingIterator, DatasetIterator, NodeIterator
+from loaderx.compat.grain.protocols import Element, State
 
 T = TypeVar("T")
 
 
-class SameSpecIterDataset(IterDataset[T]):
-    """Base of datasets with the elements of their parent."""
+class WithSeedIterDataset(IterDataset[T]):
+    """Holds a seed for the stages above."""
 
-    @property
-    def _element_spec(self) -> Spec:
-        return self._parent._element_spec
+    _MUTATES_ELEMENT_SPEC = False
+
+    def __init__(self, parent: IterDataset[T], *, seed: int) -> None:
+        super().__init__(parent)
+        self._seed_rng_seed = seed
+
+    def __iter__(self) -> DatasetIterator[T]:
+        return self._parent.__iter__()
 
 
-class LimitIterDataset(SameSpecIterDataset[T]):
+class _LimitIterator(CountingIterator[T]):
+    _key = "count_elements_read"
+
+    def __next__(self) -> Element:
+        if self._count >= self._ds._count:
+            raise StopIteration
+        element = self._pull()
+        self._count += 1
+        return element
+
+
+class LimitIterDataset(IterNode[T]):
     """The first ``count`` elements."""
+
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("count",)
+    _iterator = _LimitIterator
 
     def __init__(self, parent: IterDataset[T], count: int) -> None:
         if count <= 0:
@@ -31,58 +50,21 @@ class LimitIterDataset(SameSpecIterDataset[T]):
         super().__init__(parent)
         self._count = count
 
-    def __iter__(self) -> DatasetIterator[T]:
-        return _LimitIterator(self._parent.__iter__(), self._count)
 
-    def __str__(self) -> str:
-        return f"LimitIterDataset(count={self._count})"
-
-
-class _LimitIterator(CountingIterator[T]):
-    _key = "count_elements_read"
-
-    def __init__(self, parent: DatasetIterator[T], limit: int) -> None:
-        super().__init__(parent)
-        self._limit = limit
-
-    def __next__(self) -> Element:
-        if self._count >= self._limit:
-            raise StopIteration
-        element = self._pull()
-        self._count += 1
-        return element
-
-
-class RepeatIterDataset(SameSpecIterDataset[T]):
-    """The same elements several times, or endlessly."""
-
-    def __init__(self, parent: IterDataset[T], num_epochs: int | None = None) -> None:
-        super().__init__(parent)
-        if num_epochs is not None and num_epochs <= 0:
-            raise ValueError(f"`num_epochs` must be at least 1, got {num_epochs}.")
-        self._num_epochs = num_epochs
-
-    def __iter__(self) -> DatasetIterator[T]:
-        return _RepeatIterator(self._parent.__iter__(), self._num_epochs)
-
-    def __str__(self) -> str:
-        return f"RepeatIterDataset(num_epochs={self._num_epochs})"
-
-
-class _RepeatIterator(DatasetIterator[T]):
-    def __init__(self, parent: DatasetIterator[T], num_epochs: int | None) -> None:
-        super().__init__(parent)
-        self._num_epochs = num_epochs
+class _RepeatIterator(NodeIterator[T]):
+    def __init__(self, ds: RepeatIterDataset[T]) -> None:
+        super().__init__(ds)
         self._epoch = 0
         self._beginning = self._parent.get_state()
 
     def __next__(self) -> Element:
-        while self._epoch != self._num_epochs:
+        epochs = self._ds._num_epochs
+        while self._epoch != epochs:
             try:
-                return next(self._parent)
+                return self._pull()
             except StopIteration:
                 self._epoch += 1
-                if self._epoch != self._num_epochs:
+                if self._epoch != epochs:
                     self._parent.set_state(self._beginning)
         raise StopIteration
 
@@ -96,86 +78,25 @@ class _RepeatIterator(DatasetIterator[T]):
         self._parent.set_state(state["parent"])
 
 
-class CacheIterDataset(SameSpecIterDataset[T]):
-    """Keeps the elements of the first epoch for those after it (`RepeatIterDataset`)."""
+class RepeatIterDataset(IterNode[T]):
+    """The same elements several times, or endlessly."""
 
-    def __init__(self, parent: IterDataset[T]) -> None:
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("num_epochs",)
+    _iterator = _RepeatIterator
+
+    def __init__(self, parent: IterDataset[T], num_epochs: int | None = None) -> None:
         super().__init__(parent)
-
-    def __iter__(self) -> DatasetIterator[T]:
-        return _CacheIterator(self._parent.__iter__())
-
-    def __str__(self) -> str:
-        return f"CacheIterDataset(parent={self._parent})"
+        if num_epochs is not None and num_epochs <= 0:
+            raise ValueError(f"`num_epochs` must be at least 1, got {num_epochs}.")
+        self._num_epochs = num_epochs
 
 
-class _CacheIterator(DatasetIterator[T]):
-    def __init__(self, parent: DatasetIterator[T]) -> None:
-        super().__init__(parent)
-        self._cache: list[T] = []
-        self._position = 0
-        self._is_filled = False
-        self._is_stale = False  # it lacks elements before the position
-        self._beginning = self._parent.get_state()
-
-    def __next__(self) -> Element:
-        if self._is_filled:
-            if self._position >= len(self._cache):
-                raise StopIteration
-            self._position += 1
-            return self._cache[self._position - 1]
-        if self._is_stale:
-            self._parent.set_state(self._beginning)
-            self._cache = [next(self._parent) for _ in range(self._position)]
-            self._is_stale = False
-        try:
-            element = next(self._parent)
-        except StopIteration:
-            self._is_filled = True
-            raise
-        if len(self._cache) == self._position:
-            self._cache.append(element)
-        self._position += 1
-        return element
-
-    def get_state(self) -> State:
-        """The state of the parent, the position, and whether the cache was filled."""
-        return {
-            "parent": self._parent.get_state(),
-            "position": self._position,
-            "cache_filled": self._is_filled,
-        }
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; a lost cache is filled again."""
-        self._parent.set_state(state["parent"])
-        self._position = state["position"]
-        if not self._is_filled:
-            self._is_stale |= state["cache_filled"] or self._position > len(self._cache)
-
-
-class WindowShuffleIterDataset(SameSpecIterDataset[T]):
-    """The elements of each window of consecutive ones in random order."""
-
-    def __init__(self, parent: IterDataset[T], *, window_size: int, seed: int) -> None:
-        super().__init__(parent)
-        self._window_size = window_size
-        self._seed = seed
-
-    def __iter__(self) -> DatasetIterator[T]:
-        return _WindowShuffleIterator(self._parent.__iter__(), self._window_size, self._seed)
-
-    def __str__(self) -> str:
-        return "WindowShuffleIterDataset"
-
-
-class _WindowShuffleIterator(DatasetIterator[T]):
+class _WindowShuffleIterator(NodeIterator[T]):
     """Its state is that of the parent before the window, and the elements handed out of it."""
 
-    def __init__(self, parent: DatasetIterator[T], window_size: int, seed: int) -> None:
-        super().__init__(parent)
-        self._window_size = window_size
-        self._seed = seed
+    def __init__(self, ds: WindowShuffleIterDataset[T]) -> None:
+        super().__init__(ds)
         self._number = 0
         self._used = 0
         self._window: list[T] = []  # the next element is the last
@@ -200,12 +121,12 @@ class _WindowShuffleIterator(DatasetIterator[T]):
     def _fill(self) -> None:
         window = self._window = []  # what came before an error is handed out after it
         try:
-            for _ in range(self._window_size):
+            for _ in range(self._ds._window_size):
                 window.append(next(self._parent))  # noqa: PERF401 (what came is kept)
         except StopIteration:
             self._is_last = True
-        order = window_order(len(window), self._seed + self._number)
-        self._window = [window[place] for place in order]
+        seed, count = self._ds._seed + self._number, len(window)
+        self._window = [window[place] for place in Permutations(count).many(seed, range(count))]
 
     def get_state(self) -> State:
         """The state before the window, its number, and the elements handed out."""
@@ -223,3 +144,15 @@ class _WindowShuffleIterator(DatasetIterator[T]):
         self._is_last = False
         self._fill()
         del self._window[max(0, len(self._window) - self._used) :]
+
+
+class WindowShuffleIterDataset(IterNode[T]):
+    """The elements of each window of consecutive ones in random order."""
+
+    _MUTATES_ELEMENT_SPEC = False
+    _iterator = _WindowShuffleIterator
+
+    def __init__(self, parent: IterDataset[T], *, window_size: int, seed: int) -> None:
+        super().__init__(parent)
+        self._window_size = window_size
+        self._seed = seed

@@ -1,4 +1,4 @@
-"""`DatasetIterator`: an iterator with a state."""
+"""`DatasetIterator`: an iterator with a state, the bases of our own, and the file of a state."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import abc
 import dataclasses
 import functools
 import json
-from collections.abc import Awaitable, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
 from typing import Generic, TypeVar
 
-from loaderx.compat.grain.checkpoint_files import Directory, read_state, write_state
-from loaderx.compat.grain.no_stats import NoStats
+from loaderx import StateError
+from loaderx.compat.grain.graph import NoStats
 from loaderx.compat.grain.options import DatasetOptions
 from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.sharding import process_index_and_count
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__package__)
+_WINDOW = 1000  # elements, of which few should be left out
+_QUIET_S = 60.0  # between two warnings
+
+last_warning = float("-inf")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -26,6 +35,43 @@ class IteratorContext:
     def merge(self, other: IteratorContext) -> None:
         """Takes over options that are not set here."""
         self.dataset_options = self.dataset_options.merge(other.dataset_options)
+
+
+class FilterCheck:
+    """Counts elements in windows of a thousand."""
+
+    def __init__(self, name: str, context: IteratorContext) -> None:
+        self._name = name
+        self._warn, self._raise = context.dataset_options.filter_limits()
+        self._passed = self._skipped = 0
+
+    def count(self, passed: int, skipped: int) -> None:
+        """So many more elements; raises or warns at the end of a window."""
+        self._passed += passed
+        self._skipped += skipped
+        seen = self._passed + self._skipped
+        if seen < _WINDOW:
+            return
+        share = self._skipped / seen
+        if share >= self._raise:
+            raise ValueError(self._text(share, seen, "filter_raise_threshold_ratio"))
+        if share >= self._warn:
+            _warn(self._text(share, seen, "filter_warn_threshold_ratio"))
+        self._passed = self._skipped = 0
+
+    def _text(self, share: float, seen: int, option: str) -> str:
+        return (
+            f"{self._name} has left out {share * 100:.2f} % of the last {seen} elements. If that "
+            f"is meant, filter the data beforehand, or switch this check off: `DatasetOptions("
+            f"{option}=None)` in `WithOptionsIterDataset`."
+        )
+
+
+def _warn(text: str) -> None:
+    global last_warning
+    if monotonic() - last_warning >= _QUIET_S:
+        last_warning = monotonic()
+        _log.warning(text)
 
 
 class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
@@ -109,11 +155,11 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
             if isinstance(parent, DatasetIterator):
                 parent.close()
 
-    async def save(self, directory: Directory) -> Awaitable[None]:
+    async def save(self, directory: Element) -> Awaitable[None]:
         """Takes the state now, and returns the task that writes it: for Orbax."""
         return write_state(directory, json.dumps(self.get_state(), indent=4))
 
-    async def load(self, directory: Directory) -> Awaitable[None]:
+    async def load(self, directory: Element) -> Awaitable[None]:
         """Returns the task that reads the state and sets it: for Orbax."""
         return read_state(directory, lambda text: self.set_state(json.loads(text)))
 
@@ -128,13 +174,104 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
         if self._closed or self._is_unwanted:
             raise ValueError(f"this {type(self).__name__} is closed: it gives no more elements.")
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     def _set_next_index(self, index: int) -> None:
         """Goes to the element with this number; a stage that cannot do that raises."""
-        raise NotImplementedError(f"{type(self).__name__} cannot go to an element by its number.")
+        self._numbered()._set_next_index(index)
 
     def _get_next_index(self) -> int:
         """The number of the next element."""
-        raise NotImplementedError(f"{type(self).__name__} does not number its elements.")
+        return self._numbered()._get_next_index()
+
+    def _numbered(self) -> DatasetIterator[Element]:
+        """The iterator below whose numbers are those of this one."""
+        if not self._ONE_FOR_ONE or not self._parents:
+            raise NotImplementedError(f"{type(self).__name__} does not number its elements.")
+        return self._parent
+
+
+class OverIterator(DatasetIterator[T]):
+    """Over other iterators; its position is that of the only one."""
+
+    def __init__(
+        self, parents: DatasetIterator[Element] | Sequence[DatasetIterator[Element]]
+    ) -> None:
+        super().__init__(parents)
+        if len(self._parents) == 1:
+            self._pull = self._parents[0].__next__
+
+    def __next__(self) -> T:
+        return self._pull()  # type: ignore[no-any-return]
+
+    def get_state(self) -> State:
+        """The state of the parent."""
+        return self._parent.get_state()
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        self._parent.set_state(state)
+
+
+class NodeIterator(OverIterator[T]):
+    """Over the iterators of a node's parents."""
+
+    def __init__(self, ds: Element) -> None:
+        super().__init__([parent.__iter__() for parent in ds.parents])
+        self._ds = ds
+
+
+class IndexedIterator(DatasetIterator[T]):
+    """Its position is the index of the next element, of so many."""
+
+    _length: int
+    _next_index: int
+
+    def get_state(self) -> State:
+        """The index of the next element."""
+        return {"next_index": self._next_index}
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        self._set_next_index(state["next_index"])
+
+    def _get_next_index(self) -> int:
+        return self._next_index
+
+    def _set_next_index(self, index: int) -> None:
+        if not 0 <= index <= self._length:
+            raise IndexError(
+                f"the state is at element {index}, and the dataset has a length of {self._length}."
+            )
+        self._go_to(index)
+
+    @abc.abstractmethod
+    def _go_to(self, index: int) -> None:
+        """Drops what was read ahead, and goes on with this element."""
+
+
+class CountingIterator(NodeIterator[T]):
+    """An iterator that numbers its elements; ``_key`` is the number's name in a state."""
+
+    _key: str
+    _count = 0
+
+    def get_state(self) -> State:
+        """The state of the parent, and the number of the next element."""
+        return {"parent": self._parent.get_state(), self._key: self._count}
+
+    def set_state(self, state: State) -> None:
+        """Goes on where the state was taken."""
+        self._parent.set_state(state["parent"])
+        self._count = state[self._key]
+
+    def _get_next_index(self) -> int:
+        return self._count
+
+    def _set_next_index(self, index: int) -> None:
+        self._parent._set_next_index(index)
+        self._count = index
 
 
 def worker_positions(position: int, count: int) -> list[int]:
@@ -171,3 +308,35 @@ def set_next_index(ds_iter: DatasetIterator[Element], index: int) -> None:
 def get_next_index(ds_iter: DatasetIterator[Element]) -> int:
     """The number of the next element."""
     return ds_iter._get_next_index()
+
+
+def state_file(directory: Element) -> Element:
+    """The file of this process, in a directory: a `pathlib.Path`, or alike for remote storage."""
+    index, count = process_index_and_count()
+    return directory / f"process_{index}-of-{count}.json"
+
+
+def read_text(directory: Element) -> str:
+    """What this process wrote."""
+    file = state_file(directory)
+    if not file.exists():
+        raise StateError(
+            f"File {file} does not exist. Was the checkpoint saved by another number of processes?"
+        )
+    return file.read_text()  # type: ignore[no-any-return]
+
+
+async def write_state(directory: Element, text: str) -> None:
+    """Writes a state in a thread, when the directory has been created."""
+    import asyncio  # late: only a program that awaits this needs it
+
+    created = getattr(directory, "await_creation", None)
+    place = directory if created is None else await created()
+    await asyncio.to_thread(state_file(place).write_text, text)
+
+
+async def read_state(directory: Element, use: Callable[[str], None]) -> None:
+    """Reads a state in a thread, and gives it to ``use``."""
+    import asyncio
+
+    use(await asyncio.to_thread(read_text, directory))

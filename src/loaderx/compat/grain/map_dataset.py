@@ -16,25 +16,17 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import numpy as np
 
-from loaderx.compat.grain.graph import DatasetNode, apply_transformations
+from loaderx.compat.grain import transforms
+from loaderx.compat.grain.graph import DatasetNode, apply_transformations, make
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.options import ReadOptions
 from loaderx.compat.grain.protocols import DatasetSelectionMap, Element, RandomAccessDataSource
-from loaderx.compat.grain.registry import make
-from loaderx.compat.grain.transforms import (
-    Filter,
-    Map,
-    MapWithIndex,
-    RandomMap,
-    Transformation,
-    Transformations,
-)
-from loaderx.memory import Lend
+from loaderx.sources import Lend
 
 if TYPE_CHECKING:
+    from loaderx import Dataset
     from loaderx.compat.grain.iter_dataset import IterDataset
     from loaderx.compat.grain.iterator import DatasetIterator
-    from loaderx.dataset import Dataset
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -45,38 +37,35 @@ class MapDatasetMeta(abc.ABCMeta):
 
     def source(cls, source: Sequence[T] | RandomAccessDataSource[T]) -> MapDataset[T]:
         """The records of a source: anything with a length and an index."""
-        return make("source", source)  # type: ignore[no-any-return]
+        return make("source_nodes.SourceMapDataset", source)  # type: ignore[no-any-return]
 
     def range(cls, start: int, stop: int | None = None, step: int = 1) -> MapDataset[int]:
         """The integers of Python's `range`."""
-        return make("range", start, stop, step)  # type: ignore[no-any-return]
+        return make("source_nodes.RangeMapDataset", start, stop, step)  # type: ignore[no-any-return]
 
     def mix(
         cls, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None = None
     ) -> MapDataset[T]:
         """Elements of several datasets in proportion; as long as the first to end allows."""
-        return make("map.mix", datasets, weights)  # type: ignore[no-any-return]
+        return make("join_nodes.MixedMapDataset", datasets, weights)  # type: ignore[no-any-return]
 
     def select_from_datasets(
         cls, datasets: Sequence[MapDataset[T]], selection_map: DatasetSelectionMap
     ) -> MapDataset[T]:
         """Elements of several datasets as a map selects them."""
-        return make("map.mix", datasets, selection_map=selection_map)  # type: ignore[no-any-return]
+        return make("join_nodes.MixedMapDataset", datasets, selection_map=selection_map)  # type: ignore[no-any-return]
 
     def concatenate(cls, datasets: Sequence[MapDataset[T]]) -> MapDataset[T]:
         """One dataset after the other."""
-        return make("map.concatenate", datasets)  # type: ignore[no-any-return]
+        return make("join_nodes.ConcatenateMapDataset", datasets)  # type: ignore[no-any-return]
 
     def from_loaderx(cls, ds: Dataset[T]) -> MapDataset[T]:
         """The elements of a `loaderx.Dataset` that is read by index."""
-        return make("map.from_loaderx", ds)  # type: ignore[no-any-return]
+        return make("from_loaderx.LoaderxMapDataset", ds)  # type: ignore[no-any-return]
 
 
 class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
     """A dataset whose elements are read by index.  To be subclassed by users, too."""
-
-    def __init__(self, parents: MapDataset[Element] | Sequence[MapDataset[Element]] = ()) -> None:
-        super().__init__((parents,) if isinstance(parents, MapDataset) else tuple(parents))
 
     @property
     def parents(self) -> Sequence[MapDataset[Element]]:
@@ -115,7 +104,7 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
         """May `_gather` give a batch?"""
         return False
 
-    def apply(self, transformations: Transformation | Transformations) -> MapDataset[Element]:
+    def apply(self, transformations: transforms.OneOrMore) -> MapDataset[Element]:
         """The dataset with one or more transformations applied in order."""
         return apply_transformations(self, transformations)
 
@@ -128,48 +117,54 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
     ) -> MapDataset[S]:
         """Elements stacked, or given as a list to ``batch_fn``; not after a filter."""
         return make(  # type: ignore[no-any-return]
-            "map.batch", self, batch_size, drop_remainder=drop_remainder, batch_fn=batch_fn
+            "batch_nodes.BatchMapDataset",
+            self,
+            batch_size,
+            drop_remainder=drop_remainder,
+            batch_fn=batch_fn,
         )
 
-    def filter(self, transform: Filter | Callable[[T], bool]) -> MapDataset[T]:
+    def filter(self, transform: transforms.Filter | Callable[[T], bool]) -> MapDataset[T]:
         """None in place of elements for which ``transform`` is false; the length stays."""
-        return make("map.filter", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.FilterMapDataset", self, transform)  # type: ignore[no-any-return]
 
-    def map(self, transform: Map | Callable[[T], S]) -> MapDataset[S]:
+    def map(self, transform: transforms.Map | Callable[[T], S]) -> MapDataset[S]:
         """Each element transformed."""
-        return make("map.map", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.MapMapDataset", self, transform)  # type: ignore[no-any-return]
 
-    def map_with_index(self, transform: MapWithIndex | Callable[[int, T], S]) -> MapDataset[S]:
+    def map_with_index(
+        self, transform: transforms.MapWithIndex | Callable[[int, T], S]
+    ) -> MapDataset[S]:
         """Each element transformed, knowing its index."""
-        return make("map.map_with_index", self, transform)  # type: ignore[no-any-return]
+        return make("function_nodes.MapWithIndexMapDataset", self, transform)  # type: ignore[no-any-return]
 
     def random_map(
         self,
-        transform: RandomMap | Callable[[T, np.random.Generator], S],
+        transform: transforms.RandomMap | Callable[[T, np.random.Generator], S],
         *,
         seed: int | None = None,
     ) -> MapDataset[S]:
         """Each element transformed with random numbers that its index and the seed determine."""
-        return make("map.random_map", self, transform, seed=seed)  # type: ignore[no-any-return]
+        return make("function_nodes.RandomMapMapDataset", self, transform, seed=seed)  # type: ignore[no-any-return]
 
     def seed(self, seed: int) -> MapDataset[T]:
         """The seed from which random stages above derive theirs."""
-        return make("map.seed", self, seed=seed)  # type: ignore[no-any-return]
+        return make("index_nodes.WithSeedMapDataset", self, seed=seed)  # type: ignore[no-any-return]
 
     def shuffle(self, seed: int | None = None) -> MapDataset[T]:
         """The elements of an epoch in random order, another in every epoch."""
-        return make("map.shuffle", self, seed=seed)  # type: ignore[no-any-return]
+        return make("index_nodes.ShuffleMapDataset", self, seed=seed)  # type: ignore[no-any-return]
 
     def slice(self, sl: builtins.slice) -> MapDataset[T]:
         """Some elements of every epoch, as ``ds[start:stop:step]``."""
-        return make("map.slice", self, sl)  # type: ignore[no-any-return]
+        return make("index_nodes.SliceMapDataset", self, sl)  # type: ignore[no-any-return]
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
     ) -> MapDataset[T]:
         """So many epochs, or an endless number; each with random numbers of its own if reseeded."""
         return make(  # type: ignore[no-any-return]
-            "map.repeat", self, num_epochs, reseed_each_epoch=reseed_each_epoch
+            "index_nodes.RepeatMapDataset", self, num_epochs, reseed_each_epoch=reseed_each_epoch
         )
 
     def to_iter_dataset(
@@ -177,7 +172,7 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
     ) -> IterDataset[T]:
         """One epoch as an `IterDataset`, without the Nones unless they are allowed."""
         return make(  # type: ignore[no-any-return]
-            "to_iter_dataset", self,
+            "read_iterator.PrefetchIterDataset", self,
             read_options=read_options or ReadOptions(), allow_nones=allow_nones,
         )  # fmt: skip
 

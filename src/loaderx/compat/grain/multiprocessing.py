@@ -12,6 +12,10 @@ from loaderx.compat.grain.options import MultiprocessingOptions
 __all__ = ["MultiprocessingOptions", "SharedMemoryArray", "SharedMemoryArrayMetadata"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class SharedMemoryArray(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
     """A plain array: batches come from workers in shared memory without being asked to."""
 

@@ -6,19 +6,21 @@ from `MapTransform` and its like.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from loaderx.compat.grain.protocols import Element
-from loaderx.compat.grain.records import Record, RecordMetadata
+from loaderx import ArgumentError, ArgumentTypeError, RecordError, StackError
+from loaderx.compat.grain.packing_bins import Lengths, PackedBatch, first_fit
+from loaderx.compat.grain.protocols import Element, Record, RecordMetadata
 from loaderx.compat.grain.stacking import make_batch
-from loaderx.compat.grain.trees import StructureError
-from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError, one_line
+from loaderx.compat.grain.trees import StructureError, flatten, unflatten_as
 
 Records = Iterator[Record[Element]]
+Packed = Record[tuple[Element, Element, Element]]
 
 
 class Operation(Protocol):
@@ -27,50 +29,61 @@ class Operation(Protocol):
     def __call__(self, input_iterator: Records) -> Records: ...
 
 
+class _OnEachRecord(abc.ABC):
+    """Calls a function with the data of each record."""
+
+    _noun: ClassVar[str]  # of the function, in messages
+
+    def __call__(self, input_iterator: Records) -> Records:
+        for record in input_iterator:
+            try:
+                is_kept, data = self._made(record)
+            except Exception as error:
+                index, reason = record.metadata.index, f"{type(error).__name__}: {error}"
+                raise OperationError(
+                    f"the {self._noun} failed for record {index}: {reason}",
+                    index=index,
+                    reason=reason,
+                ) from error
+            if is_kept:
+                yield Record(record.metadata.remove_record_key(), data)
+
+    @abc.abstractmethod
+    def _made(self, record: Record[Element]) -> tuple[bool, Element]:
+        """Whether there is a record, and its data."""
+
+
 @dataclass
-class MapOperation:
+class MapOperation(_OnEachRecord):
     """Applies a function to the data of each record."""
 
     map_function: Callable[[Element], Element]
+    _noun = "map function"
 
-    def __call__(self, input_iterator: Records) -> Records:
-        for record in input_iterator:
-            try:
-                data = self.map_function(record.data)
-            except Exception as error:
-                raise _failure("map function", record, error) from error
-            yield Record(record.metadata.remove_record_key(), data)
+    def _made(self, record: Record[Element]) -> tuple[bool, Element]:
+        return True, self.map_function(record.data)
 
 
 @dataclass
-class RandomMapOperation:
+class RandomMapOperation(_OnEachRecord):
     """Applies a function to the data and the generator of each record."""
 
     random_map_function: Callable[[Element, np.random.Generator], Element]
+    _noun = "random map function"
 
-    def __call__(self, input_iterator: Records) -> Records:
-        for record in input_iterator:
-            try:
-                data = self.random_map_function(record.data, record.metadata.rng)  # type: ignore[arg-type]
-            except Exception as error:
-                raise _failure("random map function", record, error) from error
-            yield Record(record.metadata.remove_record_key(), data)
+    def _made(self, record: Record[Element]) -> tuple[bool, Element]:
+        return True, self.random_map_function(record.data, record.metadata.rng)  # type: ignore[arg-type]
 
 
 @dataclass
-class FilterOperation:
+class FilterOperation(_OnEachRecord):
     """Keeps the records for whose data a function is true."""
 
     condition_function: Callable[[Element], bool]
+    _noun = "condition function"
 
-    def __call__(self, input_iterator: Records) -> Records:
-        for record in input_iterator:
-            try:
-                keep = self.condition_function(record.data)
-            except Exception as error:
-                raise _failure("condition function", record, error) from error
-            if keep:
-                yield Record(record.metadata.remove_record_key(), record.data)
+    def _made(self, record: Record[Element]) -> tuple[bool, Element]:
+        return self.condition_function(record.data), record.data
 
 
 @dataclass
@@ -103,9 +116,6 @@ class BatchOperation:
         assert self.batch_fn is not None
         return Record(metadata.remove_record_key(), self.batch_fn(held))
 
-    def disable_deprecation_message(self) -> None:
-        """Does nothing: there is no such message."""
-
 
 def _stack(elements: Sequence[Element]) -> Element:
     try:
@@ -122,9 +132,70 @@ class OperationError(RecordError, ValueError):
     """A function of an operation failed."""
 
 
-def _failure(what: str, record: Record[Element], error: Exception) -> OperationError:
-    index = record.metadata.index
-    reason = one_line(error)
-    return OperationError(
-        f"the {what} failed for record {index}: {reason}", index=index, reason=reason
-    )
+@dataclass
+class PackAndBatchOperation:
+    """Packs records into ``batch_size`` rows.
+
+    The data of what comes out is a tuple of three trees like `length_struct`: the packed values,
+    the number of the record in its row (from 1), and the position in the record.
+
+    Args:
+        length_struct: the length of a row, for each feature.
+        batch_size: the number of rows.
+        max_sequences_per_bin: the largest number of records in a row.
+    """
+
+    length_struct: Element
+    batch_size: int
+    max_sequences_per_bin: int | None = None
+    _cur_batch: PackedBatch | None = field(default=None, repr=False)
+
+    def __call__(self, input_iterator: Iterator[Record[Element]]) -> Iterator[Packed]:
+        lengths = tuple(int(n) for n in flatten(self.length_struct))
+        last: RecordMetadata | None = None
+        for record in input_iterator:
+            values = flatten(record.data)
+            sizes = tuple(map(len, values))
+            self._check(sizes, lengths)
+            if self._cur_batch is None:
+                self._cur_batch = self._empty(values, lengths)
+            if self._cur_batch.add(values, sizes) < 0:
+                if last is not None:
+                    yield self._packed(self._cur_batch, last)
+                self._cur_batch = self._empty(values, lengths)
+                self._cur_batch.add(values, sizes)
+            last = record.metadata.remove_record_key()
+        if self._cur_batch is not None and last is not None:
+            yield self._packed(self._cur_batch, last)
+
+    def _check(self, sizes: Lengths, lengths: Lengths) -> None:
+        if len(sizes) != len(lengths):
+            raise StackError(
+                f"a record has {len(sizes)} features, and `length_struct` has {len(lengths)}."
+            )
+        if any(size > length for size, length in zip(sizes, lengths, strict=True)):
+            raise StackError(
+                f"a record of lengths {sizes} does not fit into a row of lengths {lengths}: cut "
+                "records before they are packed."
+            )
+
+    def _empty(self, values: list[Element], lengths: Lengths) -> PackedBatch:
+        return PackedBatch(
+            values,
+            bins=first_fit(lengths, self.batch_size),
+            count=self.batch_size,
+            lengths=lengths,
+            paddings=(None,) * len(lengths),
+            alignments=(1,) * len(lengths),
+            most=self.max_sequences_per_bin,
+        )
+
+    def _packed(self, batch: PackedBatch, metadata: RecordMetadata) -> Packed:
+        segments = [feature.segments(self.batch_size) for feature in batch.features]
+        trees = (
+            [feature.values for feature in batch.features],
+            [segment_ids for segment_ids, _ in segments],
+            [positions for _, positions in segments],
+        )
+        values, segment_ids, positions = (unflatten_as(self.length_struct, tree) for tree in trees)
+        return Record(metadata, (values, segment_ids, positions))

@@ -7,29 +7,29 @@ before the first record in the bins, and how many were handed out: restoring fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.packing_bins import PackedBatch, best_fit, first_fit
-from loaderx.compat.grain.packing_plan import Features, MakeBins, PackingPlan, packing_plan
+from loaderx import ArgumentError, ChainError, StackError, StateError
+from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
+from loaderx.compat.grain.iterator import NodeIterator
+from loaderx.compat.grain.packing_bins import Bins, Lengths, PackedBatch, best_fit, first_fit
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.trees import map_structure
-from loaderx.errors import ArgumentError, ChainError, StateError
 
 Rows = dict[str, "NDArray[np.generic] | Rows"]
+Path = tuple[str, ...]
+Features = Mapping[str, Element]
 
 
-class PackingDatasetIterator(DatasetIterator[Rows]):
+class PackingDatasetIterator(NodeIterator[Rows]):
     """Hands out the rows of one packed batch after the other."""
 
-    def __init__(self, parent: DatasetIterator[Element], plan: PackingPlan) -> None:
-        super().__init__(parent)
-        self._plan = plan
-        self._size: int | None = None
+    def __init__(self, ds: PackIterDataset) -> None:
+        super().__init__(ds)
+        self._plan = ds
         self._reset()
 
     def _reset(self) -> None:
@@ -106,7 +106,6 @@ class PackingDatasetIterator(DatasetIterator[Rows]):
         if self._bins is None:
             self._bins = plan.empty(values)
             self._lists = [{name: [] for name in plan.lists} for _ in range(plan.count)]
-            self._size = self._bins.nbytes
         number = self._bins.add(values, plan.measured(values))
         if number < 0:
             return False
@@ -124,10 +123,10 @@ class PackingDatasetIterator(DatasetIterator[Rows]):
 
     def _shuffled(self, count: int, rows: Rows) -> list[int]:
         plan = self._plan
-        if not plan.shuffle:
+        if not plan.shuffles_bins:
             return list(range(count))
         # The number of rows before these ones: bins filled again after a restore have the same.
-        rng = np.random.default_rng(plan.seed + self._counter - self._next_row)
+        rng = np.random.default_rng(plan.bins_seed + self._counter - self._next_row)
         order: list[int] = rng.permuted(range(count)).tolist()
         if plan.group_by is None:
             return order
@@ -150,14 +149,9 @@ class PackingDatasetIterator(DatasetIterator[Rows]):
         self._next_row = next_row
         self._counter = counter
 
-    def get_packed_batch_size_bytes(self) -> int:
-        if self._size is None:
-            raise ArgumentError("The size is known after the first record: call next() first.")
-        return self._size
-
 
 def _packed_rows(
-    bins: PackedBatch, lists: Sequence[Mapping[str, list[object]]], plan: PackingPlan
+    bins: PackedBatch, lists: Sequence[Mapping[str, list[object]]], plan: PackIterDataset
 ) -> Rows:
     """All features of the bins in use, with segments and positions."""
     count = bins.in_use
@@ -207,7 +201,7 @@ def _mean_group(row: NDArray[np.generic]) -> float:
     return float(np.sum(groups) / count) if count else 0.0
 
 
-class PackIterDataset(IterDataset[Rows]):
+class PackIterDataset(IterNode[Rows]):
     """Packs records into bins; the subclasses say which bin a record goes to.
 
     Args:
@@ -224,7 +218,8 @@ class PackIterDataset(IterDataset[Rows]):
         max_sequences_per_bin: the largest number of records in a bin.
     """
 
-    _make_bins: MakeBins
+    _iterator = PackingDatasetIterator
+    _make_bins: Callable[[Lengths, int], Bins]
 
     def __init__(
         self,
@@ -241,21 +236,106 @@ class PackIterDataset(IterDataset[Rows]):
         max_sequences_per_bin: int | None = None,
     ) -> None:
         super().__init__(parent)
-        self._plan = packing_plan(
-            type(self)._make_bins,
-            length_struct=length_struct,
-            num_packing_bins=num_packing_bins,
-            seed=seed,
-            shuffle_bins=shuffle_bins,
-            shuffle_bins_group_by_feature=shuffle_bins_group_by_feature,
-            meta_features=meta_features,
-            pack_alignment_struct=pack_alignment_struct,
-            padding_struct=padding_struct,
-            max_sequences_per_bin=max_sequences_per_bin,
+        if max_sequences_per_bin is not None and max_sequences_per_bin <= 0:
+            raise ArgumentError(
+                f"`max_sequences_per_bin` must be at least 1, or None; got {max_sequences_per_bin}."
+            )
+        if not isinstance(length_struct, Mapping):
+            raise ArgumentError(
+                "`length_struct` must be a dict of lengths by the name of the feature, got "
+                f"{length_struct!r}."
+            )
+        self.count, self.most = num_packing_bins, max_sequences_per_bin
+        self.bins_seed, self.shuffles_bins = seed, shuffle_bins
+        self.group_by = shuffle_bins_group_by_feature
+        self.paths = paths = tuple(_paths(length_struct))
+        is_flat = max(map(len, paths)) == 1
+        self.names = tuple(path[0] for path in paths) if is_flat else None  # instead of paths
+        self.lengths = tuple(int(n) for n in _matching(paths, length_struct, 0))
+        self.paddings = _matching(paths, padding_struct, None)
+        self.alignments = tuple(int(n) for n in _matching(paths, pack_alignment_struct, 1))
+        self.meta = frozenset(meta_features)
+        # Features that are not packed but collected, record by record.
+        self.lists = tuple(name for name in meta_features if name not in length_struct)
+
+    def values(self, element: Features) -> list[Element]:
+        """The values of a record, feature by feature."""
+        try:
+            if self.names is not None:
+                return [element[name] for name in self.names]
+            return [_at(element, path) for path in self.paths]
+        except (KeyError, TypeError, IndexError) as error:
+            wanted = ", ".join(".".join(path) for path in self.paths)
+            raise StackError(
+                f"cannot pack: a record has {_names(element)}, and `length_struct` asks for "
+                f"{wanted}. Add what is missing in .map(), or remove it from `length_struct`."
+            ) from error
+
+    def measured(self, values: Sequence[Element]) -> Lengths:
+        """The number of cells that each value takes."""
+        lengths = tuple(map(_cells, values))
+        for length, most in zip(lengths, self.lengths, strict=True):
+            if length > most:
+                raise StackError(self._too_long(lengths))
+        return lengths
+
+    def _too_long(self, lengths: Lengths) -> str:
+        found = [
+            f"{'.'.join(path)} has {n} of {most}"
+            for path, n, most in zip(self.paths, lengths, self.lengths, strict=True)
+            if n > most
+        ]
+        return (
+            f"cannot pack a record that is longer than a bin: {', '.join(found)}. Cut records "
+            "before they are packed, for instance in .map()."
         )
 
-    def __iter__(self) -> DatasetIterator[Rows]:
-        return PackingDatasetIterator(self._parent.__iter__(), self._plan)
+    def empty(self, values: Sequence[Element]) -> PackedBatch:
+        """Empty bins for records like this one."""
+        return PackedBatch(
+            values,
+            bins=type(self)._make_bins(self.lengths, self.count),
+            count=self.count,
+            lengths=self.lengths,
+            paddings=self.paddings,
+            alignments=self.alignments,
+            most=self.most,
+        )
+
+
+def _cells(value: Element) -> int:
+    if type(value) is np.ndarray:
+        return value.shape[0] if value.ndim else 1
+    return 1 if np.ndim(value) == 0 else len(value)
+
+
+def _paths(tree: Features, above: Path = ()) -> Iterator[Path]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def _at(tree: Features, path: Path) -> Element:
+    value: Element = tree
+    for name in path:
+        value = value[name]
+    return value
+
+
+def _matching(
+    paths: Sequence[Path], tree: Features | None, default: Element
+) -> tuple[Element, ...]:
+    if tree is None:
+        return (default,) * len(paths)
+    return tuple(_at(tree, path) for path in paths)
+
+
+def _names(element: Element) -> str:
+    if isinstance(element, Mapping):
+        return ", ".join(map(str, element))
+    return f"no names (it is a {type(element).__name__})"
 
 
 class FirstFitPackIterDataset(PackIterDataset):

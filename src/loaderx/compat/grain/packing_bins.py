@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaderx.compat.grain.protocols import Element
-from loaderx.tree import Array
+from loaderx.compat.grain.stacking import Array
 
 Lengths = tuple[int, ...]
 _FULL = -1  # the room of a bin that may take no more records, not even empty ones
@@ -186,12 +186,6 @@ class PackedFeature:
         positions *= segment_ids > 0
         return segment_ids.reshape(bins, -1), positions.reshape(bins, -1)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values, of the segments and positions, and of one counter a bin."""
-        bins = len(self._used)
-        return self.values.nbytes + 2 * bins * self.length * 4 + bins * 8
-
 
 def _dtype(value: Element) -> np.dtype[np.generic]:
     return np.dtype(np.int64) if isinstance(value, int) else np.asarray(value).dtype
@@ -245,7 +239,3 @@ class PackedBatch:
         ]
         self._bins.set_room(number, self._full if segment == self._most else tuple(room))
         return number
-
-    @property
-    def nbytes(self) -> int:
-        return sum(feature.nbytes for feature in self.features)

@@ -1,29 +1,38 @@
 """`mp_prefetch`: the elements of a dataset, made in worker processes.
 
 With one worker the whole pipeline runs in it (`worker_chain`).  With more, all parts whose elements
-have numbers run in them, and what needs to know what came before runs in the consumer
+have numbers (the *roots*) run in them, and what needs to know what came before runs in the consumer
 (`worker_blocks`).  The stream and its states are those of no workers at all.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from loaderx.compat.grain.batch_nodes import BatchIterDataset
+from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
+from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset, WithOptionsIterDataset
-from loaderx.compat.grain.iter_orders import SameSpecIterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
+from loaderx.compat.grain.iter_orders import WithSeedIterDataset
+from loaderx.compat.grain.iterator import DatasetIterator, OverIterator
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions
+from loaderx.compat.grain.options import DatasetOptions, MultiprocessingOptions, ReadOptions
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.compat.grain.registry import node
-from loaderx.compat.grain.worker_blocks import BlocksWork, Root, may_succeed
+from loaderx.compat.grain.read_iterator import PrefetchIterDataset
+from loaderx.compat.grain.stacking import make_batch
+from loaderx.compat.grain.thread_prefetch import in_workers
+from loaderx.compat.grain.trees import nbytes
+from loaderx.compat.grain.worker_blocks import BlockIterDataset, BlocksWork, Root, may_succeed
 from loaderx.compat.grain.worker_chain import ChainWork, Chunk
-from loaderx.compat.grain.worker_graph import check_divisible, find_roots, with_workers
-from loaderx.compat.grain.worker_states import in_workers
-from loaderx.engines.base import Pending, Session, Work, cores
-from loaderx.engines.processes import Processes
+from loaderx.engines import Pending, Processes, Session, Work
+from loaderx.extend import cores
 
 T = TypeVar("T")
 WorkerInit = Callable[[int, int], None]
@@ -31,7 +40,6 @@ WorkerInit = Callable[[int, int], None]
 _WORKERS_PER_CORE = 4  # more cannot have anything to do
 
 
-@node("iter.mp_prefetch")
 def mp_prefetch(
     ds: IterDataset[T], options: MultiprocessingOptions, worker_init_fn: WorkerInit | None = None
 ) -> IterDataset[T]:
@@ -43,8 +51,11 @@ def mp_prefetch(
     )
 
 
-class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
+class ProcessPrefetchIterDataset(IterDataset[T]):
     """The elements of a dataset, made in worker processes."""
+
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("num_workers",)
 
     def __init__(
         self,
@@ -64,44 +75,32 @@ class ProcessPrefetchIterDataset(SameSpecIterDataset[T]):
 
     def __iter__(self) -> DatasetIterator[T]:
         workers = min(self._num_workers, _WORKERS_PER_CORE * cores())
-        start = _Start(workers, self._buffer_size, self._worker_init_fn)
-        roots: list[tuple[IterDataset[Element], int]] = []
+        roots: list[Root] = []
+        made: DatasetIterator[T] | None = None
         if workers > 1:
             check_divisible(self._parent, self._num_workers)
-            find_roots(self._parent, roots)
-        made: DatasetIterator[T]
-        if roots:
-            made = _BlocksPrefetchIterator(self._parent, [Root(*root) for root in roots], start)
-        else:
-            made = _ChainPrefetchIterator(self._parent, start)
+            session = self.session(BlocksWork(roots), workers)
+            made = _BlocksPrefetchIterator(with_workers(self._parent, roots, session), session)
+        if not roots:
+            made = _ChainPrefetchIterator(self)
+        assert made is not None
         return in_workers(self._parent, made, self._num_workers)
 
-    def __str__(self) -> str:
-        return f"ProcessPrefetchIterDataset(num_workers={self._num_workers})"
-
-
-class _Start:
-    """How to start workers."""
-
-    def __init__(self, workers: int, buffered: int, init: WorkerInit | None) -> None:
-        self._workers, self._buffered, self._init = workers, buffered, init
-
-    def session(self, work: Work, workers: int | None = None) -> Session:
+    def session(self, work: Work, workers: int) -> Session:
         """Workers for some work; they start with the first task."""
-        count = self._workers if workers is None else workers
-        prefetch = max(2, self._buffered * count)
-        engine = Processes(count, prefetch, timeout_s=None, init=self._init)
+        prefetch = max(2, self._buffer_size * workers)
+        engine = Processes(workers, prefetch, timeout_s=None, init=self._worker_init_fn)
         return engine.session(work)
 
 
 class _ChainPrefetchIterator(DatasetIterator[T]):
     """Chunks of elements from one worker; the state is that after the last one handed out."""
 
-    def __init__(self, ds: IterDataset[T], start: _Start) -> None:
+    def __init__(self, prefetch: ProcessPrefetchIterDataset[T]) -> None:
         super().__init__()
-        self._ds = ds
-        self._start = start
-        self._ctx.dataset_options = options_of(ds)
+        self._ds = prefetch._parent
+        self._start = prefetch.session
+        self._ctx.dataset_options = options_of(self._ds)
         self._session: Session | None = None
         self._run = 0  # each set_state begins another
         self._first: State | None = None  # of the dataset
@@ -153,7 +152,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         if self._session is None:
             ds = WithOptionsIterDataset(self._ds, self._ctx.dataset_options)
             self._given = self._state
-            self._session = self._start.session(ChainWork(ds, self._given), 1)
+            self._session = self._start(ChainWork(ds, self._given), 1)
         beginning = int(self._given is not None and self._began_at == self._given)
         while len(self._pending) < self._session.window and not self._is_last:
             task = (self._run, beginning, self._chunk_number)
@@ -184,11 +183,11 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         return iterator
 
     def _get_next_index(self) -> int:
-        return get_next_index(self._parked())
+        return self._parked()._get_next_index()
 
     def _set_next_index(self, index: int) -> None:
         iterator = self._parked()
-        set_next_index(iterator, index)
+        iterator._set_next_index(index)
         self.set_state(iterator.get_state())
 
     def close(self) -> None:
@@ -199,44 +198,25 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
             if self._session is not None:
                 self._session.close()
 
-    def __str__(self) -> str:
-        return f"ProcessPrefetchDatasetIterator of {self._ds}"
 
-
-class _BlocksPrefetchIterator(DatasetIterator[T]):
+class _BlocksPrefetchIterator(OverIterator[T]):
     """The pipeline with its roots in workers."""
 
-    def __init__(self, ds: IterDataset[T], roots: list[Root], start: _Start) -> None:
-        self._session = start.session(BlocksWork(roots))
-        self._inner = with_workers(ds, iter(enumerate(roots)), self._session).__iter__()
-        super().__init__(self._inner)
+    _ONE_FOR_ONE = True
+
+    def __init__(self, ds: IterDataset[T], session: Session) -> None:
+        super().__init__(ds.__iter__())
+        self._session = session
 
     def __next__(self) -> T:
         self._assert_not_closed()
-        return next(self._inner)
-
-    def get_state(self) -> State:
-        """The state of the pipeline without workers."""
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
-        self._inner.set_state(state)
-
-    def _get_next_index(self) -> int:
-        return get_next_index(self._inner)
-
-    def _set_next_index(self, index: int) -> None:
-        set_next_index(self._inner, index)
+        return self._pull()  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Ends the workers; after that ``next`` is an error."""
         if not self._closed:
             super().close()
             self._session.close()
-
-    def __str__(self) -> str:
-        return f"ProcessPrefetchDatasetIterator of {self._inner}"
 
 
 def options_of(ds: IterDataset[Element]) -> DatasetOptions:
@@ -246,6 +226,101 @@ def options_of(ds: IterDataset[Element]) -> DatasetOptions:
     while to_visit:
         below = to_visit.pop()
         if isinstance(below, WithOptionsIterDataset):
-            found = found.merge(below.options)
+            found = found.merge(below._options)
         to_visit += below.parents
     return found
+
+
+def _is_root(ds: IterDataset[Element]) -> bool:
+    while type(ds) in (MapIterDataset, FilterIterDataset, WithSeedIterDataset):
+        ds = ds._parent
+    return type(ds) is PrefetchIterDataset
+
+
+def check_divisible(ds: IterDataset[Element], num_workers: int) -> None:
+    """A source that can only be read in order leaves nothing to do for a second worker."""
+    if isinstance(ds, InterleaveIterDataset) or _is_root(ds):
+        return
+    if not ds.parents:
+        raise ValueError(
+            f"{type(ds).__name__} can only be read in order, which leaves nothing to do for "
+            f"{num_workers} workers. Use mp_prefetch with num_workers=1."
+        )
+    for parent in _below(ds):
+        check_divisible(parent, num_workers)
+
+
+def _below(ds: IterDataset[Element]) -> list[IterDataset[Element]]:
+    if isinstance(ds, InterleaveIterDataset):
+        return [
+            one.to_iter_dataset() if isinstance(one, MapDataset) else one for one in ds._datasets
+        ]
+    return [parent for parent in ds.parents if isinstance(parent, IterDataset)]
+
+
+def with_workers(
+    ds: IterDataset[T], roots: list[Root], session: Session, batch_size: int = 0
+) -> IterDataset[T]:
+    """A copy of a pipeline whose roots, which are added to a list, are made in workers.
+
+    A root knows the size of the batch right above it.
+    """
+    if _is_root(ds):
+        roots.append(Root(ds, batch_size))
+        return BlockIterDataset(ds, roots[-1], len(roots) - 1, session)
+    made = copy.copy(ds)
+    size = 0
+    if type(ds) is BatchIterDataset and ds._batch_fn is make_batch:
+        size = ds._batch_size
+    below = [with_workers(parent, roots, session, size) for parent in _below(ds)]
+    if isinstance(made, InterleaveIterDataset):
+        made._datasets = below
+    elif len(below) == len(ds.parents):
+        made._parents = tuple(below)
+    return made
+
+
+_MB = 1024 * 1024
+_MOST_BUFFERED = 1000
+
+
+@dataclasses.dataclass(slots=True)
+class PerformanceConfig:
+    """What `pick_performance_config` has chosen."""
+
+    multiprocessing_options: MultiprocessingOptions | None = None
+    read_options: ReadOptions | None = None
+
+
+def pick_performance_config(
+    ds: IterDataset[Element],
+    *,
+    ram_budget_mb: int,
+    max_workers: int | None,
+    max_buffer_size: int | None,
+    samples_to_check: int = 5,
+) -> PerformanceConfig:
+    """As many workers and buffered elements as fit into memory, by the size of some elements."""
+    workers = cores() if max_workers is None else max_workers
+    if size := _element_mb([ds], samples_to_check):
+        workers = min(workers, int(ram_budget_mb / size))
+    read = [below.map_dataset for below in _read_datasets(ds)]
+    buffered = _MOST_BUFFERED if max_buffer_size is None else max_buffer_size
+    if size := _element_mb(read, samples_to_check):
+        buffered = min(buffered, int(ram_budget_mb / (size * len(read))))
+    return PerformanceConfig(
+        MultiprocessingOptions(num_workers=workers), ReadOptions(prefetch_buffer_size=buffered)
+    )
+
+
+def _read_datasets(ds: IterDataset[Element] | MapDataset[Element]) -> list[PrefetchIterDataset]:  # type: ignore[type-arg]
+    if isinstance(ds, PrefetchIterDataset):
+        return [ds]
+    return [found for parent in ds.parents for found in _read_datasets(parent)]
+
+
+def _element_mb(datasets: Sequence[Iterable[Element]], samples: int) -> float:
+    """The mean size of elements; 0 if there are too few to say."""
+    each = -(-samples // len(datasets)) if datasets else 0
+    sizes = [nbytes(one) for ds in datasets for one in itertools.islice(ds, each)]
+    return float(np.mean(sizes)) / _MB if len(sizes) >= samples else 0.0

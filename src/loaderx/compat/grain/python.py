@@ -2,7 +2,7 @@
 
 from loaderx.compat import grain
 
-__all__ = [*grain.__all__, *grain._LATE]  # noqa: PLE0604 (they are strings)
+__all__ = grain.__all__
 
 
 def __getattr__(name: str) -> object:
@@ -10,4 +10,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return dir(grain)
+    return __all__

@@ -7,38 +7,96 @@ to a batch above.  Otherwise they come from an engine: `ReadOptions` says which.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from loaderx.compat.grain.batch_nodes import is_dense
-from loaderx.compat.grain.element_work import (
-    ElementReader,
-    RowBatches,
-    measured,
-    named_threads,
-    one_reader,
-)
-from loaderx.compat.grain.filter_check import FilterCheck
 from loaderx.compat.grain.index_nodes import IndexNode
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
 from loaderx.compat.grain.join_nodes import MixedMapDataset, ZipMapDataset
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import ReadOptions
-from loaderx.compat.grain.protocols import Element, Spec, State
-from loaderx.compat.grain.registry import node
+from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.source_nodes import RangeMapDataset, SourceMapDataset
 from loaderx.compat.grain.stacking import buffers
-from loaderx.engines.base import Session
+from loaderx.engines import Auto, Session, Task, Threads, Work
+from loaderx.extend import Run, elements_in_order
+from loaderx.sources import Lend
 
 T = TypeVar("T")
 
-_BLOCK = 256
+_AHEAD = 32  # elements to keep ready at most, whatever buffer is asked for
+_BLOCK = 256  # elements to read at once where nothing of the user's is called
 _FIRST = 8  # elements that `start_prefetch` reads ahead
 
 
-@node("to_iter_dataset")
+class ElementWork(Work):
+    """Makes elements by their index."""
+
+    noun = "element"
+    why_no_processes = "mp_prefetch asks for worker processes, and ReadOptions for threads"
+
+    def __init__(self, ds: MapDataset[Element]) -> None:
+        self._ds = ds
+
+    def __call__(self, task: Task, lend: Lend) -> Element:
+        buffers.lend = lend  # type: ignore[assignment]
+        try:
+            return self._ds[task[0]]
+        except StopIteration:
+            raise _SourceEnd from None
+
+    def describe(self, task: Task) -> str:
+        """For messages."""
+        return f"element {task[0]}"
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        """Itself: an engine that measures asks its parts whether processes may run them."""
+        yield str(self._ds), self
+
+
+class _SourceEnd(Exception):  # noqa: N818 (it is no error)
+    """A source has raised StopIteration, which means something else in a generator."""
+
+
+class Rows(MapDataset[Element]):
+    """What ``make`` makes of consecutive elements from an index on, so many at once."""
+
+    def __init__(
+        self, ds: MapDataset[Element], start: int, size: int, make: Callable[[range], Element]
+    ) -> None:
+        super().__init__(ds)
+        self._start, self._size, self._end = start, size, len(ds)
+        self._make = make
+
+    def __len__(self) -> int:
+        return max(0, self._end - self._start + self._size - 1) // self._size
+
+    def __getitem__(self, index: slice | int) -> Element:
+        assert isinstance(index, int)
+        first = self._start + index * self._size
+        return self._make(range(first, min(first + self._size, self._end)))
+
+
+def named_threads(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
+    """Threads with Grain's names: sources of users' own look at them."""
+    ahead = min(buffer_size, _AHEAD)
+    return Threads(threads, ahead, name="grain-prefetch_{}").session(ElementWork(ds))
+
+
+def measured(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
+    """The caller's thread or several, whichever is measured to be faster."""
+    # A larger buffer than the engine's own would only take memory.
+    prefetch = buffer_size if buffer_size < threads else None
+    return Auto(threads, prefetch).session(ElementWork(ds))
+
+
 class PrefetchIterDataset(IterDataset[T]):
     """The elements of a `MapDataset` in order."""
+
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("read_options", "allow_nones")
 
     def __init__(
         self, parent: MapDataset[T], *, read_options: ReadOptions, allow_nones: bool = False
@@ -56,19 +114,9 @@ class PrefetchIterDataset(IterDataset[T]):
     def __iter__(self) -> DatasetIterator[T]:
         return PrefetchDatasetIterator(self.map_dataset, self._read_options, self._allow_nones)
 
-    @property
-    def _element_spec(self) -> Spec:
-        return self.map_dataset._element_spec
 
-    def __str__(self) -> str:
-        return (
-            f"PrefetchIterDataset(read_options={self._read_options}, "
-            f"allow_nones={self._allow_nones})"
-        )
-
-
-class PrefetchDatasetIterator(DatasetIterator[T]):
-    """Its position is the index of the next element."""
+class PrefetchDatasetIterator(IndexedIterator[T]):
+    """Reads the elements that it hands out."""
 
     def __init__(self, parent: MapDataset[T], read_options: ReadOptions, allow_nones: bool) -> None:
         super().__init__()
@@ -82,9 +130,9 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         self._block: list[T | None] = []  # elements read ahead, the next one last
         self._ahead = 8  # elements to read at once: more and more, for the first not to wait
         self._session: Session | None = None
-        self._reader: ElementReader | None = None
-        self._first: ElementReader | None = None  # elements that `start_prefetch` has asked for
-        self._rows: RowBatches | None = None  # what the reader reads, if it is batches
+        self._reader: Run | None = None
+        self._first: Run | None = None  # elements that `start_prefetch` has asked for
+        self._rows: tuple[int, int] | None = None  # the next row and the size, of batches of rows
 
     @functools.cached_property
     def _check(self) -> FilterCheck:
@@ -124,27 +172,34 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._is_inline:
             return self._ds[index]
         try:
-            if self._rows is not None:
-                self._stop()
-            if self._first is not None:
-                if not self._first.is_done:
-                    return self._first.next()  # type: ignore[no-any-return]
-                self._stop()
-            if self._reader is None:
-                self._reader = ElementReader(
-                    self._ds, self._open_session(), range(index, self._length)
-                )
-            return self._reader.next()  # type: ignore[no-any-return]
-        except BaseException:
+            return self._from_engine(index)
+        except BaseException as error:
             self._stop()
+            if isinstance(error, _SourceEnd):
+                raise StopIteration from None
             raise
+
+    def _from_engine(self, index: int) -> T | None:
+        if self._rows is not None:
+            self._stop()
+        if self._first is not None:
+            try:
+                return self._first.next()  # type: ignore[no-any-return]
+            except StopIteration:
+                self._stop()
+        if self._reader is None:
+            self._reader = self._run(self._open_session(), range(index, self._length))
+        return self._reader.next()  # type: ignore[no-any-return]
+
+    def _run(self, session: Session, steps: range) -> Run:
+        return elements_in_order(session, ElementWork(self._ds), steps)
 
     def _open_session(self) -> Session:
         if self._session is None:
             options = self._read_options
             threads, size = options.num_threads, options.prefetch_buffer_size
             if threads == 1:
-                self._session = one_reader(self._ds, size)
+                self._session = named_threads(self._ds, 1, size)
             elif asks_for_its_thread(self._ds):
                 self._session = named_threads(self._ds, threads, size)
             else:
@@ -167,43 +222,30 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
             raise StopIteration
         try:
             if self._is_inline:
-                return self._ds._gather(range(start, stop), buffers.lend)
+                return self._gather(range(start, stop))
             return self._rows_from_engine(start, count)
         except BaseException:
             self._stop()
             raise
 
+    def _gather(self, rows: range) -> Element:
+        return self._ds._gather(rows, buffers.lend)
+
     def _rows_from_engine(self, start: int, count: int) -> Element:
         """A batch of rows, made ahead in a thread if that is measured to pay."""
-        if self._rows is None or self._rows.follows != (start, count):
+        if self._rows != (start, count):
             self._stop()
-            self._rows = RowBatches(self._ds, start, count, self._length)
+            batches = Rows(self._ds, start, count, self._gather)
             options = self._read_options
-            session = measured(self._rows, options.num_threads, options.prefetch_buffer_size)
-            self._reader = ElementReader(self._rows, session, range(len(self._rows)))
-        self._rows.follows = (start + count, count)
+            session = measured(batches, options.num_threads, options.prefetch_buffer_size)
+            self._reader = elements_in_order(session, ElementWork(batches), range(len(batches)))
+        self._rows = (start + count, count)
         assert self._reader is not None
         return self._reader.next()
 
-    def get_state(self) -> State:
-        """The index of the next element."""
-        return {"next_index": self._next_index}
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
-        index = state["next_index"]
-        if not 0 <= index <= self._length:
-            raise IndexError(
-                f"the state is at element {index}, and the dataset has a length of {self._length}."
-            )
+    def _go_to(self, index: int) -> None:
         self._stop()
         self._next_index = index
-
-    def _get_next_index(self) -> int:
-        return self._next_index
-
-    def _set_next_index(self, index: int) -> None:
-        self.set_state({"next_index": index})
 
     def start_prefetch(self) -> None:
         """Begins to read the first elements in the background."""
@@ -212,13 +254,11 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         start = self._next_index
         options = self._read_options
         if options.num_threads == 1:  # the one reader, which goes on
-            self._reader = ElementReader(self._ds, self._open_session(), range(start, self._length))
+            self._reader = self._run(self._open_session(), range(start, self._length))
             self._reader.start()
             return
         threads = named_threads(self._ds, min(options.num_threads, _FIRST), _FIRST)
-        self._first = ElementReader(
-            self._ds, threads, range(start, min(start + _FIRST, self._length))
-        )
+        self._first = self._run(threads, range(start, min(start + _FIRST, self._length)))
         self._first.start()
 
     def _stop(self) -> None:
@@ -238,12 +278,6 @@ class PrefetchDatasetIterator(DatasetIterator[T]):
         if self._session is not None:
             self._session.close()
 
-    def __str__(self) -> str:
-        return (
-            f"PrefetchDatasetIterator(read_options={self._read_options}, "
-            f"allow_nones={self._allow_nones})"
-        )
-
 
 def is_pure(ds: MapDataset[Element]) -> bool:
     """Is no function or source of the user's called, so that elements may be read in blocks?"""
@@ -253,7 +287,7 @@ def is_pure(ds: MapDataset[Element]) -> bool:
     if isinstance(ds, MixedMapDataset):
         is_ours = ds.has_own_map
     else:
-        is_ours = isinstance(ds, (IndexNode, ZipMapDataset, RangeMapDataset))
+        is_ours = ds._gathers or isinstance(ds, (IndexNode, ZipMapDataset, RangeMapDataset))
     # A subclass of the user's may do anything.
     is_ours = is_ours and type(ds).__module__.startswith(__package__)
     return is_ours and all(map(is_pure, ds.parents))

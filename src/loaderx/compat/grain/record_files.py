@@ -11,11 +11,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from loaderx import FileError, MissingPackageError
 from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.errors import FileError, MissingPackageError
 
 _FILES_AT_A_TIME = 16
 _HEAD = struct.Struct("<QI")  # the length of a record, and a checksum

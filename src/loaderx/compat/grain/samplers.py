@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-import numpy as np
-
+from loaderx import ArgumentError, ArgumentTypeError, PositionError
 from loaderx.compat.grain.indices import Indices, Int64s, as_array
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.records import RecordMetadata, generator
+from loaderx.compat.grain.protocols import RecordMetadata, generator
 from loaderx.compat.grain.sharding import NoSharding, ShardOptions, even_split
 from loaderx.compat.grain.stacking import buffers
-from loaderx.errors import ArgumentError, ArgumentTypeError, PositionError
 
 __all__ = ["IndexSampler", "Sampler", "SequentialSampler"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class Sampler(Protocol):
@@ -25,8 +27,42 @@ class Sampler(Protocol):
         ...
 
 
-class SequentialSampler:
+class _OwnSampler:
+    """What both samplers have; `record_keys` says which records some positions have."""
+
+    _name: ClassVar[str]  # and the attributes that `repr` shows: it stands in states
+    _shown: ClassVar[tuple[str, ...]]
+    _max_index: int | None
+
+    def __init__(self, num_records: int, shard_options: ShardOptions, seed: int | None) -> None:
+        if num_records <= 0:
+            raise ArgumentError(f"`num_records` must be at least 1, got {num_records}.")
+        self._num_records = num_records
+        self._shard_options = shard_options
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return sys.maxsize if self._max_index is None else self._max_index
+
+    def __getitem__(self, index: int) -> RecordMetadata:
+        end = self._max_index
+        if index < 0 or (end is not None and index >= end):
+            raise PositionError(f"a sampler has positions from 0 to {end} (excluded), got {index}.")
+        rng = None if self._seed is None else generator(self._seed, index)
+        return RecordMetadata(index, self._record_key(index), rng)
+
+    def _record_key(self, index: int) -> int:
+        return index
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, '_' + name)!r}" for name in self._shown)
+        return f"{self._name}({shown})"
+
+
+class SequentialSampler(_OwnSampler):
     """Every record once, in order."""
+
+    _name, _shown = "SequentialSampler", ("num_records", "shard_options")
 
     def __init__(
         self,
@@ -34,32 +70,16 @@ class SequentialSampler:
         shard_options: ShardOptions = NoSharding(),  # noqa: B008 (frozen)
         seed: int | None = None,
     ) -> None:
-        _check_records(num_records)
-        self._num_records = num_records
-        self._shard_options = shard_options
+        super().__init__(num_records, shard_options, seed)
         rest = num_records % shard_options.shard_count if shard_options.drop_remainder else 0
         self._max_index = num_records - rest
-        self._seed = seed
-
-    def __len__(self) -> int:
-        return self._max_index
-
-    def __repr__(self) -> str:
-        return (
-            f"SequentialSampler(num_records={self._num_records}, "
-            f"shard_options={self._shard_options!r})"
-        )
-
-    def __getitem__(self, index: int) -> RecordMetadata:
-        _check_index(index, self._max_index)
-        return RecordMetadata(index, index, _generator(self._seed, index))
 
     def record_keys(self, indices: Indices) -> Int64s:
         """The records at these positions, without generators."""
         return as_array(indices)
 
 
-class IndexSampler:
+class IndexSampler(_OwnSampler):
     """Records of this part, in order or shuffled, for some epochs or without end.
 
     Args:
@@ -71,6 +91,9 @@ class IndexSampler:
         seed: of the orders, and of the generators that random maps get.
     """
 
+    _name = "IndexSampler"
+    _shown = ("num_records", "shard_options", "shuffle", "num_epochs", "seed")
+
     def __init__(
         self,
         num_records: int,
@@ -79,15 +102,12 @@ class IndexSampler:
         num_epochs: int | None = None,
         seed: int | None = None,
     ) -> None:
-        _check_records(num_records)
+        super().__init__(num_records, shard_options, seed)
         if num_epochs is not None and num_epochs <= 0:
             raise ArgumentError(f"`num_epochs` must be at least 1 or None, got {num_epochs}.")
         _check_seed(seed, shuffle)
-        self._num_records = num_records
-        self._shard_options = shard_options
         self._shuffle = shuffle
         self._num_epochs = num_epochs
-        self._seed = seed
         self._keys = MapDataset.range(num_records)
         if not isinstance(shard_options, NoSharding):
             self._keys = self._keys.slice(slice(*even_split(num_records, shard_options)))
@@ -103,20 +123,8 @@ class IndexSampler:
             last = min(last, len(self._keys) * self._shard_options.shard_count * num_epochs)
         return last
 
-    def __len__(self) -> int:
-        return sys.maxsize if self._max_index is None else self._max_index
-
-    def __repr__(self) -> str:
-        return (
-            f"IndexSampler(num_records={self._num_records}, "
-            f"shard_options={self._shard_options!r}, shuffle={self._shuffle}, "
-            f"num_epochs={self._num_epochs}, seed={self._seed})"
-        )
-
-    def __getitem__(self, index: int) -> RecordMetadata:
-        _check_index(index, self._max_index)
-        key = self._keys[index // self._shard_options.shard_count]
-        return RecordMetadata(index, key, _generator(self._seed, index))
+    def _record_key(self, index: int) -> int:
+        return self._keys[index // self._shard_options.shard_count]  # type: ignore[return-value]
 
     def record_keys(self, indices: Indices) -> Int64s:
         """The records at these positions, without generators."""
@@ -130,11 +138,6 @@ class IndexSampler:
         return keys
 
 
-def _check_records(num_records: int) -> None:
-    if num_records <= 0:
-        raise ArgumentError(f"`num_records` must be at least 1, got {num_records}.")
-
-
 def _check_seed(seed: int | None, shuffle: bool) -> None:
     if shuffle and seed is None:
         raise ArgumentError("`shuffle=True` needs a seed: pass `seed=0`, or another number.")
@@ -144,12 +147,3 @@ def _check_seed(seed: int | None, shuffle: bool) -> None:
         raise ArgumentTypeError(f"`seed` must be an int, got {type(seed).__name__}.")
     if seed < 0 or seed.bit_length() > 32:
         raise ArgumentError(f"`seed` must be from 0 to 2**32 - 1, got {seed}.")
-
-
-def _check_index(index: int, end: int | None) -> None:
-    if index < 0 or (end is not None and index >= end):
-        raise PositionError(f"a sampler has positions from 0 to {end} (excluded), got {index}.")
-
-
-def _generator(seed: int | None, index: int) -> np.random.Generator | None:
-    return None if seed is None else generator(seed, index)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from importlib import import_module
 
-from loaderx.compat.grain.log import log
-
 __all__ = ["NoSharding", "ShardByJaxProcess", "ShardOptions", "even_split"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
     index = options.shard_index
     start, stop = size * index, size * (index + 1)
     if rest and options.drop_remainder:
-        log().warning(
+        logging.getLogger(__package__).warning(
             "%d of %d records are left out, so that all %d shards are equal.",
             rest, num_examples, options.shard_count,
         )  # fmt: skip

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from loaderx import ArraySpec
 from loaderx.compat.grain.indices import Indices, as_array, as_indices, as_ints, modulo
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import ReadOptions
 from loaderx.compat.grain.protocols import Element, RandomAccessDataSource, ShapeDtypeStruct, Spec
 from loaderx.compat.grain.read_threads import ManyReader
-from loaderx.compat.grain.registry import node
-from loaderx.memory import Lend
-from loaderx.sources.adapt.arrays import ArraySource
-from loaderx.sources.base import Source
-from loaderx.tree import flatten, is_array_like
+from loaderx.compat.grain.trees import flatten
+from loaderx.sources import ArraySource, Lend, Source
 
 if TYPE_CHECKING:
     from loaderx.compat.grain.iter_dataset import IterDataset
@@ -28,7 +26,6 @@ T = TypeVar("T")
 _INT64 = np.iinfo(np.int64)
 
 
-@node("source")
 class SourceMapDataset(MapDataset[T]):
     """The records of a source, as the source gives them: a list's own objects, not copies."""
 
@@ -95,8 +92,14 @@ def _arrays_of(source: object) -> Source | None:
     if not found.gathers or found.spec is None:
         return None
     # Text is as wide as its longest in each batch, and objects are what they are.
-    specs = flatten(found.spec)[0]
-    return found if all(s.dtype.kind in "biufcmM" and s.dtype.isnative for s in specs) else None
+    are_plain = all(map(_is_plain, flatten(found.spec)))
+    return found if are_plain else None
+
+
+def _is_plain(spec: object) -> bool:
+    if not isinstance(spec, ArraySpec):  # a dataclass that JAX does not know is a leaf here
+        return False
+    return spec.dtype.kind in "biufcmM" and spec.dtype.isnative
 
 
 def _is_rows(source: object) -> bool:
@@ -104,11 +107,10 @@ def _is_rows(source: object) -> bool:
     if isinstance(source, np.ndarray):
         return type(source) in (np.ndarray, np.memmap) and len(source) > 0
     module = type(source).__module__.partition(".")[0]
-    is_array = is_array_like(source) and hasattr(source, "shape") and hasattr(source, "dtype")
+    is_array = all(hasattr(source, name) for name in ("__array__", "shape", "dtype"))
     return is_array and module not in ("pandas", "polars")
 
 
-@node("range")
 class RangeMapDataset(MapDataset[int]):
     """The integers of Python's `range`."""
 

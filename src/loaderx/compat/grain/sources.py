@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +10,9 @@ from typing import Protocol, SupportsIndex, TypeVar, runtime_checkable
 
 import numpy as np
 
+from loaderx import ArgumentError, FileError, PositionError
 from loaderx.compat.grain.protocols import AssertedError, RandomAccessDataSource
-from loaderx.errors import ArgumentError, FileError, PositionError
-from loaderx.sources.cache.folder import CacheFolder
-from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.formats.tf.array_record_files import ArrayRecordFiles
+from loaderx.extend import open_array_records
 
 __all__ = [
     "ArrayRecordDataSource",
@@ -23,6 +20,11 @@ __all__ = [
     "RangeDataSource",
     "SharedMemoryDataSource",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 T = TypeVar("T")
 
@@ -114,13 +116,16 @@ class ArrayRecordDataSource:
         given = _as_sequence(paths)
         self._paths = [_path(one) for one in given]
         try:
-            self._files = ArrayRecordFiles(FileSet(self._paths), CacheFolder(None))
+            self._source = open_array_records(self._paths)
         except FileError as error:
             raise UnreadableError(*error.args) from error
-        spans = [_span(one, count) for one, count in zip(given, self._files.counts, strict=True)]
         # Record number -> number among all records of the files.
-        begins = itertools.accumulate(self._files.counts, initial=0)
-        self._first = np.array([b + skip for b, (skip, _) in zip(begins, spans, strict=False)])
+        begins = self._source.chunks()
+        if begins is None:
+            begins = np.array([0, len(self._source)])
+        counts = np.diff(begins).tolist()
+        spans = [_span(one, count) for one, count in zip(given, counts, strict=True)]
+        self._first = begins[:-1] + [skip for skip, _ in spans]
         self._ends = np.cumsum([take for _, take in spans])
 
     @property
@@ -140,7 +145,8 @@ class ArrayRecordDataSource:
             raise ArgumentError(f"Record key should be in [0, {len(self)}), got {keys.tolist()}.")
         part = np.searchsorted(self._ends, keys, side="right")
         before = np.concatenate([[0], self._ends])[part]
-        return self._files.payloads(self._first[part] + keys - before)
+        found = self._source.records(self._first[part] + keys - before)
+        return [record["data"] for record in found]
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[index] for index in range(len(self)))

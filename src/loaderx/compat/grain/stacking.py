@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.trees import map_structure, spec_text
-from loaderx.memory import Layout, Lend, PoolPerThread
-from loaderx.tree import Array
+from loaderx.engines import PoolPerThread
+from loaderx.extend import Layout
+from loaderx.sources import Lend
+
+Array: TypeAlias = npt.NDArray[Any]
 
 buffers = PoolPerThread()
 """Memory for batches.  A worker sets ``buffers.lend`` to that of its task."""

@@ -1,4 +1,10 @@
-"""Elements of an `IterDataset` made ahead by one thread."""
+"""Elements of an `IterDataset` made ahead by one thread, and states as Grain has them for workers.
+
+Grain's state of a pipeline in workers, or threads, is an interleave of what each of them reads.
+One reads all.  Of several, worker *w* of *W* reads elements *w*, *w* + *W*, ...: where each element
+comes of one element of the source, that is the order without workers, and states mean the same.
+Elsewhere Grain's order is another, and its states cannot be continued here.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +13,32 @@ import copy
 import queue
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from importlib import import_module
+from typing import TypeVar
 
+from loaderx import MissingPackageError
+from loaderx.compat.grain.batch_nodes import is_dense
+from loaderx.compat.grain.function_nodes import MapIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iter_orders import SameSpecIterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, get_next_index, set_next_index
+from loaderx.compat.grain.iterator import (
+    DatasetIterator,
+    OverIterator,
+    of_workers,
+    worker_positions,
+)
 from loaderx.compat.grain.protocols import Element, State
-from loaderx.compat.grain.worker_states import in_workers
+from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 _CHECK_S = 0.1  # how often a thread that waits for room looks whether it is still wanted
 
 
-class CheckpointableIterator(Iterator[T_co], Protocol[T_co]):
-    """An iterator with a state, of whatever class."""
-
-    def get_state(self) -> State:
-        """The position."""
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
-
-
-class ThreadPrefetchIterDataset(SameSpecIterDataset[T]):
+class ThreadPrefetchIterDataset(IterDataset[T]):
     """Makes up to ``prefetch_buffer_size`` elements ahead in a thread; 0 for no thread."""
+
+    _MUTATES_ELEMENT_SPEC = False
+    _shown = ("prefetch_buffer_size",)
 
     def __init__(self, parent: IterDataset[T], *, prefetch_buffer_size: int) -> None:
         super().__init__(parent)
@@ -47,14 +52,11 @@ class ThreadPrefetchIterDataset(SameSpecIterDataset[T]):
     def __iter__(self) -> DatasetIterator[T]:
         return ThreadPrefetchDatasetIterator(self._parent.__iter__(), self._prefetch_buffer_size)
 
-    def __str__(self) -> str:
-        return f"ThreadPrefetchIterDataset(prefetch_buffer_size={self._prefetch_buffer_size})"
-
 
 class _Ahead:
     """What a thread makes; it knows nothing of the iterator, which may be dropped meanwhile."""
 
-    def __init__(self, parent: CheckpointableIterator[Element], size: int) -> None:
+    def __init__(self, parent: Element, size: int) -> None:
         self.made: queue.Queue[tuple[Element, State | None, BaseException | None]]
         self.made = queue.Queue(size)
         self.is_unwanted = threading.Event()
@@ -89,14 +91,16 @@ class _Ahead:
 
 
 class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
-    """Its state is that of the parent after the element that was handed out last."""
+    """Its state is that of the parent after the element that was handed out last.
 
-    def __init__(self, parent: CheckpointableIterator[T], prefetch_buffer_size: int) -> None:
+    The parent is any iterator with `get_state` and `set_state`.
+    """
+
+    def __init__(self, parent: Element, prefetch_buffer_size: int) -> None:
         super().__init__(parent if isinstance(parent, DatasetIterator) else ())
-        self._source: CheckpointableIterator[T] = parent
+        self._source: Element = parent
         self._size = prefetch_buffer_size
         self._state: State | None = parent.get_state()
-        self._number: int | None = 0  # of the next element; None if it is not known
         self._ahead: _Ahead | None = None
 
     def start_prefetch(self) -> None:
@@ -121,8 +125,6 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
             element = next(self._source)
             state = copy.deepcopy(self._source.get_state())
         self._state = state
-        if self._number is not None:
-            self._number += 1
         return element  # type: ignore[no-any-return]
 
     def _stop(self) -> None:
@@ -151,20 +153,15 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
         self._stop()
         self._source.set_state(state)
         self._state = self._source.get_state()
-        self._number = None
 
     def _get_next_index(self) -> int:
-        if self._number is None:
-            state = self.get_state()
-            self._stop()
-            self._source.set_state(state)
-            self._number = get_next_index(self._native())
-        return self._number
+        self.set_state(self.get_state())  # which no thread moves on
+        return self._native()._get_next_index()
 
     def _set_next_index(self, index: int) -> None:
         self._stop()
-        set_next_index(self._native(), index)
-        self._number, self._state = index, None
+        self._native()._set_next_index(index)
+        self._state = None
 
     def _native(self) -> DatasetIterator[T]:
         if not isinstance(self._source, DatasetIterator):
@@ -172,9 +169,6 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
                 f"{type(self._source).__name__} is no DatasetIterator, so nothing counts."
             )
         return self._source
-
-    def __str__(self) -> str:
-        return f"ThreadPrefetchDatasetIterator(prefetch_buffer_size={self._size})"
 
 
 def multithread_prefetch(
@@ -199,3 +193,69 @@ class _ThreadsIterDataset(ThreadPrefetchIterDataset[T]):
 
     def __iter__(self) -> DatasetIterator[T]:
         return in_workers(self._parent, super().__iter__(), self._num_threads)
+
+
+def in_workers(ds: IterDataset[T], iterator: DatasetIterator[T], count: int) -> DatasetIterator[T]:
+    """An iterator of the pipeline, with the states of so many workers where they can be had."""
+    one_for_one = _is_one_for_one(ds)
+    return iterator if count > 1 and not one_for_one else _InWorkers(iterator, count, one_for_one)
+
+
+def _is_one_for_one(ds: IterDataset[T]) -> bool:
+    while type(ds) is MapIterDataset:
+        ds = ds._parent
+    return type(ds) is PrefetchIterDataset and (ds._allow_nones or is_dense(ds.map_dataset))
+
+
+class _InWorkers(OverIterator[T]):
+    _ONE_FOR_ONE = True
+
+    def __init__(self, parent: DatasetIterator[T], count: int, one_for_one: bool) -> None:
+        super().__init__(parent)
+        self._count = count
+        self._one_for_one = one_for_one
+
+    def get_state(self) -> State:
+        inner, count = self._parent.get_state(), self._count
+        states, position = [inner], 0
+        if count > 1:
+            position = inner["next_index"]
+            states = [{"next_index": at} for at in worker_positions(position, count)]
+        return {
+            "next_index_in_cycle": position % count,
+            "next_index_in_datasets": count,
+            "iterators_in_use_indices": [*range(count)],
+            "iterators_in_use_states": states,
+            "exhausted": [0] * count,
+            "future_states": {},
+        }
+
+    def set_state(self, state: State) -> None:
+        self._parent.set_state(of_workers(self._parent, state, one_for_one=self._one_for_one))
+
+    def __str__(self) -> str:
+        return str(self._parent)
+
+
+def device_put(
+    ds: IterDataset[Element],
+    device: Element,
+    *,
+    cpu_buffer_size: int = 4,
+    device_buffer_size: int = 2,
+) -> IterDataset[Element]:
+    """The elements of a dataset as ``jax.Array``.
+
+    Args:
+        ds: the dataset.
+        device: a device or a sharding, as `jax.device_put` takes it.
+        cpu_buffer_size: elements made ahead.
+        device_buffer_size: elements copied to the devices ahead.
+    """
+    try:
+        put = import_module("jax").device_put
+    except ImportError as error:
+        raise MissingPackageError("device_put needs jax: pip install 'loaderx-jax[jax]'") from error
+    ahead = ThreadPrefetchIterDataset(ds, prefetch_buffer_size=cpu_buffer_size)
+    placed = ahead.map(lambda element: put(element, device))
+    return ThreadPrefetchIterDataset(placed, prefetch_buffer_size=device_buffer_size)

@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class _FromFunction(abc.ABC):  # noqa: B024 (those below have one each)
     """``Map(f)``, as some tutorials write it: short for a subclass with ``f`` as its method."""
 
@@ -104,6 +108,7 @@ Transformation: TypeAlias = Union[  # noqa: UP007 (programs ask for its argument
     Batch, Map, RandomMap, TfRandomMap, Filter, FlatMap, MapWithIndex
 ]
 Transformations: TypeAlias = Sequence[Transformation]
+OneOrMore: TypeAlias = Transformation | Transformations
 
 
 def transform_name(transform: object) -> str:

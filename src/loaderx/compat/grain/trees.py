@@ -7,7 +7,6 @@ with JAX is structure, too; that can only be if JAX has been imported, and it is
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +105,14 @@ def unflatten_as(structure: Element, leaves: Sequence[Element]) -> Element:
     return map_structure(lambda _: next(left), structure)
 
 
+def nbytes(tree: Element) -> int:
+    """The bytes that the leaves of a tree take."""
+    return sum(
+        leaf.nbytes if isinstance(leaf, np.ndarray) else sys.getsizeof(leaf)
+        for leaf in flatten(tree)
+    )
+
+
 def spec_text(tree: Element) -> str:
     """The types and shapes of a tree, for messages."""
     return import_module("pprint").pformat(_spec_like(tree))  # type: ignore[no-any-return]
@@ -118,7 +125,4 @@ def _spec_like(tree: Element) -> Element:
         return [_spec_like(value) for value in tree]
     if isinstance(tree, np.ndarray):
         return f"{tree.dtype}{list(tree.shape)}"
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
-        return f"{type(tree).__name__}\n{spec_text(fields)}"
     return f"{type(tree).__name__}{'[]' if np.isscalar(tree) else ''}"

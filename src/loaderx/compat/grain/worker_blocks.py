@@ -15,20 +15,19 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from loaderx.compat.grain.filter_check import FilterCheck
+from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
 from loaderx.compat.grain.indices import Int64s
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iter_functions import FilterIterDataset, MapIterDataset
-from loaderx.compat.grain.iterator import DatasetIterator
+from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
 from loaderx.compat.grain.map_dataset import MapDataset
-from loaderx.compat.grain.protocols import Element, State
+from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 from loaderx.compat.grain.read_threads import reading
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import StructureError, flatten, map_structure
-from loaderx.engines.base import Pending, Session, Task, TryAgainError, Work
-from loaderx.engines.processes.pickling import PicklingError
-from loaderx.memory import Lend
+from loaderx.engines import Pending, Session, Task, Work
+from loaderx.extend import PicklingError, TryAgainError
+from loaderx.sources import Lend
 
 T = TypeVar("T")
 
@@ -57,10 +56,8 @@ class Root:
         steps: list[tuple[bool, Callable[..., Element]]] = []
         below = top
         while not isinstance(below, PrefetchIterDataset):
-            if isinstance(below, MapIterDataset):
-                steps.append((False, below._map_fn))
-            elif isinstance(below, FilterIterDataset):
-                steps.append((True, below._filter_fn))
+            if isinstance(below, (MapIterDataset, FilterIterDataset)):
+                steps.append((isinstance(below, FilterIterDataset), below._function))
             below = below._parent
         self.ds: MapDataset[Element] = below.map_dataset
         self.length = len(self.ds)
@@ -160,8 +157,8 @@ class BlockIterDataset(IterDataset[T]):
         return BlockIterator(self._name, self._root, self._number, self._session)
 
 
-class BlockIterator(DatasetIterator[T]):
-    """Its position is an index, as in the pipeline without workers."""
+class BlockIterator(IndexedIterator[T]):
+    """Hands out the elements of blocks that workers make."""
 
     def __init__(self, name: str, root: Root, number: int, session: Session) -> None:
         super().__init__()
@@ -169,14 +166,16 @@ class BlockIterator(DatasetIterator[T]):
         self._root = root
         self._number = number
         self._session = session
+        self._length = root.length
         self._check: FilterCheck | None = None
+        self._pending: deque[tuple[int, int, Pending]] = deque()
         self._go_to(0)
 
     def _go_to(self, index: int) -> None:
+        self._cancel()
         self._next_index = index
         self._submitted = index  # the first index that no worker has been asked for
         self._size = 1
-        self._pending: deque[tuple[int, int, Pending]] = deque()
         self._block: Block | None = None
         self._used = 0  # elements of the block
 
@@ -191,7 +190,6 @@ class BlockIterator(DatasetIterator[T]):
             try:
                 block: Block = pending.result()
             except BaseException as error:
-                self._cancel()
                 self._go_to(start if may_succeed(error) else start + 1)
                 raise
             self._pending.popleft()
@@ -269,27 +267,6 @@ class BlockIterator(DatasetIterator[T]):
         for _, _, pending in self._pending:
             pending.cancel()
         self._pending.clear()
-
-    def get_state(self) -> State:
-        """The index to go on from."""
-        return {"next_index": self._next_index}
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
-        index = state["next_index"]
-        if not 0 <= index <= self._root.length:
-            raise IndexError(
-                f"the state is at element {index}, and the dataset has a length of "
-                f"{self._root.length}."
-            )
-        self._cancel()
-        self._go_to(index)
-
-    def _get_next_index(self) -> int:
-        return self._next_index
-
-    def _set_next_index(self, index: int) -> None:
-        self.set_state({"next_index": index})
 
     def start_prefetch(self) -> None:
         """Asks the workers for the first blocks."""

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
-
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.stacking import buffers
-from loaderx.compat.grain.trees import flatten
-from loaderx.engines.base import Task, Work
-from loaderx.memory import Lend
+from loaderx.compat.grain.trees import nbytes
+from loaderx.engines import Task, Work
+from loaderx.sources import Lend
 
 MOST_ELEMENTS = 32
 MOST_BYTES = 1 << 20
@@ -103,7 +101,7 @@ class ChainWork(Work):
                 break
             elements.append(element)
             states.append(copy.deepcopy(self._iterator.get_state()))
-            left -= _nbytes(element)
+            left -= nbytes(element)
         return self._finished(elements, states, is_last=False)
 
     def _finished(self, elements: list[Element], states: list[State], *, is_last: bool) -> Chunk:
@@ -117,7 +115,3 @@ class ChainWork(Work):
     def parts(self) -> Iterator[tuple[str, object]]:
         """The dataset, for messages about what cannot be sent."""
         yield str(self._ds), self._ds
-
-
-def _nbytes(element: Element) -> int:
-    return sum(leaf.nbytes for leaf in flatten(element) if isinstance(leaf, np.ndarray))

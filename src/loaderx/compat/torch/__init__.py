@@ -15,7 +15,7 @@ __all__ = ["DataLoader", "Dataset", "default_collate", "default_convert", "numpy
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> NoReturn:

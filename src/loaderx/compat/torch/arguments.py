@@ -8,14 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from loaderx.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_bool,
-    check_int,
-    check_seed,
-    warn_user,
-)
+from loaderx import ArgumentError, ArgumentTypeError
+from loaderx.extend import check_int, warn_user
 
 
 def is_iterated(dataset: object) -> bool:
@@ -75,7 +69,9 @@ def check_order(
             raise ArgumentError("`drop_last` needs a `batch_size`.")
     else:
         check_int("batch_size", batch_size, least=1)
-    check_bool("drop_last", drop_last)
+    if drop_last not in (True, False):
+        kind = type(drop_last).__name__
+        raise ArgumentTypeError(f"`drop_last` must be True or False, got {drop_last!r} ({kind}).")
 
 
 def check_workers(
@@ -105,7 +101,7 @@ def seed_of(generator: object) -> int:
     if callable(initial):
         return int(initial()) & ((1 << 63) - 1)
     try:
-        return check_seed(generator)
+        return check_int("generator", generator, least=0)
     except ArgumentTypeError:
         raise ArgumentTypeError(
             "`generator` must be a seed, or a generator of torch or NumPy; got "

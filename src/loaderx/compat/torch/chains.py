@@ -6,23 +6,22 @@ the dataset is arrays and nothing else is to be done, rows are gathered instead.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from loaderx.chain.functions import Function
-from loaderx.compat.torch.fetching import FetchBatch, Fetching, FetchListed, FetchRecord, runs_of
-from loaderx.dataset import Dataset
-from loaderx.frozen import Frozen
-from loaderx.rng import EPOCH, ROW, fold_int, key_words
+from loaderx import Dataset
+from loaderx.compat.torch.collate import Tree
+from loaderx.compat.torch.fetching import FetchBatch, FetchListed, FetchRecord, runs_of
+from loaderx.extend import map_with_words, seed_words
 from loaderx.sources import ArraySource, adapt
-from loaderx.stages.map import Transformed
-from loaderx.tree import Tree
 
 
-class Order(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Order:
     """In which order the records of a loader come, and how many of them make a batch."""
 
     batch_size: int | None
@@ -55,7 +54,8 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
     return None
 
 
-class ListedBatches(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class ListedBatches:
     """What samplers give for one epoch: the indices of each batch."""
 
     lists: list[Any]  # arrays; if they are not numbers, lists of keys of any kind
@@ -76,11 +76,11 @@ def fetched(
     indices: Dataset[Tree], fetch: FetchBatch | FetchRecord | FetchListed, seed: int
 ) -> Dataset[Tree]:
     """The batches, or records, of these indices."""
-    fetching = Fetching(Function(fetch, "fetch"))
-    return Dataset._of(Transformed(indices._node, "map", fetching, "fetch", own_seed=seed))
+    return map_with_words(indices, fetch, seed=seed, name="fetch")
 
 
-class UnsizedBatches(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnsizedBatches:
     """The batches of a sampler without a length, which may be endless: read as it goes."""
 
     sampler: Iterable[Any]
@@ -89,10 +89,8 @@ class UnsizedBatches(Frozen):
     epoch: int
 
     def __call__(self) -> Iterator[Tree]:
-        epoch = fold_int(self.order.seed, self.epoch, EPOCH)
         for number, indices in enumerate(self._indices()):
-            key = fold_int(epoch, number, ROW)
-            yield self.fetch(indices, key_words(np.array([key], np.uint64), 3)[0].tolist())
+            yield self.fetch(indices, seed_words(self.order.seed, self.epoch, number))
 
     def _indices(self) -> Iterator[Any]:
         size = self.order.batch_size

@@ -8,9 +8,10 @@ and of the objects in it, are the same.  What is changed inside an array or a lo
 from __future__ import annotations
 
 from collections import deque
+from types import ModuleType
 from typing import NamedTuple
 
-from loaderx.first_use import Attributes, attributes_of, reachable
+from loaderx.extend import reachable
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _SIZED = (dict, list, set, deque, tuple)
@@ -18,7 +19,7 @@ _SIZED = (dict, list, set, deque, tuple)
 
 class _Looked(NamedTuple):
     value: object
-    attributes: Attributes | None
+    attributes: dict[str, object]
     size: int
 
 
@@ -38,16 +39,25 @@ class Snapshot:
 def _look(root: object) -> list[_Looked]:
     found = []
     for value in reachable(root):
-        attributes = attributes_of(value)
         size = len(value) if isinstance(value, _SIZED) else 0
-        found.append(_Looked(value, None if attributes is None else dict(attributes), size))
+        found.append(_Looked(value, _attributes(value), size))
     return found
+
+
+def _attributes(value: object) -> dict[str, object]:
+    if isinstance(value, (type, ModuleType)):
+        return {}
+    try:
+        found = object.__getattribute__(value, "__dict__")  # runs no code of the user's
+    except AttributeError:
+        return {}
+    return dict(found) if type(found) is dict else {}
 
 
 def _same(before: _Looked, now: _Looked) -> bool:
     if before.value is not now.value or before.size != now.size:
         return False
-    one, other = before.attributes or {}, now.attributes or {}
+    one, other = before.attributes, now.attributes
     return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
 
 

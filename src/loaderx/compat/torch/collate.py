@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from loaderx.errors import ArgumentTypeError, StackError
-from loaderx.tree import Array, Leaf, Tree, is_array_like
+from loaderx import ArgumentTypeError, StackError
+
+Tree: TypeAlias = Any
+"""A record or a batch."""
+
+Array: TypeAlias = npt.NDArray[Any]
 
 
 def default_collate(batch: Sequence[Tree]) -> Tree:
@@ -36,7 +41,7 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
         return _like(first, made)
     if isinstance(first, (tuple, list)):
         return _collate_columns(first, batch)
-    if is_array_like(first):
+    if hasattr(first, "__array__") or hasattr(first, "__array_interface__"):
         return _stacked([np.asarray(leaf) for leaf in batch])
     raise ArgumentTypeError(
         "default_collate takes arrays, numbers, text, dicts, lists and tuples; a record holds "
@@ -102,7 +107,7 @@ def _collate_columns(first: Tree, batch: Sequence[Tree]) -> Tree:
     return type(first)(*columns) if hasattr(first, "_fields") else columns
 
 
-def _numbers(values: Sequence[Leaf]) -> Array:
+def _numbers(values: Sequence[Any]) -> Array:
     found = np.asarray(values)
     if found.dtype == object or found.dtype.kind in "US":
         raise StackError(f"cannot make an array of the numbers {list(values)!r:.80}.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
-from loaderx.errors import LoaderxError, RecordError, below_own_frames
-from loaderx.loader import DataLoader as Runner
-from loaderx.loader import LoaderIterator
-from loaderx.loader.state import State
-from loaderx.tree import Tree
+from loaderx import DataLoader as Runner
+from loaderx import LoaderIterator, LoaderxError, RecordError
+from loaderx.compat.torch.collate import Tree
+
+State: TypeAlias = dict[str, Any]
 
 
 class Epoch(Iterator[Tree]):
@@ -66,7 +67,7 @@ def _original(error: RecordError) -> BaseException:
     if cause is None or isinstance(cause, StopIteration):
         return error
     cause.add_note(f"loaderx: {_said(error)}")
-    return cause.with_traceback(below_own_frames(cause.__traceback__))
+    return cause
 
 
 def _said(error: LoaderxError) -> str:

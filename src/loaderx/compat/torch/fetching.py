@@ -7,23 +7,19 @@ same for any number of workers.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.functions import Function
-from loaderx.chain.transforms import Fail, Needs, each, each_with, whole
-from loaderx.compat.torch.collate import arrays_of
-from loaderx.frozen import Frozen
-from loaderx.rng import Keys, key_words
-from loaderx.tree import Tree
+from loaderx.compat.torch.collate import Tree, arrays_of
 
 if TYPE_CHECKING:
     from numpy.random import MT19937
@@ -40,7 +36,8 @@ class MapStyle(Protocol):
     def __getitem__(self, index: object, /) -> Tree: ...
 
 
-class FetchBatch(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class FetchBatch:
     """A batch: ``collate([dataset[i] for i in indices])``."""
 
     dataset: MapStyle
@@ -56,7 +53,8 @@ class FetchBatch(Frozen):
         return many(indices) if many else [self.dataset[index] for index in indices]
 
 
-class FetchRecord(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class FetchRecord:
     """A single record, for a loader without batches."""
 
     dataset: MapStyle
@@ -76,7 +74,8 @@ class Lists(Protocol):
     def __getitem__(self, number: int, /) -> npt.NDArray[np.int64] | list[object]: ...
 
 
-class FetchListed(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class FetchListed:
     """A batch of the indices that a sampler has listed; it is called with the list's number."""
 
     lists: Lists
@@ -84,26 +83,6 @@ class FetchListed(Frozen):
 
     def __call__(self, number: npt.NDArray[np.int64], words: Sequence[int]) -> Tree:
         return self.fetch(self.lists[int(number[0])], words)
-
-
-class Fetching(Frozen):
-    """The stage that fetches: for a batch of indices, or for single ones, with words to seed by."""
-
-    function: Function
-    needs: Needs = "keys"
-    goes_singly: bool = True
-
-    def on_records(self, records: list[Any], extra: Keys, fail: Fail) -> list[Any]:
-        words = key_words(extra, 3).tolist()
-        return each(map(self.function.call, records, words), len(records), fail)
-
-    def on_batch(self, batch: Tree, extra: Keys, fail: Fail) -> Tree:
-        # The words of the first record: what a batch draws belongs to the batch.
-        return whole(fail, self.function.call, batch, key_words(extra[:1], 3)[0].tolist())
-
-    def on_each(self, records: Iterator[Any], extra: Keys, fail: Fail) -> Iterator[Any]:
-        words = key_words(extra, 3).tolist()
-        return each_with(self.function.call, zip(records, words, strict=True), fail)
 
 
 @contextmanager
@@ -135,7 +114,8 @@ def seeded(words: Sequence[int]) -> Iterator[None]:
                 torch.set_state(torchs)
 
 
-class WorkerInit(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class WorkerInit:
     """What each worker calls first: torch's function takes the number of the worker alone."""
 
     worker_init_fn: Callable[[int], object]
@@ -144,7 +124,8 @@ class WorkerInit(Frozen):
         self.worker_init_fn(index)
 
 
-class IteratedBatches(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class IteratedBatches:
     """The batches of a dataset that can only be iterated; called, it starts from the beginning."""
 
     dataset: Iterable[Tree]

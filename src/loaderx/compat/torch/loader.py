@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from loaderx import ArgumentError, ArgumentTypeError, StateError
 from loaderx.compat.torch import arguments
 from loaderx.compat.torch.chains import Order
-from loaderx.compat.torch.collate import default_collate, default_convert
-from loaderx.compat.torch.epoch import Epoch
+from loaderx.compat.torch.collate import Tree, default_collate, default_convert
+from loaderx.compat.torch.epoch import Epoch, State
 from loaderx.compat.torch.runs import Runs, Settings, is_sized
-from loaderx.errors import ArgumentError, ArgumentTypeError, StateError
-from loaderx.loader.state import State
-from loaderx.tree import Tree
 
 T_co = TypeVar("T_co", covariant=True)
 STATE_VERSION = 1

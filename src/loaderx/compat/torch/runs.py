@@ -6,13 +6,15 @@ arrays.  Its workers are started again where they would have an old dataset.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from loaderx import DataLoader, Dataset
 from loaderx.compat.torch.arguments import is_iterated
 from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fetched, gathered
 from loaderx.compat.torch.changes import Snapshot
-from loaderx.compat.torch.collate import default_collate
+from loaderx.compat.torch.collate import Tree, default_collate
 from loaderx.compat.torch.fetching import (
     FetchBatch,
     FetchListed,
@@ -22,15 +24,12 @@ from loaderx.compat.torch.fetching import (
     runs_of,
 )
 from loaderx.compat.torch.shared_lists import SharedLists
-from loaderx.dataset import Dataset
 from loaderx.engines import Auto, Engine, Inline, Processes
-from loaderx.errors import warn_user
-from loaderx.frozen import Frozen
-from loaderx.loader import DataLoader
-from loaderx.tree import Tree
+from loaderx.extend import warn_user
 
 
-class Settings(Frozen):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Settings:
     """The arguments of a loader that say what it runs, and how."""
 
     dataset: Any

@@ -2,7 +2,7 @@
 
 `session` starts a pool of workers for a loader, `pool` gives them jobs and replaces those that die,
 `worker_processes` starts and ends the processes.  `protocol` is how consumer and workers talk,
-`pickling` how the work gets to them, `shared_slots` how elements come back without being copied,
+`pickling` how the work gets to them, `slots` how elements come back without being copied,
 `exceptions` how errors do.  `worker` is what runs in a worker.
 """
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from loaderx.engines.base import Task
 from loaderx.engines.processes import exceptions, protocol
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
-from loaderx.engines.processes.limits import tight_limits
 from loaderx.engines.processes.pickling import PicklingError, ResetAttribute
 from loaderx.engines.processes.protocol import Report
-from loaderx.engines.processes.shared_slots import Slot
+from loaderx.engines.processes.slots import MOST_LAYOUTS, ElementLayout
+from loaderx.engines.processes.ulimits import tight_limits
 from loaderx.engines.processes.worker_processes import WorkerProcess, WorkerProcesses, exit_reason
 from loaderx.engines.raised_ahead import RaisedAhead
 from loaderx.errors import LoaderxError, one_line
@@ -32,7 +32,11 @@ LOCK_PATIENCE_S = 5.0
 
 
 class JobTable:
-    """All jobs that are under way.  Whoever calls it holds the lock of the pool."""
+    """All jobs that are under way.
+
+    `add` and `take` take its lock, which nobody holds while waiting.  Whoever calls the others has
+    it.
+    """
 
     def __init__(
         self,
@@ -47,50 +51,59 @@ class JobTable:
         self._warnings = warnings
         self._worker_warnings: set[str] = set()
         self.cancelled: deque[Job] = deque()  # any code may add to it, without a lock
-        self._queue: deque[Job] = deque()  # not sent yet
+        self.lock = threading.Lock()  # of the jobs and the processes
+        self.queue: deque[Job] = deque()  # not sent yet
         self.sent: dict[int, Job] = {}  # sent, not reported yet
         self._under_way = 0  # jobs that were submitted, and whose results were not taken
         self._numbers = 0
         self._bad_starts = 0
+        self._layouts: dict[bytes, ElementLayout] = {}
         self._memory = Pool()
 
-    @property
-    def has_queue(self) -> bool:
-        """Are there jobs that could not be sent yet?"""
-        return bool(self._queue)
-
-    def add(self, task: Task, words: bytes) -> Job:
+    def add(self, job: Job) -> None:
         """A new job, sent if there is room."""
-        self._under_way += 1
-        self._numbers += 1
-        job = Job(self._numbers, task, words)
-        self._queue.append(job)
-        self.send_queued()
-        return job
+        with self.lock:
+            if self.cancelled:
+                self.drop_cancelled()
+            self._under_way += 1
+            self._numbers += 1
+            job.number = self._numbers
+            self.queue.append(job)
+            self.send_queued()
 
     def take(self, job: Job) -> list[Any]:
-        """The leaves in the slot of a job that is done; closes the job."""
+        """The leaves in the slot of a job that is done; closes the job.  None of a closed one."""
         leaves: list[Any] = []
-        layout, slot = job.layout, job.slot
-        if layout is not None:
-            assert slot is not None
-            # When there is no slot to go on with, this one is made free at once.
-            is_last = layout.in_slot and self._processes.slots.is_exhausted()
-            if is_last or not COUNTS_REFERENCES:
-                leaves = slot.copies(layout, self._memory)
-            else:
-                leaves = slot.leaves(layout)
-        self._close(job)
-        self.send_queued()
+        with self.lock:
+            if job.is_closed:
+                return leaves
+            layout, slot = job.layout, job.slot
+            if layout is not None:
+                assert slot is not None
+                # When there is no slot to go on with, this one is made free at once.
+                is_last = self._processes.slots.is_exhausted() and layout.in_slot
+                if is_last or not COUNTS_REFERENCES:
+                    leaves = slot.copies(layout, self._memory)
+                else:
+                    leaves = slot.leaves(layout)
+            self._close(job)
+            if self.queue:
+                self.send_queued()
         return leaves
 
-    def send_queued(self) -> None:
-        """Sends as many jobs as the pipes hold, and as there are slots for."""
-        while self._queue and len(self.sent) < self._processes.capacity:
-            slot = self._processes.slots.take(self._under_way)
+    def send_queued(self, *, must: bool = False) -> None:
+        """Sends as many jobs as the pipes hold, and as there are slots for.
+
+        If the first ``must`` be sent, it gets a slot of its own.
+        """
+        while self.queue and len(self.sent) < self._processes.capacity:
+            slot = self._processes.slots.take(self._under_way, must=must)
             if slot is None:
                 return
-            self._send(self._queue.popleft(), slot)
+            job, must = self.queue.popleft(), False
+            job.slot, job.sent_at = slot, time.monotonic()
+            self.sent[job.number] = job
+            self._write(job)
 
     def send_first(self, job: Job) -> None:
         """Sends a job that somebody waits for before the others, in a slot of its own if need be.
@@ -99,20 +112,14 @@ class JobTable:
         """
         is_new = job.slot is None and not (job.is_closed or job.is_done or job.is_cancelled)
         if is_new and len(self.sent) < self._processes.capacity:
-            slot = self._processes.slots.take(self._under_way, must=True)
-            assert slot is not None
-            self._queue.remove(job)
-            self._send(job, slot)
-
-    def _send(self, job: Job, slot: Slot) -> None:
-        job.slot, job.sent_at = slot, time.monotonic()
-        self.sent[job.number] = job
-        self._write(job)
+            self.queue.remove(job)
+            self.queue.appendleft(job)
+            self.send_queued(must=True)
 
     def _write(self, job: Job) -> None:
         assert job.slot is not None
-        message = protocol.pack_task(job.number, job.slot.number, len(job.task), job.words)
-        os.write(self._processes.tasks_in, message)
+        head = protocol.pack_head(job.number, job.slot.number, len(job.task))
+        os.write(self._processes.tasks_in, head + job.words)
 
     def _close(self, job: Job) -> None:
         """Nobody is going to ask for the result of a job, or somebody has got it."""
@@ -133,7 +140,7 @@ class JobTable:
                 is_sent = True
                 continue
             if job.slot is None and not job.is_done:
-                self._queue.remove(job)
+                self.queue.remove(job)
             self._close(job)
         if is_sent:
             self._recall_cancelled()
@@ -148,20 +155,8 @@ class JobTable:
                 else:
                     self._write(job)
 
-    def read_reports(self) -> None:
-        """Reads all that the workers have reported."""
-        most = 64 * protocol.REPORT_BYTES
-        while True:
-            try:
-                data = os.read(self._processes.reports_out, most)
-            except BlockingIOError:
-                return
-            for report in protocol.unpack_reports(data):
-                self._read_report(report)
-            if len(data) < most:
-                return
-
-    def _read_report(self, report: Report) -> None:
+    def note(self, report: Report) -> None:
+        """Deals with what a worker has reported."""
         worker = self._processes.workers[report.worker]
         self._bad_starts = 0
         if report.kind == protocol.READY:
@@ -182,11 +177,13 @@ class JobTable:
             job.error = exceptions.unpack(tail, worker.name, step_of(job.task))
             exceptions.note_reset_attributes(job.error, self._reset_attributes)
         else:
-            self._read_done(job, worker, report.layout, tail)
+            job.layout = worker.layouts.get(report.layout)
+            if tail or job.layout is None:
+                self._read_tail(job, worker, report.layout, tail)
         if job.is_cancelled:
             self._close(job)
         else:
-            job.finish()
+            job.is_done = True
 
     def _start_error(self, worker: WorkerProcess, *, is_init: bool) -> LoaderxError:
         packed = self._processes.claims.read_error(worker.number)
@@ -202,7 +199,7 @@ class JobTable:
         error.__cause__ = exceptions.unpack(packed, worker.name, None)
         return error
 
-    def _read_done(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:
+    def _read_tail(self, job: Job, worker: WorkerProcess, layout: int, tail: bytes) -> None:
         try:
             if tail:
                 described, others, job.measured, warning = pickle.loads(tail)
@@ -210,7 +207,7 @@ class JobTable:
                     self._worker_warnings.add(warning)
                     self._warnings.append(warning)
                 if described:
-                    worker.layouts[layout] = pickle.loads(described)
+                    worker.layouts[layout] = self._layout_of(described)
                     worker.layouts.pop(layout - protocol.LAYOUTS_KEPT, None)
                 job.others = pickle.loads(others) if others else []
                 for other in job.others:
@@ -223,6 +220,15 @@ class JobTable:
                 f"{one_line(error)}"
             )
 
+    def _layout_of(self, described: bytes) -> ElementLayout:
+        """One object for all workers: a slot keeps its arrays for the layout that it had last."""
+        layout: ElementLayout | None = self._layouts.get(described)
+        if layout is None:
+            if len(self._layouts) >= MOST_LAYOUTS:  # ragged data: none comes twice
+                self._layouts.clear()
+            layout = self._layouts[described] = pickle.loads(described)
+        return layout
+
     def replace(self, worker: WorkerProcess) -> None:
         """A worker has died: another takes its place, and what it held is made again."""
         assert worker.process is not None
@@ -230,7 +236,8 @@ class JobTable:
         has_started, claims = worker.is_ready, self._processes.claims
         with self._claims_locked():
             # Reports are read under the lock: whoever has taken another task since has reported.
-            self.read_reports()
+            for report in protocol.read_reports(self._processes.reports_out):
+                self.note(report)
             held, _ = claims.claimed(worker.number)
             claims.claim(worker.number, 0)
             waiting = self._read_tasks()
@@ -272,7 +279,7 @@ class JobTable:
             self._close(job)
         elif job.deaths >= MOST_DEATHS:
             del self.sent[job.number]
-            job.finish()
+            job.is_done = True
         else:
             self._write(job)
 

@@ -7,7 +7,8 @@ import threading
 from typing import Any
 
 from loaderx.engines.base import Task, Work
-from loaderx.engines.processes.shared_slots import ElementLayout, Slot
+from loaderx.engines.processes.protocol import pack_words
+from loaderx.engines.processes.slots import ElementLayout, Slot
 
 
 class Job:
@@ -18,16 +19,16 @@ class Job:
         "number", "others", "sent_at", "slot", "task", "wake", "warned_s", "words",
     )  # fmt: skip
 
-    def __init__(self, number: int, task: Task, words: bytes) -> None:
-        self.number = number
+    def __init__(self, task: Task) -> None:
+        self.number = 0  # none before it is submitted to a pool
         self.task = task
-        self.words = words  # its numbers as they are sent
+        self.words = pack_words(task)  # its numbers as they are sent
         self.slot: Slot | None = None  # from when it is sent until it is closed
         self.sent_at = 0.0
-        self.is_done = False
+        self.is_done = False  # has it an element or an error, or killed too many workers?
         self.is_cancelled = False
         self.is_closed = False  # its result was taken, or will never be
-        self.wake = threading.Lock()  # whoever waits for this job, and does not poll, waits for it
+        self.wake = threading.Lock()  # closed by whoever waits for this job, and does not poll
         self.deaths = 0  # of workers that made it
         self.fate = ""  # how the first of them died
         self.warned_s = 0.0
@@ -35,11 +36,6 @@ class Job:
         self.others: list[Any] = []  # leaves that came pickled
         self.measured: tuple[Any, ...] | None = None
         self.error: BaseException | None = None
-
-    def finish(self) -> None:
-        """The job is done: it has an element or an error, or has killed too many workers."""
-        self.is_done = True
-        self.wake_up()
 
     def wake_up(self) -> None:
         """Wakes who waits for it.  Any code may call this."""

@@ -30,7 +30,6 @@ import numpy as np
 
 from loaderx.engines.base import Work
 from loaderx.engines.processes import unsendable
-from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.mapped_files import (
     ByteRange,
     bounds,
@@ -40,6 +39,7 @@ from loaderx.engines.processes.mapped_files import (
 )
 from loaderx.engines.processes.mapped_ranges import LARGE_PAGE, MappedRange
 from loaderx.engines.processes.protocol import map_file, shared_file
+from loaderx.engines.processes.ulimits import explained
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import LoaderxError, one_line, warn_user
 from loaderx.first_use import AttributesBeforeUse

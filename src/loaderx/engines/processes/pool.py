@@ -4,9 +4,9 @@ Nothing here runs by itself: there is no thread.  Tasks lie ready in a pipe, so 
 while the consumer trains, and everything that has to be noticed is noticed when a consumer submits
 a task or waits for a result.
 
-Several threads may use a pool.  Its state has a lock, which nobody holds while waiting.  One of the
-threads that wait polls the pipes, for all of them; the others wait to be woken, either because
-their job is done or because it is their turn to poll.
+Several threads may use a pool.  Its state has a lock, that of the `JobTable`, which nobody holds
+while waiting.  One of the threads that wait polls the pipes, for all of them; the others wait to be
+woken, either because their job is done or because it is their turn to poll.
 
 Whoever wants to stop something in the middle of this (a signal handler, a finaliser, another
 thread) only sets flags, which whoever is inside sees: `cancel`, and `is_closing`.  An exception
@@ -30,7 +30,6 @@ from typing import Any, TypeVar
 from loaderx.engines.base import (
     Element,
     Measured,
-    Task,
     TryAgainError,
     Work,
     closed_error,
@@ -39,7 +38,7 @@ from loaderx.engines.base import (
 from loaderx.engines.processes.job_table import MOST_DEATHS, JobTable
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.pickling import SharedPayload
-from loaderx.engines.processes.protocol import pack_words
+from loaderx.engines.processes.protocol import read_reports
 from loaderx.engines.processes.stuck import StuckCheck
 from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.engines.signals import SignalsDeferred
@@ -74,7 +73,6 @@ class WorkerPool:
         self.warnings: deque[str] = deque()  # to be given outside of pool code
         self._names = TaskNames(work)
         self._inside: set[int] = set()  # threads that are in pool code
-        self._lock = threading.Lock()  # of the jobs and the processes
         self._polling = threading.Lock()  # whoever has it polls, and looks after the workers
         self.awaited: dict[int, Job] = {}  # by the thread that waits for it
         self._checked = time.monotonic()
@@ -84,21 +82,23 @@ class WorkerPool:
             # Dropping a pool ends its workers.  At exit `_release_all` does that.
             weakref.finalize(self, processes.release).atexit = False
             self.window = min(window, processes.capacity)
-            self._jobs = JobTable(processes, self._names, payload.reset_attributes, self.warnings)
+            self.jobs = JobTable(processes, self._names, payload.reset_attributes, self.warnings)
             self._stuck = StuckCheck(
-                processes, self._names, self._jobs.sent, self.warnings, timeout_s, replace_stuck
+                processes, self._names, self.jobs.sent, self.warnings, timeout_s, replace_stuck
             )
-            self._started = 0
+            self._started = 0  # workers
             try:
                 self.start_first(started)
             except BaseException:
                 processes.release()
                 raise
 
-    @property
-    def is_usable(self) -> bool:
-        """False in a fork of the process that started the workers, and after the end."""
-        return not self.is_closing and self.owner == os.getpid()
+    def is_usable(self, workers: int = 0) -> bool:
+        """Have so many workers been started?
+
+        False in a fork of the process that started them, and after the end.
+        """
+        return self._started >= workers and not self.is_closing and self.owner == os.getpid()
 
     @property
     def is_entered(self) -> bool:
@@ -110,7 +110,7 @@ class WorkerPool:
         """Have all processes ended?"""
         return self._processes.are_released
 
-    def _enter(self, action: Callable[..., T], *arguments: object) -> T:
+    def enter(self, action: Callable[..., T], *arguments: object) -> T:
         """Runs pool code.  If an exception breaks it off, the pool is not used again."""
         if self.owner != os.getpid():
             raise forked_error("worker processes")
@@ -165,10 +165,10 @@ class WorkerPool:
     def start_workers(self, count: int) -> None:
         """Starts the first so many workers, as far as they have not been started."""
         if self._started < count:
-            self._enter(self._start_locked, count)
+            self.enter(self._start_locked, count)
 
     def _start_locked(self, count: int) -> None:
-        with self._lock:
+        with self.jobs.lock:
             self.start_first(count)
 
     def start_first(self, count: int) -> None:
@@ -178,7 +178,7 @@ class WorkerPool:
 
     def are_ready(self, count: int) -> bool:
         """Have the first so many workers started?  Looks, but does not wait."""
-        self._enter(self._poll_once)
+        self.enter(self._poll_once)
         return all(worker.is_ready for worker in self._processes.workers[:count])
 
     @property
@@ -188,28 +188,20 @@ class WorkerPool:
 
     # Jobs.
 
-    def submit(self, task: Task) -> Job:
-        return self._enter(self._submit, task, pack_words(task))
-
-    def _submit(self, task: Task, words: bytes) -> Job:
-        with self._lock:
-            self._jobs.drop_cancelled()
-            return self._jobs.add(task, words)
-
     def cancel(self, job: Job) -> None:
         """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
         if not (job.is_cancelled or job.is_closed):
             job.is_cancelled = True
-            self._jobs.cancelled.append(job)
+            self.jobs.cancelled.append(job)
             job.wake_up()
 
     def done(self, job: Job) -> bool:
         """Looks whether a job is done, without waiting."""
-        if job.is_done or job.is_cancelled or not self.is_usable:
+        if job.is_done or job.is_cancelled or not self.is_usable():
             return True
         if not self.is_entered:
             try:
-                self._enter(self._poll_once)
+                self.enter(self._poll_once)
             except Exception as error:
                 self.failure = error  # `result` says what is wrong
                 return True
@@ -226,8 +218,11 @@ class WorkerPool:
                 raise failure
             if job.is_cancelled:
                 raise closed_error()
-            leaves = self._enter(self._wait_and_take, job)
-            if job.is_closed and not job.is_cancelled:
+            if not job.is_done:
+                self.enter(self._wait, job)
+                continue
+            leaves = self.enter(self.jobs.take, job)
+            if not job.is_cancelled:
                 return self._element(job, leaves)
 
     def _element(self, job: Job, leaves: list[Any]) -> Element:
@@ -256,20 +251,14 @@ class WorkerPool:
 
     # Waiting.
 
-    def _wait_and_take(self, job: Job) -> list[Any]:
-        """The leaves of a job's element, and closes the job; leaves it open if it is not done."""
-        if not job.is_done:
-            self._wait(job)
-        with self._lock:
-            return self._jobs.take(job) if job.is_done and not job.is_closed else []
-
     def _wait(self, job: Job) -> None:
+        """Until a job is done, or there is something else to see to."""
         thread = get_ident()
-        job.wake.acquire(blocking=False)
         try:
             self.awaited[thread] = job
-            with self._lock:
-                self._jobs.send_first(job)
+            if job.slot is None:
+                with self.jobs.lock:
+                    self.jobs.send_first(job)
             while not (job.is_done or job.is_cancelled or self.is_closing or self.warnings):
                 if self._polling.acquire(blocking=False):
                     try:
@@ -277,10 +266,12 @@ class WorkerPool:
                     finally:
                         self._polling.release()
                 else:
+                    # The first time this only closes the lock: the job may be done by now.
                     job.wake.acquire(timeout=CHECK_S)
         finally:
             self.awaited.pop(thread, None)
-            self._wake_all()  # one of the others polls from here on
+            if self.awaited:
+                self._wake_all()  # one of the others polls from here on
 
     def _wake_all(self) -> None:
         for job in list(self.awaited.values()):
@@ -300,26 +291,33 @@ class WorkerPool:
         events = processes.waiting.poll(timeout_s * 1000)
         now = time.monotonic()
         is_check_due = timeout_s > 0 and now - self._checked >= self._check_s
-        with self._lock:
-            self._jobs.drop_cancelled()
+        with self.jobs.lock:
+            if self.jobs.cancelled:
+                self.jobs.drop_cancelled()
             dead = []
             for descriptor, _ in events:
                 if descriptor == processes.reports_out:
-                    self._jobs.read_reports()
+                    for report in read_reports(descriptor):
+                        self.jobs.note(report)
                 else:
                     dead.append(processes.by_lifeline[descriptor])
             if is_check_due:  # a fork of the worker may hold its end of the lifeline
                 dead += [worker for worker in processes.ended() if worker not in dead]
             for worker in dead:
-                self._jobs.replace(worker)
-            self._jobs.send_queued()
-            if self._jobs.has_queue:
-                for job in list(self.awaited.values()):
-                    self._jobs.send_first(job)
+                self.jobs.replace(worker)
+            if self.jobs.queue:
+                self._send_queued()
+        if len(self.awaited) > 1:
+            self._wake_all()  # the jobs of others may be done
         if is_check_due:
             self._checked = now
             for job in list(self.awaited.values()):
                 self._stuck.check(job)
+
+    def _send_queued(self) -> None:
+        self.jobs.send_queued()
+        for job in list(self.awaited.values()):
+            self.jobs.send_first(job)
 
 
 class PoolBrokenError(TryAgainError):

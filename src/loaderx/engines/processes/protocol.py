@@ -27,7 +27,7 @@ from functools import partial
 from typing import NamedTuple
 
 from loaderx.engines.base import Task
-from loaderx.engines.processes.limits import above_standard, explained
+from loaderx.engines.processes.ulimits import above_standard, explained
 
 _HEAD = struct.Struct("<QII")  # job number, slot number, how many numbers follow
 _WORDS = struct.Struct("<5Q")  # the numbers of the task, and of whose it is where they are shared
@@ -55,13 +55,12 @@ def slot_start(number: int) -> int:
     return SLOTS_AT + number * SLOT_BYTES
 
 
+pack_head = _HEAD.pack
+
+
 def pack_words(task: Task) -> bytes:
-    """The numbers of a task."""
+    """The numbers of a task, which follow its head."""
     return _WORDS.pack(*task, *(0,) * (5 - len(task)))
-
-
-def pack_task(job: int, slot: int, count: int, words: bytes) -> bytes:
-    return _HEAD.pack(job, slot, count) + words
 
 
 class TakenTask(NamedTuple):
@@ -102,8 +101,17 @@ _REPORT = struct.Struct("<QIIIIQQQ")
 REPORT_BYTES = _REPORT.size
 
 
-def unpack_reports(data: bytes) -> Iterator[Report]:
-    return map(Report._make, _REPORT.iter_unpack(data))
+def read_reports(descriptor: int) -> list[Report]:
+    """All that the workers have reported."""
+    found: list[Report] = []
+    while True:
+        try:
+            data = os.read(descriptor, 64 * REPORT_BYTES)
+        except BlockingIOError:
+            return found
+        found += map(Report._make, _REPORT.iter_unpack(data))
+        if len(data) < 64 * REPORT_BYTES:
+            return found
 
 
 def shared_file(name: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -55,13 +54,16 @@ class ProcessesSession(Session):
         self._starting = 0  # the thread that starts a pool
 
     def submit(self, task: Task) -> PendingJob:
-        return PendingJob(self, *self.submit_to_pool(task))
-
-    def submit_to_pool(self, task: Task) -> tuple[WorkerPool, Job]:
+        job = Job(task)
         while True:
-            with contextlib.suppress(PoolBrokenError):
+            pool = self._pool
+            if pool is None or not pool.is_usable(self.workers):
                 pool = self._started(self.workers)
-                return pool, pool.submit(task)
+            try:
+                pool.enter(pool.jobs.add, job)
+            except PoolBrokenError:
+                continue
+            return PendingJob(self, pool, job)
 
     def prepare(self, count: int) -> bool:
         """Starts the first so many workers if need be, and says whether they have started."""
@@ -73,7 +75,7 @@ class ProcessesSession(Session):
     def _started(self, count: int) -> WorkerPool:
         """The pool, with at least so many workers started."""
         pool = self._pool
-        if pool is None or not pool.is_usable:
+        if pool is None or not pool.is_usable():
             return self._start(count)
         pool.start_workers(count)
         return pool
@@ -89,7 +91,7 @@ class ProcessesSession(Session):
             try:
                 self._starting = get_ident()
                 pool = self._pool
-                if pool is None or not pool.is_usable:
+                if pool is None or not pool.is_usable():
                     if pool is not None:
                         pool.release()  # there are never workers of two pools
                     self._pool = pool = self._new_pool(count)
@@ -116,6 +118,9 @@ class ProcessesSession(Session):
             replace_stuck=self._replace_stuck,
         )
 
+    def drain(self) -> None:
+        """Nothing is submitted any more.  The workers end when the session is dropped."""
+
     def close(self) -> None:
         self._closings += 1
         self._payload = None
@@ -133,24 +138,25 @@ class ProcessesSession(Session):
 class PendingJob:
     """A job as who submitted it sees it."""
 
-    __slots__ = ("_job", "_pool", "_session")
+    __slots__ = ("_session", "job", "pool")
 
     def __init__(self, session: ProcessesSession, pool: WorkerPool, job: Job) -> None:
         self._session = weakref.ref(session)  # its end is not put off by a task
-        self._pool, self._job = pool, job
+        self.pool, self.job = pool, job
 
     def result(self) -> Element:
         while True:
             try:
-                return self._pool.result(self._job)
+                return self.pool.result(self.job)
             except PoolBrokenError:
                 session = self._session()
-                if session is None or self._job.is_cancelled:
+                if session is None or self.job.is_cancelled:
                     raise closed_error() from None
-                self._pool, self._job = session.submit_to_pool(self._job.task)
+                again = session.submit(self.job.task)
+                self.pool, self.job = again.pool, again.job
 
     def done(self) -> bool:
-        return self._pool.done(self._job)
+        return self.pool.done(self.job)
 
     def cancel(self) -> None:
-        self._pool.cancel(self._job)
+        self.pool.cancel(self.job)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import gc
 import os
+from sys import getrefcount
 
-from loaderx.engines.processes.limits import explained
 from loaderx.engines.processes.mapped_ranges import LARGE_PAGE
 from loaderx.engines.processes.protocol import SLOT_BYTES, SLOTS_AT
-from loaderx.engines.processes.shared_slots import Slot
+from loaderx.engines.processes.slots import Slot
+from loaderx.engines.processes.ulimits import explained
+from loaderx.memory import COUNTS_REFERENCES
 
 HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
 PERIOD = 256  # tasks over which the most that were under way at once is remembered
@@ -30,14 +32,11 @@ class SlotPool:
         self._all: list[Slot] = []
         self._spare: list[Slot] = []  # of no task; the user may hold them.  The warmest is last
         self._empty: list[Slot] = []  # without memory
+        self.count = 0  # slots that have memory, or may get some
         self.numbered = 0  # slots that ever were, those that a worker keeps included
         self._taken = 0
         self._peak = self._peak_before = 0  # tasks under way at once, at most
-
-    @property
-    def count(self) -> int:
-        """Slots that have memory, or may get some."""
-        return len(self._all) - len(self._empty)
+        self._limit = window + HELD_SLOTS  # slots that are needed
 
     @property
     def spare(self) -> int:
@@ -49,54 +48,53 @@ class SlotPool:
 
         If it ``must`` be, a slot is added: all may be taken by tasks that nobody wants any more.
         """
-        self._note_peak(under_way)
-        slot = self._free_slot()
-        if slot is None and self.count >= self._limit():
-            gc.collect(0)  # JAX may let go of an array only then
-            slot = self._free_slot()
-            if slot is None and not must:
-                return None
-        if self.count > self._limit():
-            self._empty_some()
-        return self._added() if slot is None else slot
+        self._taken += 1
+        if under_way > self._peak or self._taken % PERIOD == 0:
+            self._note_peak(under_way)
+        for slot in reversed(self._spare):  # the most recently used is warm
+            # This is `is_free`, written out: it is looked up for every task.
+            if getrefcount(slot.root) == slot.idle or not COUNTS_REFERENCES:
+                self._spare.remove(slot)
+                return slot
+        if self.count < self._limit:
+            return self._added()
+        gc.collect(0)  # JAX may let go of an array only then
+        for slot in [slot for slot in self._spare if slot.is_free][-1:]:
+            self._spare.remove(slot)
+            return slot
+        return self._added() if must else None
 
     def put_back(self, slot: Slot) -> None:
         """The task of a slot needs it no more; the user may still hold it."""
         if slot.is_kept:  # it must not be written again: another one takes its place
             self._all.remove(slot)
+            self.count -= 1
             slot = self._new()
         self._spare.append(slot)
-        if self.count > self._limit():
+        if self.count > self._limit:
             self._empty_some()
 
     def is_exhausted(self) -> bool:
         """Is there no slot to go on with, unless one is copied out?"""
-        return self.count >= self._limit() and not any(slot.is_free for slot in self._spare)
+        return self.count >= self._limit and not any(slot.is_free for slot in self._spare)
 
     def free_memory(self) -> None:
         """Returns to the system what nobody holds; what the user holds is the user's."""
         for slot in self._all:
             slot.free_memory()
 
-    def _limit(self) -> int:
-        most = max(self._window, self._peak, self._peak_before)
-        return min(most, self._capacity) + HELD_SLOTS
-
     def _note_peak(self, under_way: int) -> None:
-        self._taken += 1
         if self._taken % PERIOD == 0:
             self._peak_before, self._peak = self._peak, 0
         self._peak = max(self._peak, under_way)
-
-    def _free_slot(self) -> Slot | None:
-        spare = self._spare
-        for place in range(len(spare) - 1, -1, -1):  # the most recently used is warm
-            if spare[place].is_free:
-                return spare.pop(place)
-        return None
+        most = max(self._window, self._peak, self._peak_before)
+        self._limit = min(most, self._capacity) + HELD_SLOTS
 
     def _added(self) -> Slot:
-        return self._empty.pop() if self._empty else self._new()
+        if not self._empty:
+            return self._new()
+        self.count += 1
+        return self._empty.pop()
 
     def _new(self) -> Slot:
         end = SLOTS_AT + (self.numbered + 1) * SLOT_BYTES + LARGE_PAGE
@@ -104,13 +102,15 @@ class SlotPool:
             os.ftruncate(self._descriptor, end)  # a hole in a file costs nothing
         slot = Slot(self._descriptor, self.numbered)
         self.numbered += 1
+        self.count += 1
         self._all.append(slot)
         return slot
 
     def _empty_some(self) -> None:
         """There are more slots than are needed: those that were not used for longest go first."""
-        too_many = self.count - self._limit()
+        too_many = self.count - self._limit
         for slot in [slot for slot in self._spare if slot.is_free][:too_many]:
             self._spare.remove(slot)
             slot.free_memory()
             self._empty.append(slot)
+            self.count -= 1

@@ -22,7 +22,7 @@ from loaderx.chain.global_generators import GlobalDraws
 from loaderx.engines.base import Measured, Task, Work, worker_error
 from loaderx.engines.processes import exceptions, pickling, protocol
 from loaderx.engines.processes.protocol import ClaimTable, Report, TakenTask
-from loaderx.engines.processes.shared_slots import ElementLayout, SlotWriter
+from loaderx.engines.processes.slots import ElementLayout, SlotWriter
 from loaderx.errors import RecordError, one_line
 
 CHECK_S = 0.5  # how often a worker looks whether the consumer is there

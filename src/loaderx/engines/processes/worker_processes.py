@@ -16,10 +16,10 @@ from pathlib import Path
 
 from loaderx.engines.base import cores
 from loaderx.engines.processes import protocol
-from loaderx.engines.processes.limits import above_standard, explained
 from loaderx.engines.processes.pickling import SharedPayload
-from loaderx.engines.processes.shared_slots import ElementLayout
 from loaderx.engines.processes.slot_pool import SlotPool
+from loaderx.engines.processes.slots import ElementLayout
+from loaderx.engines.processes.ulimits import above_standard, explained
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.sources.adapt.kept_chunks import CHUNK_BYTES, chunk_budget
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Sequence
 from queue import SimpleQueue
 
-from loaderx.engines.auto_decision import FAST_S, LARGE_SHARE
+from loaderx.engines.auto.decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Element,
     Measured,
@@ -60,7 +60,7 @@ class ThreadsSession(Session):
         in_order: bool = False,
     ) -> None:
         self._work = work
-        self._workers = workers
+        self.workers = workers
         self.window = workers + prefetch
         self._turns = turns
         self._name, self._in_order = name, in_order
@@ -106,7 +106,7 @@ class ThreadsSession(Session):
                 self._finaliser.atexit = False  # `_stop_all` does that
                 self._pool = pool  # known before its threads are, so that they can be stopped
                 # A worker's slots hold elements that wait here, and those that the user holds.
-                pool.start(self._workers, self.window // self._workers + 3, self._name)
+                pool.start(self.workers, self.window // self.workers + 3, self._name)
             except BaseException:
                 self.stop()
                 raise
@@ -129,7 +129,7 @@ class ThreadsSession(Session):
             pool.wait_for_idle(STOP_PATIENCE_S)
 
     def describe(self) -> tuple[str, str]:
-        return f"threads({self._workers})", "it was asked for"
+        return f"threads({self.workers})", "it was asked for"
 
 
 class Turns:

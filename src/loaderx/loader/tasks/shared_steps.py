@@ -28,7 +28,11 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.step_s: float | None = None  # that a shared step took, all its rows together
-        self.can_share = True
+        self.can_share = True  # until a step takes too little, or could not be shared
+
+    def took(self, step_s: float) -> None:
+        self.step_s = step_s
+        self.can_share = self.can_share and step_s >= SHARED_S
 
 
 class SharedStepTasks(RangeTasks):
@@ -40,30 +44,26 @@ class SharedStepTasks(RangeTasks):
         super().__init__(session, work, steps)
         self._first, self._rows, self._times = steps.start, rows, times
         self._ranges: list[Task] = []  # of the step that is being cut, the next one last
-        self._more: dict[int, int] = {}  # by step: ranges beyond the one that a whole step is
+        self._more: dict[int, int] = {}  # by step: what it adds to `extra` until it is whole
         self._spent_s = 0.0
 
     def next(self, under_way: Sequence[Submitted]) -> Task | None:
-        if not self._ranges and self.position < self.stop and self.is_shared(under_way):
+        can_share = self._times.can_share and not self._ranges and self.position < self.stop
+        if can_share and self.is_shared(under_way):
             self._ranges = cut(self.position, self._rows, self._count())[::-1]
             self._more[self.position] = len(self._ranges) - 1
+            self.extra += len(self._ranges) - 1  # so many steps are under way, however cut
             self.position += 1
         return self._ranges.pop() if self._ranges else super().next(under_way)
 
     def take(self, count: int) -> range:
-        self._ranges, self._more = [], {}
+        self._ranges, self._more, self.extra = [], {}, 0
         return super().take(count)
-
-    @property
-    def depth(self) -> int:
-        return self.session.window + sum(self._more.values())  # so many steps, however cut
 
     def is_shared(self, under_way: Sequence[Submitted]) -> bool:
         """Is the next step to be cut?"""
-        times, window = self._times, self.session.window
-        if window < 2 or not times.can_share:
-            return False
-        if times.step_s is not None and times.step_s < SHARED_S:
+        window = self.session.window
+        if window < 2:
             return False
         if self.position == self._first:
             return True
@@ -83,9 +83,10 @@ class SharedStepTasks(RangeTasks):
     def collect(self, task: Task, made: Element) -> list[Element]:
         ready = super().collect(task, made)
         if self._more and self.again == [] and (len(task) == 1 or task[2] > task[0]):
-            self._more.pop(task[0], None)  # the step is whole
+            self.extra -= self._more.pop(task[0], 0)  # the step is whole
             if len(task) > 1:
-                self._times.step_s, self._spent_s = self._spent_s, 0.0
+                self._times.took(self._spent_s)
+                self._spent_s = 0.0
         return ready
 
     def after_loss(self, task: Task, error: Exception) -> list[Again]:

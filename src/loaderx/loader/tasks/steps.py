@@ -10,6 +10,8 @@ from loaderx.engines.base import Element, Pending, Session, Task
 Submitted: TypeAlias = tuple[Task, Pending]
 """A task that is under way."""
 
+NO_LIMIT = 1 << 62  # more tasks than are ever under way
+
 Again: TypeAlias = tuple[Task, Pending | None]
 """A task that comes before all others, and its result if that is here already."""
 
@@ -21,13 +23,10 @@ class StepTasks:
         self.session = session
         self.position, self.stop = steps.start, steps.stop  # the next step that has no task yet
         self.given = steps.start  # the step after those that workers have been given
+        self.extra = 0  # tasks to keep under way beyond the session's window
+        self.most = NO_LIMIT  # tasks that may be under way at once
         self.error: BaseException | None = None  # of the step after the elements collected last
         self.again: list[Again] = []  # to be done before all others
-
-    @property
-    def depth(self) -> int:
-        """How many tasks to keep under way."""
-        return self.session.window
 
     def next(self, under_way: Sequence[Submitted]) -> Task | None:
         """The next task, behind those that are under way; None after the last."""

@@ -14,8 +14,8 @@ from loaderx.engines.base import (
     Timing,
     Work,
     cancel_all,
+    check_closed,
     closed_error,
-    wait_for,
 )
 from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.loader.waiting import IN_ORDER
@@ -126,7 +126,10 @@ class SubmittedUnit:
         if session.is_closing and not pending.done():  # a result that is done does not wait
             raise closed_error()
         try:
-            element = wait_for(pending, session)
+            element = pending.result()
+        except Exception as error:
+            check_closed(error, session)
+            raise
         finally:
             session.waiting = None
         output: UnitOutput = element

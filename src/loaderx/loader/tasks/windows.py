@@ -16,7 +16,7 @@ from loaderx.chain.node import Node
 from loaderx.engines.base import Session, Task
 from loaderx.loader.tasks.plan_work import PlanWork, parts_of
 from loaderx.loader.tasks.ranges import MadeRange, RangeTasks
-from loaderx.loader.tasks.steps import Submitted
+from loaderx.loader.tasks.steps import NO_LIMIT, Submitted
 from loaderx.memory import Lend
 from loaderx.plans.chunk_windows import ChunkWindows
 from loaderx.sources.adapt.kept_chunks import KeepsChunks, chunk_budget
@@ -74,33 +74,31 @@ class WindowTasks(RangeTasks):
         super().__init__(session, work, steps)
         self._windows_work = work
         self._windows: Iterator[Task] | None = None
-        self._most = 0  # windows to keep under way; 0: not known yet
-
-    @property
-    def depth(self) -> int:
-        window = self.session.window
-        return window if self._windows is None else min(window, max(1, self._most))
+        self._fitting = 0  # windows that the budget has room for; 0: not known yet
 
     def next(self, under_way: Sequence[Submitted]) -> Task | None:
         if self.session.shares_sources:
-            self._windows = None
+            self._windows, self.most = None, NO_LIMIT
             return super().next(under_way)
         if self._windows is None:  # it begins here, or the engine has other workers than before
             self._windows = self._windows_work.windows(range(self.position, self.stop))
         task = next(self._windows, None)
         if task is not None:
             self.position = task[2]
-            if not self._most:
-                self._set_most(self._windows_work.nbytes(task))
+            if not self._fitting:
+                self._set_fitting(self._windows_work.nbytes(task))
+            self.most = self._fitting
         return task
 
     def take(self, count: int) -> range:
-        self._windows = None
+        self._windows, self.most = None, NO_LIMIT
         return super().take(count)
 
     def notice(self, made: MadeRange) -> None:
-        self._set_most(int(made["nbytes"][0]))
+        self._set_fitting(int(made["nbytes"][0]))
+        if self._windows is not None:
+            self.most = self._fitting
 
-    def _set_most(self, nbytes: int) -> None:
+    def _set_fitting(self, nbytes: int) -> None:
         """As many windows of this size as the budget has room for."""
-        self._most = max(1, chunk_budget() // max(1, nbytes))
+        self._fitting = max(1, chunk_budget() // max(1, nbytes))

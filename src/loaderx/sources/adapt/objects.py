@@ -28,7 +28,6 @@ from loaderx.sources.adapt.checks import (
     gather_takes_lend,
     is_source,
 )
-from loaderx.sources.adapt.file_objects import source_of_files
 from loaderx.sources.adapt.frames import is_column, is_frame
 from loaderx.sources.adapt.huggingface import read_slice, takes_slices
 from loaderx.sources.base import Indices, OwnSource, Source, chunk_starts, overrides
@@ -264,8 +263,6 @@ def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
         return ObjectSource(obj, thread_safe=thread_safe)
     if isinstance(obj, np.ndarray) or (hasattr(obj, "__dlpack__") and hasattr(obj, "shape")):
         return ArraySource(obj)
-    if found := source_of_files(obj):
-        return found
     if (tensors := _tensors(obj)) is not None:
         return ArraySource(tensors, "from_source")
     if is_frame(obj) or is_column(obj):  # `frame[i]` may be a column, or a row by label

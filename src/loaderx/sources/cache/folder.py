@@ -76,6 +76,17 @@ Indexer: TypeAlias = Callable[[int], IndexedFile]
 """Makes the index of the file with this number."""
 
 
+class CopyOf(NamedTuple):
+    """What is made of files."""
+
+    kind: str  # as in "must be {kind} first"
+    version: int
+    paths: Sequence[str]
+    make: Callable[[str], None]
+    """Fills an empty folder; what it raises is raised to those who ask, and nothing is kept."""
+    options: Json = None  # all that it depends on beside the files
+
+
 class CacheFolder:
     """A folder for indexes and copies; without one, indexes are kept in memory."""
 
@@ -123,56 +134,34 @@ class CacheFolder:
 
     # Copies -----------------------------------------------------------------------------------
 
-    def copy(
-        self,
-        kind: str,
-        version: int,
-        paths: Sequence[str],
-        make: Callable[[str], None],
-        options: Json = None,
-    ) -> str:
-        """The folder of what was made of files: found here, or made now by ``make(folder)``.
-
-        ``make`` fills an empty folder; what it raises is raised here, and nothing is kept.
-        """
+    def copy(self, asked: CopyOf) -> str:
+        """The folder of what was made of files: found here, or made now."""
+        what = f"{asked.paths[0]} must be {asked.kind} first"
         if self.folder is None:
             raise FileError(
-                f"{paths[0]} must be {kind} first, and there is no cache folder: leave `cache` "
-                "out, or give a folder that can be written to."
+                f"{what}, and there is no cache folder: leave `cache` out, or give a folder that "
+                "can be written to."
             )
         try:
-            return self._find_or_make(kind, version, paths, make, options)
+            return self._find_or_make(asked)
         except OSError as error:
             raise FileError(
-                f"{paths[0]} must be {kind} first, and the cache folder {self.folder} cannot be "
-                f"written to: {error}. Give another one with `cache=`, or set LOADERX_CACHE."
+                f"{what}, and the cache folder {self.folder} cannot be written to: {error}. Give "
+                "another one with `cache=`, or set LOADERX_CACHE."
             ) from error
 
-    def copy_if_possible(
-        self,
-        kind: str,
-        version: int,
-        paths: Sequence[str],
-        make: Callable[[str], None],
-        options: Json = None,
-    ) -> str | None:
+    def copy_if_possible(self, asked: CopyOf) -> str | None:
         """As `copy`, for those who can do without: None where nothing can be written."""
         if not self.makes_copies:
             return None
         try:
-            return self._find_or_make(kind, version, paths, make, options)
+            return self._find_or_make(asked)
         except OSError as error:
             self._say_once(error)
             return None
 
-    def _find_or_make(
-        self,
-        kind: str,
-        version: int,
-        paths: Sequence[str],
-        make: Callable[[str], None],
-        options: Json,
-    ) -> str:
+    def _find_or_make(self, asked: CopyOf) -> str:
+        kind, version, paths, make, options = asked
         files = FileSet(paths, files=self.files)
         place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
         assert place is not None

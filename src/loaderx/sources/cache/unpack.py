@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, cast
 
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.cache.folder import CacheFolder
+from loaderx.sources.cache.folder import CacheFolder, CopyOf
 from loaderx.sources.files.paths import unpacked_name
 from loaderx.sources.files.unpacking import ZlibStream
 from loaderx.sources.mapping import ByteReader, reading
@@ -50,7 +50,7 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
-    folder = cache.copy("unpacked", 2, [path], make)
+    folder = cache.copy(CopyOf("unpacked", 2, [path], make))
     cache.files.add_copy(path, os.path.join(folder, name))
 
 

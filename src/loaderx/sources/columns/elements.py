@@ -23,7 +23,7 @@ from loaderx.sources.columns.joined_parts import JoinedMaps, joined_maps
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.cold import Span
-from loaderx.sources.files.parts import ALL, Located, Parts, Places, lie_outside
+from loaderx.sources.files.parts import ALL, Located, Parts, Places, lie_outside, numbers_from
 from loaderx.tree import Array, ArraySpec
 
 if TYPE_CHECKING:
@@ -159,10 +159,8 @@ class Elements:
 
 def items_at(at: Located, lengths: Indices) -> Located:
     """All items of lists, one list after the other; ``at`` has the first item of each."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    numbers = np.repeat(at.rows - ends + lengths, lengths) + np.arange(total)
-    return Located(None if at.parts is None else np.repeat(at.parts, lengths), numbers)
+    parts = None if at.parts is None else np.repeat(at.parts, lengths)
+    return Located(parts, numbers_from(at.rows, lengths))
 
 
 class PartElements(Elements):

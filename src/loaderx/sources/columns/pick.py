@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderx.sources.base import Indices
 from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.files.parts import numbers_from
 from loaderx.tree import Array
 
 
@@ -74,15 +75,9 @@ def _items(piece: Piece, offsets: Array) -> Piece:
     assert data.offsets is not None
     starts = data.offsets[rows]
     lengths = data.offsets[rows + 1] - starts
-    return Piece(data.fields[ITEMS], _runs(starts, lengths), _runs(offsets[places], lengths))
-
-
-def _runs(starts: Array, lengths: Array) -> Indices:
-    """The numbers from each start on, as many as its length says."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    found: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
-    return found
+    return Piece(
+        data.fields[ITEMS], numbers_from(starts, lengths), numbers_from(offsets[places], lengths)
+    )
 
 
 def spread(kind: ColumnType, data: ColumnData, valid: Array) -> ColumnData:

@@ -46,7 +46,8 @@ class PlacedArray(Frozen):
     dtype: DType
     shape: tuple[int, ...]
     fortran: bool = False
-    in_pieces: bool = False  # behind a URL: are rows fetched as they are read?
+    strides: tuple[int, ...] | None = None
+    in_pieces: bool = False  # behind a URL: are rows fetched as they are read?  In C order.
 
     @property
     def is_fetched(self) -> bool:
@@ -61,7 +62,7 @@ class PlacedArray(Frozen):
     def on(self, data: Array) -> Array:
         """The array on the bytes of its file."""
         order: Literal["F", "C"] = "F" if self.fortran else "C"
-        return np.ndarray(self.shape, self.dtype, data, self.offset, order=order)
+        return np.ndarray(self.shape, self.dtype, data, self.offset, self.strides, order)
 
     def __getitem__(self, index: slice | Indices) -> Leaf:
         return self.array()[index]

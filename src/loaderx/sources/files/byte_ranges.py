@@ -1,4 +1,4 @@
-"""Runs of bytes at any addresses, copied into the rows of an array."""
+"""`gather_rows`: runs of bytes at any addresses, copied at once."""
 
 from __future__ import annotations
 

@@ -159,3 +159,11 @@ class Parts:
         """The part of a record, and its number in it."""
         part = int(self.ends.searchsorted(index, "right"))
         return part, index - int(self.starts[part])
+
+
+def numbers_from(starts: Indices, lengths: Indices) -> Indices:
+    """The numbers from each start on, as many as its length says, one run after the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    found: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
+    return found

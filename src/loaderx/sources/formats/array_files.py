@@ -1,8 +1,13 @@
-"""Files of named arrays (``.npz``, safetensors, HDF5, zarr): one file, or several as shards."""
+"""Files of named arrays (``.npz``, safetensors, HDF5, zarr): one file, or several as shards.
+
+`mapped_arrays` is public: formats from outside are opened by it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,7 +19,11 @@ from loaderx.sources.columns.columns import Column
 from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
+from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, Parts
+from loaderx.sources.files.paths import unpacked_name
+from loaderx.sources.format import OpenFiles, OpenOptions
+from loaderx.sources.mapping import reading
 from loaderx.tree import Array, ArraySpec, Tree, flatten, map_leaves
 
 
@@ -39,6 +48,56 @@ class LazyColumn(Column):
         out = np.empty((len(at), *first.shape[1:]), first.dtype.newbyteorder("="))
         self.take(at, out)
         return list(out)
+
+
+ReadArrays: TypeAlias = Callable[[Array, str], Mapping[str, Array]]
+"""Finds the arrays in the bytes of a file, given as uint8, and its path."""
+
+
+def mapped_arrays(read: ReadArrays) -> OpenFiles:
+    """Opens files of named arrays, for a `FileFormat`.
+
+    ``read(data, path)`` is given the bytes of a mapped file, as read-only uint8, and returns its
+    arrays by name, one row for each record.  Views of ``data`` are read from the file, batch by
+    batch; other arrays stay in memory.
+
+    >>> open_rows = mapped_arrays(lambda data, path: {"x": data.view("<f4")})
+    """
+
+    def open_files(files: list[str], options: OpenOptions) -> Source:
+        opened = FileSet(files, files=options.cache.files)
+        shards = [_shard(opened, number, read, options) for number in opened.fetched()]
+        suffix = os.path.splitext(unpacked_name(files[0]))[1]
+        return source_of_arrays(files, shards, suffix.removeprefix(".") or "open")
+
+    return open_files
+
+
+def _shard(
+    files: FileSet, number: int, read: ReadArrays, options: OpenOptions
+) -> dict[str, Array | PlacedArray]:
+    path, data = files.paths[number], files.data(number)
+    found: object
+    with reading(path):
+        found = read(data, path)
+    if not isinstance(found, Mapping) or not found:
+        raise FileError(f"{path}: a dict of arrays is needed, and the format gave {found!r}.")
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):
+            kind = type(array).__name__
+            raise FileError(f"{path}: {name!r} must be an array, and the format gave a {kind}.")
+    return {
+        name: _placed(files, number, data, found[name])
+        for name in options.chosen(list(found), path)
+    }
+
+
+def _placed(files: FileSet, number: int, data: Array, array: Array) -> Array | PlacedArray:
+    """The array by its place in the file, if it is a view of it."""
+    if not array.size or not np.may_share_memory(array, data):
+        return array
+    offset = array.__array_interface__["data"][0] - data.__array_interface__["data"][0]
+    return PlacedArray(files, number, offset, array.dtype, array.shape, strides=array.strides)
 
 
 def source_of_arrays(files: Sequence[str], shards: Sequence[Tree], label: str) -> Source:

@@ -8,19 +8,17 @@ there ever after.  With ``cache=False`` nothing is copied, and a global shuffle 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import FileError
 from loaderx.memory import Lend
 from loaderx.sources.adapt.chunked import chunk_counts
 from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
-from loaderx.sources.cache.folder import Json
+from loaderx.sources.cache.folder import CopyOf, Json
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.columns import Column, Offsets, TextColumn
 from loaderx.sources.columns.data import ColumnData
@@ -29,7 +27,7 @@ from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
 from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.native.copies import CopiedFiles, write_copy
+from loaderx.sources.native.copies import CopiedFiles, opened_copy, write_copy
 from loaderx.sources.native.reader import open_native
 from loaderx.tree import Array, Tree
 
@@ -60,12 +58,12 @@ def open_blocks(
     """The records of files that are decoded in blocks; ``label`` is the name of the format."""
     if not options.cache.makes_copies:
         return BlockSource(open_files(), files, options, label)
-    folder = _copied(open_files, files, options, label)
-    try:
-        return open_native(folder, options, label)
-    except FileError:  # the copy is damaged: it is made again
-        shutil.rmtree(folder, ignore_errors=True)
-        return open_native(_copied(open_files, files, options, label), options, label)
+    found = opened_copy(
+        lambda: _copied(open_files, files, options, label),
+        lambda folder: open_native(folder, options, label),
+    )
+    assert found is not None
+    return found
 
 
 # With a copy ------------------------------------------------------------------------------------
@@ -81,7 +79,8 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
             open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder
         )
 
-    return options.cache.copy("copied", _VERSION, files, make, [label, columns, fill])
+    told: Json = [label, columns, fill]
+    return options.cache.copy(CopyOf("copied", _VERSION, files, make, told))
 
 
 # Without one ------------------------------------------------------------------------------------

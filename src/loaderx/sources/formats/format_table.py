@@ -1,4 +1,4 @@
-"""All formats of `Dataset.open`: their names, suffixes and marks.
+"""All formats of `Dataset.open`: their names, suffixes and marks; `register` adds to them.
 
 A format has a module below `loaderx.sources`, with a function ``open_files``, or ``is_folder`` and
 ``folder_splits``.  It is imported when it is asked: to open one format, or to look at a folder.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 
+from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.base import Source
 from loaderx.sources.format import FileFormat, Folder, FolderFormat, OpenOptions, Splits
 from loaderx.sources.formats import heads
@@ -44,7 +46,7 @@ def _folder(name: str, module: str = "", *, marks: str = "") -> FolderFormat:
     return FolderFormat(name, is_folder, splits, marks)
 
 
-FILE_FORMATS: tuple[FileFormat, ...] = (
+FILE_FORMATS: list[FileFormat] = [
     _files(
         "array_record",
         ".arrayrecord", ".array_record", ".arecord",
@@ -55,7 +57,7 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
         "arrow", ".arrow", ".feather", ".ipc", ".arrows", is_head=heads.is_arrow,
         module="formats.arrow.arrow",
     ),
-    _files("csv", ".csv", ".tsv", ".tab"),
+    _files("csv", ".csv", ".tsv", ".tab", module="formats.csv.csv"),
     _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5),
     _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
     # No suffixes: pictures that lie beside the files of another format are no reason to ask which.
@@ -74,7 +76,7 @@ FILE_FORMATS: tuple[FileFormat, ...] = (
         module="formats.tf.tfrecord",
     ),
     _files("webdataset", ".tar", is_head=heads.is_tar, module="formats.tar.webdataset"),
-)  # fmt: skip
+]  # fmt: skip
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
     _folder(
         "huggingface",
@@ -89,3 +91,46 @@ FOLDER_FORMATS: tuple[FolderFormat, ...] = (
     _folder("tfds", "formats.tf.tfds"),
     _folder("zarr", marks=".zarray or .zgroup or zarr.json"),
 )
+
+ENTRY_POINTS = "loaderx.formats"
+_OWN = {one.name for one in FILE_FORMATS} | {one.name for one in FOLDER_FORMATS}
+
+
+def register(format: FileFormat) -> None:
+    """Adds a format to those of `Dataset.open` and of the command line.
+
+    A package can do without the call: an entry point of the group ``loaderx.formats`` that leads to
+    a `FileFormat` is found when a file is of no other format.
+
+    >>> from loaderx.sources import mapped_arrays
+    >>> register(FileFormat("rows", (".rows",), mapped_arrays(lambda data, path: {"x": data})))
+    """
+    if not isinstance(format, FileFormat):
+        raise ArgumentTypeError(f"`register` needs a FileFormat, got {format!r}.")
+    if format.name in _OWN:
+        raise ArgumentError(
+            f"loaderx has a format {format.name!r} of its own: choose another name."
+        )
+    suffixes: object = format.suffixes
+    if not isinstance(suffixes, tuple) or not all(map(_is_suffix, suffixes)):
+        raise ArgumentError(
+            f"the suffixes of a format are a tuple of lower case, such as ('.rows',), got "
+            f"{suffixes!r}."
+        )
+    # A cell of a notebook that is run again replaces what it registered.
+    FILE_FORMATS[:] = [one for one in FILE_FORMATS if one.name != format.name] + [format]
+
+
+def _is_suffix(text: object) -> bool:
+    return isinstance(text, str) and text[:1] in (".", "-", "_") and text == text.lower()
+
+
+@cache
+def register_installed() -> bool:
+    """Registers the formats that installed packages name; True if there are any."""
+    from importlib.metadata import entry_points  # late: it takes longer than all of loaderx
+
+    found = entry_points(group=ENTRY_POINTS)
+    for entry in found:
+        register(entry.load())
+    return bool(found)

@@ -29,6 +29,7 @@ from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, Parts
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
@@ -44,14 +45,11 @@ class Mds(TableSource):
     def __init__(
         self, files: FileSet, counts: Sequence[int], columns: Sequence[MdsColumn], chosen: list[str]
     ) -> None:
-        self._files, samples = files, _Samples(files, counts, columns)
+        samples = _Samples(files, counts, columns)
         numbers = {one.name: number for number, one in enumerate(columns)}
         made = {name: samples.column(numbers[name]) for name in chosen}
         super().__init__(made, sum(counts), label="mds", shard_counts=counts)
-
-    def where(self, index: int) -> str:
-        part, number = Parts(self.shard_counts or ()).locate(index)
-        return f"{self._files.paths[part]}, sample {number}"
+        self._reader = RecordFiles(files, Parts(counts), "sample")
 
 
 class _Samples:

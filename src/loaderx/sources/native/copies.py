@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
+from loaderx.errors import FileError
 from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.native.layout import Description, Shard, write_description
 from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.progress import progress
+
+LEAST_BYTES = 1 << 20
+"""Smaller files of text are parsed at every opening, or read: a copy would save little."""
+
+Opened = TypeVar("Opened")
 
 
 class CopiedFiles(Protocol):
@@ -16,7 +24,7 @@ class CopiedFiles(Protocol):
 
     kinds: dict[str, ColumnType]
     classes: dict[str, tuple[str, ...]]
-    counts: list[int]  # records of each shard
+    counts: list[int]  # records of each shard; may be empty until all records were read
     nbytes: int  # of all columns, more or less: progress is shown in it
 
     def steps(self) -> Iterator[Mapping[str, ColumnData]]:
@@ -31,15 +39,35 @@ def write_copy(
     count = f"{len(files)} {label} file{'s' if len(files) != 1 else ''}"
     what = f"copying {count} into {cache}"
     total = sum(found.counts)
-    _log(f"{what}: {total:,} records, {found.nbytes / 1e6:,.0f} MB, once")
+    told = f"{total:,} records, " if total else ""
+    _log(f"{what}: {told}{found.nbytes / 1e6:,.0f} MB, once")
     with progress(what, found.nbytes) as shown, PartWriter(folder, 0, found.kinds) as writer:
         for records in found.steps():
             before = writer.records
             writer.append(records)
-            shown.add(found.nbytes * (writer.records - before) // total)
+            if total:
+                shown.add(found.nbytes * (writer.records - before) // total)
+            else:
+                shown.add(sum(column.nbytes for column in records.values()))
         part = writer.close()
     shards = [Shard(file, records) for file, records in zip(files, found.counts, strict=True)]
     write_description(folder, Description(found.kinds, [part], found.classes, tuple(shards)))
+
+
+def is_worth_a_copy(files: FileSet) -> bool:
+    """Are files of text so large that it pays to parse them once?"""
+    return sum(files.sizes) >= LEAST_BYTES
+
+
+def opened_copy(find: Callable[[], str | None], read: Callable[[str], Opened]) -> Opened | None:
+    """The copy that ``find`` finds or makes, as ``read`` opens it; None where there is none."""
+    folder = find()
+    try:
+        return None if folder is None else read(folder)
+    except FileError:  # the copy is damaged: it is made again
+        shutil.rmtree(str(folder), ignore_errors=True)
+        folder = find()
+        return None if folder is None else read(folder)
 
 
 def _log(text: str) -> None:

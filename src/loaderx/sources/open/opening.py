@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from loaderx.errors import ArgumentError, FileError
+from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
 from loaderx.sources.cache.unpack import packing_of, unpack
@@ -26,7 +27,7 @@ from loaderx.sources.format import (
     Splits,
     open_options,
 )
-from loaderx.sources.formats.format_table import FILE_FORMATS, FOLDER_FORMATS
+from loaderx.sources.formats.format_table import FILE_FORMATS, FOLDER_FORMATS, register_installed
 from loaderx.sources.formats.splits import (
     SplitSize,
     canonical_split,
@@ -110,10 +111,21 @@ def recognise(
     path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None = None
 ) -> Recognised:
     """The format and the splits of a path."""
+    try:
+        return _recognise(path, options, format)
+    except (ArgumentError, FileError):
+        if not register_installed():
+            raise
+    return _recognise(path, options, format)  # now with the formats of other packages
+
+
+def _recognise(
+    path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None
+) -> Recognised:
     found = find(path, options.cache.files)
     if found.folder is None:
         files, kind = _files_and_format(found.files, options, format)
-        return Recognised(kind.name, {"": lambda: kind.open(files, options)})
+        return Recognised(kind.name, {"": lambda: adapt(kind.open(files, options))})
     folder = Folder(found.folder, options.cache.files)
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
     if format is not None:
@@ -170,7 +182,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: kind.open(_unpack(files, options), options)
+        return lambda: adapt(kind.open(_unpack(files, options), options))
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 

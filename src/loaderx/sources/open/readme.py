@@ -10,20 +10,19 @@
         path: data/train-*
     ---
 
-Only ``configs`` is read of that header: by PyYAML, where it is installed, or else by a parser of
-the few forms that it usually takes.  What that cannot read is an error: were it left out, train and
-test could become one dataset.  Splits that no file matches are left out.
+Only ``configs`` is read of that header, by PyYAML.  A header that has it and is damaged is an
+error: were it left out, train and test could become one dataset.  Splits that no file matches are
+left out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.files.paths import is_data, natural_order, plain_name
 from loaderx.sources.format import Folder
 from loaderx.sources.mapping import read_whole
@@ -80,24 +79,32 @@ def _told(header: str, path: str) -> Yaml:
     """What ``configs`` says in a header."""
     try:
         import yaml
-    except ImportError:
-        how = "pip install pyyaml, which may understand it"
-    else:
-        how = "correct it"
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # which makes texts, and no objects
-        with contextlib.suppress(yaml.YAMLError, RecursionError):
-            whole = yaml.load(header, loader)
-            return whole.get("configs", []) if isinstance(whole, dict) else []
-    try:  # also patterns without quotes, which are no YAML
-        return _parse(_block(header.splitlines(), "configs"))
-    except (ValueError, IndexError, RecursionError) as error:
-        line = f"{error}".strip()
-        shown = f" at {line!r}" if isinstance(error, ValueError) and line else ""
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path}: its header says how files belong to splits (`configs`), which needs the "
+            "package PyYAML: pip install 'loaderx-jax[hub]'."
+        ) from error
+    # It makes texts, and no objects: a configuration may be called `no`, or `2024`.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        whole = yaml.load(header, loader)
+    except (yaml.YAMLError, RecursionError) as error:
         raise FileError(
-            f"{path}: its header says how files belong to splits (`configs`), and is not "
-            f"understood{shown}. Either {how}, or name the files of a split yourself: "
+            f"{path}: its header says how files belong to splits (`configs`), and is no YAML"
+            f"{_place(error, header)}. Correct it, or name the files of a split yourself: "
             'Dataset.open("folder/train*").'
         ) from error
+    return whole.get("configs", []) if isinstance(whole, dict) else []
+
+
+def _place(error: Exception, header: str) -> str:
+    """The line at which a header cannot be read."""
+    mark = getattr(error, "problem_mark", None)
+    lines = header.split("\n")
+    if mark is None or mark.line >= len(lines):
+        return ""
+    # One line has the dashes before the header.
+    return f": line {mark.line + 2}, {lines[mark.line].strip()!r}: {getattr(error, 'problem', '')}"
 
 
 def _data_files(told: Yaml | None) -> Iterator[tuple[str, list[str]]]:
@@ -129,86 +136,3 @@ def _matching(folder: Folder, patterns: Sequence[str], suffixes: tuple[str, ...]
             if is_data(name) and plain_name(name).lower().endswith(suffixes):
                 found.add(file)
     return sorted(found, key=natural_order)
-
-
-# A little YAML ----------------------------------------------------------------------------------
-
-
-def _block(lines: list[str], key: str) -> list[str]:
-    """The lines below a key of the outermost level."""
-    named = re.compile(rf"(\{{.*)?[\"']?{key}[\"']?\s*:")
-    start = next((at for at, line in enumerate(lines) if named.match(line)), None)
-    if start is None:
-        return []
-    if lines[start].rstrip() != f"{key}:":  # in another form
-        raise ValueError(lines[start])
-    found = []
-    for line in lines[start + 1 :]:
-        if line.strip() and not line.startswith((" ", "-", "#")):
-            break
-        if line.strip() and not line.lstrip().startswith("#"):
-            found.append(line.rstrip())
-    return found
-
-
-def _parse(lines: list[str]) -> Yaml:
-    """Lists, mappings and texts by their indentation; a `ValueError` for all else."""
-    if not lines:
-        return []
-    indent = _indent(lines[0])
-    if len(lines) == 1 and not re.match(r"\s*(- |-$|[^\"'\[]+:( |$))", lines[0]):
-        return _scalar(lines[0])
-    items = _cut(lines, indent)
-    if lines[0].lstrip().startswith("-"):
-        return [_parse([_without_dash(first), *rest]) for first, *rest in items]
-    found: dict[str, Yaml] = {}
-    for first, *rest in items:
-        key, colon, value = first.partition(":")
-        if not colon or (value.strip() and rest):
-            raise ValueError(first)
-        found[str(_scalar(key))] = _scalar(value) if value.strip() else _parse(rest)
-    return found
-
-
-def _cut(lines: list[str], indent: int) -> list[list[str]]:
-    """The lines of each item: those with this indentation begin one.
-
-    The list below a key may have the indentation of the key.
-    """
-    items: list[list[str]] = []
-    is_list = lines[0].lstrip().startswith("-")
-    for line in lines:
-        is_dash = line.lstrip().startswith("-")
-        if _indent(line) < indent:
-            raise ValueError(line)
-        if _indent(line) == indent and (is_list or not is_dash):
-            items.append([line])
-        else:
-            items[-1].append(line)
-    return items
-
-
-def _without_dash(line: str) -> str:
-    at = line.index("-")
-    return line[:at] + " " + line[at + 1 :]
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def _scalar(text: str) -> Yaml:
-    text = text.strip()
-    if text.startswith("["):
-        if not text.endswith("]"):
-            raise ValueError(text)
-        return [_scalar(one) for one in text[1:-1].split(",") if one.strip()]
-    if text[:1] in ("'", '"'):
-        if len(text) < 2 or text[-1] != text[0]:
-            raise ValueError(text)
-        return text[1:-1]
-    if text[:1] in ("{", "&", "*", "|", ">", "!", "%", "@", "`"):
-        if text.startswith("*") and not re.fullmatch(r"\*[\w-]+", text):
-            return text  # no alias, but a pattern that was not quoted
-        raise ValueError(text)
-    return text.partition(" #")[0].strip()

@@ -60,10 +60,6 @@ class ArrowReader:
                 batch.validate()
                 yield batch
 
-    def batch(self, number: int) -> pa.RecordBatch:
-        """One batch of a file."""
-        return self._reader.get_batch(number)
-
     def _file(self) -> Iterator[pa.RecordBatch]:
         for number in range(self._reader.num_record_batches):
             yield self._reader.get_batch(number)

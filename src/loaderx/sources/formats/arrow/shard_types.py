@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from loaderx.errors import FileError
 from loaderx.sources.columns.data import ColumnType
-from loaderx.sources.columns.merged_types import merged_types
 from loaderx.sources.format import check_columns, first_twice
 from loaderx.sources.formats.arrow.types import Features, column_types
 
@@ -52,7 +53,7 @@ class ShardTypes:
             raise FileError(f"{path}: {error}") from error
 
     def add(self, schema: pa.Schema, path: str) -> bool:
-        """Minds the schema of another shard; are its columns of the very same types?"""
+        """Checks another shard against the first; True if all types of columns are identical."""
         if schema.equals(self.first):
             return True
         have, wanted = schema.names, set(self.names)
@@ -70,7 +71,7 @@ class ShardTypes:
                     "dataset have the same columns. Choose some with columns=[...]."
                 )
         for name, kind in self._types(schema, path).items():
-            merged = merged_types(self.kinds[name], kind)
+            merged = _common_type(self.kinds[name], kind)
             if merged is None:
                 raise FileError(
                     f"column {name!r} is {self.kinds[name]} in {self._path}, and {kind} in {path}: "
@@ -79,3 +80,34 @@ class ShardTypes:
                 )
             self.kinds[name] = merged
         return all(schema.field(n).type.equals(self.first.field(n).type) for n in self.names)
+
+
+def _common_type(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    """The type that holds the values of both without loss; None if there is none.
+
+    Integers may be wider or narrower, and so may floats; all else must be the same.
+    """
+    if one == other:
+        return one
+    if one.kind != other.kind or one.shape != other.shape or set(one.fields) != set(other.fields):
+        return None
+    fields = {}
+    for name, field in one.fields.items():
+        merged = _common_type(field, other.fields[name])
+        if merged is None:
+            return None
+        fields[name] = merged
+    dtype = _wider(one.dtype, other.dtype)
+    if dtype is None and one.dtype is not None:
+        return None
+    return one.replace(dtype=dtype, fields=fields)
+
+
+def _wider(
+    one: np.dtype[np.generic] | None, other: np.dtype[np.generic] | None
+) -> np.dtype[np.generic] | None:
+    if one is None or other is None or one == other:
+        return one
+    if one.kind != other.kind or one.kind not in "iuf":
+        return None
+    return max(one, other, key=lambda dtype: dtype.itemsize)

@@ -11,7 +11,6 @@ records, and errors, are the same.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -21,7 +20,7 @@ from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
-from loaderx.sources.cache.folder import CacheFolder, Json
+from loaderx.sources.cache.folder import CacheFolder, CopyOf, Json
 from loaderx.sources.columns.columns import Column, ColumnOver, ColumnSpans, DecodedColumn
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
@@ -32,13 +31,10 @@ from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.files import LineFiles
 from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted
-from loaderx.sources.native.copies import write_copy
+from loaderx.sources.native.copies import is_worth_a_copy, opened_copy, write_copy
 from loaderx.sources.native.layout import MARK, read_description
 from loaderx.sources.native.reader import native_columns
 from loaderx.tree import Array, ArraySpec, flatten
-
-LEAST_BYTES = 1 << 20
-"""Smaller files are parsed at every read: a copy would save little."""
 
 _VERSION = 1
 _ODD = "odd.npy"
@@ -65,11 +61,6 @@ TEXT = Kept(ColumnType("text"))
 def kept_numbers(dtype: DType, *, is_python: bool = False) -> Kept:
     """A number for each record."""
     return Kept(ColumnType("fixed", dtype), is_python)
-
-
-def kept_as(dtype: DType) -> Kept:
-    """Numbers, or text where the dtype is object."""
-    return TEXT if dtype.kind == "O" else kept_numbers(dtype)
 
 
 def kept_lists(dtype: DType) -> Kept:
@@ -258,11 +249,6 @@ def _nothing(kind: ColumnType) -> ColumnData:
 # Opening one ------------------------------------------------------------------------------------
 
 
-def is_worth_a_copy(lines: LineFiles) -> bool:
-    """Are files so large that it pays to parse them once?"""
-    return sum(lines.files.sizes) >= LEAST_BYTES
-
-
 def open_copy(
     kept: Mapping[str, Kept],
     lines: LineFiles,
@@ -281,7 +267,7 @@ def open_copy(
         label: the name of the format.
         options: all that the values depend on, beside the files.
     """
-    if not kept or not is_worth_a_copy(lines):
+    if not kept or not is_worth_a_copy(lines.files):
         return None
 
     def make(folder: str) -> None:
@@ -294,15 +280,10 @@ def open_copy(
             writer.append(np.array(found.odd, np.int64))
 
     def find() -> str | None:
-        return cache.copy_if_possible("copied", _VERSION, lines.files.paths, make, [label, options])
+        told: Json = [label, options]
+        return cache.copy_if_possible(CopyOf("copied", _VERSION, lines.files.paths, make, told))
 
-    folder = find()
-    try:
-        return None if folder is None else _read(folder, kept, cache)
-    except FileError:  # the copy is damaged: it is made again
-        shutil.rmtree(str(folder), ignore_errors=True)
-        folder = find()
-        return None if folder is None else _read(folder, kept, cache)
+    return opened_copy(find, lambda folder: _read(folder, kept, cache))
 
 
 def _read(folder: str, kept: Mapping[str, Kept], cache: CacheFolder) -> LineCopy | None:

@@ -14,6 +14,7 @@ from loaderx.sources.columns.elements import PartElements, file_bytes
 from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, Parts, Places
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.formats.lines.index import Offsets, line_number
 from loaderx.tree import Array
 
@@ -51,49 +52,28 @@ class LinesOfFile(NamedTuple):
         pairs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         return [view[start:stop] for start, stop in pairs]
 
-    def rows(self) -> list[bytes]:
-        """The bytes of each record, without the end of its line and blank lines behind it."""
-        if self.is_run:
-            whole = bytes(self.data.data[self.starts[0] : self.stops[-1]])
-            found = whole.removesuffix(b"\n").split(b"\n")
-            if len(found) == len(self.starts):  # no newline in quotes, no blank line
-                return [row.rstrip(b"\r") for row in found] if b"\r" in whole else found
-        return [bytes(piece).rstrip(b"\r\n") for piece in self.pieces()]
 
-
-class LineFiles:
+class LineFiles(RecordFiles):
     """Records by number, as bytes."""
 
     def __init__(
         self, paths: list[str], kind: str, version: int, find: FindLines, cache: CacheFolder
     ) -> None:
-        self.files = FileSet(paths, files=cache.files)
+        files = FileSet(paths, files=cache.files)
 
         def indexer(number: int) -> IndexedFile:
-            offsets, note = find(self.files.data(number), self.files.paths[number])
+            offsets, note = find(files.data(number), files.paths[number])
             return IndexedFile({_OFFSETS: offsets}, note)
 
-        found: FileIndex = cache.index(kind, version, self.files, indexer)
+        found: FileIndex = cache.index(kind, version, files, indexer)
         self._offsets, self._stored = found.arrays[_OFFSETS], found.parts[_OFFSETS]
+        super().__init__(files, Parts(np.maximum(self._stored.counts - 1, 0)))
         self.notes = found.notes
-        self._bytes = file_bytes(self.files, self._damaged)
-        self._apart = PartElements(self._stored, self.files.data, None, self._damaged)
+        self._bytes = file_bytes(files, self._damaged)
+        self._apart = PartElements(self._stored, files.data, None, self._damaged)
         self.are_alike = True
         """Can lines of several files be parsed together?"""
         self._cold = ColdReads(find=self._spans)
-        self._skip(0)
-
-    def _skip(self, skipped: int) -> None:
-        self._skipped = skipped
-        self.parts = Parts(np.maximum(self._stored.counts - 1 - skipped, 0))
-        self._first = self._stored.starts + skipped  # offset of each file
-
-    def skip_first(self) -> None:
-        """The first line of every file is a header, and no record."""
-        self._skip(1)
-
-    def __len__(self) -> int:
-        return len(self.parts)
 
     def split(self, indices: Indices) -> Iterator[LinesOfFile]:
         """The records, file by file."""
@@ -109,7 +89,7 @@ class LineFiles:
 
     def _find(self, at: Located) -> tuple[Located, Indices]:
         """Where records begin and end in their files."""
-        numbers = at.rows + at.each(self._first)
+        numbers = at.rows + at.each(self._stored.starts)
         return at.moved(self._offsets[numbers]), self._offsets[numbers + 1]
 
     def _damaged(self, file: int) -> FileError:
@@ -124,7 +104,7 @@ class LineFiles:
     def where(self, index: int) -> str:
         """The file and the line of a record, for messages."""
         file, local = self.parts.locate(index)
-        at = local + int(self._stored.starts[file]) + self._skipped
+        at = local + int(self._stored.starts[file])
         number = line_number(self.files.data(file), int(self._offsets[at]))
         return f"{self.files.paths[file]}, line {number}"
 

@@ -16,34 +16,27 @@ from loaderx.tree import Array
 
 Offsets = npt.NDArray[np.int64]
 
-KEPT, EMPTY, WHITESPACE = "kept", "empty", "whitespace"
-"""Which lines are left out: none, those without a character, those without a visible one."""
-
 _BLOCK = 1 << 20  # bytes: small enough for the processor's cache
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = {b"\xff\xfe": "UTF-16 or UTF-32", b"\xfe\xff": "UTF-16"}
-_NEWLINE, _RETURN, _SPACE = 10, 13, 32
+_NEWLINE, _SPACE = 10, 32
 
 
-def line_offsets(data: Array, path: str, blank: str = KEPT, quote: str | None = None) -> Offsets:
-    """The start of each line, then the end of the file.
+def line_offsets(data: Array, path: str, *, with_blank: bool = True) -> Offsets:
+    """The start of each line, then the end of the file; ``path`` is its name, for messages.
 
-    Args:
-        data: the bytes of the file.
-        path: its name, for messages.
-        blank: which lines are left out.
-        quote: a newline between two of these characters is part of a line.
+    Without ``with_blank``, lines without a visible character are left out.
     """
     first = text_start(data, path)
-    ends = _newlines(data) if quote is None else _unquoted_newlines(data, ord(quote), path)
+    ends = _newlines(data)
     starts = np.empty(len(ends) + 2, np.int64)
     starts[0], starts[1:-1], starts[-1] = first, ends, len(data)
     starts[1:-1] += 1
     if starts[-2] == len(data):  # the last line ends with a newline, or the file is empty
         starts = starts[:-1]
-    if blank == KEPT or len(starts) == 1:
+    if with_blank or len(starts) == 1:
         return starts
-    is_blank = _are_empty(data, starts) if blank == EMPTY else _are_whitespace(data, starts)
+    is_blank = _are_whitespace(data, starts)
     return starts[np.append(~is_blank, True)] if is_blank.any() else starts
 
 
@@ -74,41 +67,6 @@ def _newlines(data: Array) -> Offsets:
         places += start
         found.append(places)
     return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def _unquoted_newlines(data: Array, quote: int, path: str) -> Offsets:
-    """Those with an even number of quotes before them."""
-    found, is_open = [], False
-    for start in range(0, len(data), _BLOCK):
-        block = data[start : start + _BLOCK]
-        places = np.flatnonzero(block == _NEWLINE)
-        quotes = np.flatnonzero(block == quote)
-        if len(quotes):
-            before = np.searchsorted(quotes, places)
-            places = places[(before + is_open) & 1 == 0]
-            is_open = bool(is_open ^ (len(quotes) & 1))
-        elif is_open:
-            continue
-        found.append(places + start)
-    if is_open:
-        raise FileError(
-            f"{path} has an odd number of quotes ({chr(quote)}), so one is not closed. If quotes "
-            "are plain characters in it, open it with loaderx.sources.Csv(path, quote=None)."
-        )
-    return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def _are_empty(data: Array, starts: Offsets) -> npt.NDArray[np.bool_]:
-    lengths = np.diff(starts)
-    is_empty = np.zeros(len(lengths), np.bool_)
-    short = np.flatnonzero(lengths <= 2)  # \n, \r\n, or a line of one character
-    first, last = data[starts[short]], data[starts[short + 1] - 1]
-    is_empty[short] = _are_ends(first) & _are_ends(last)
-    return is_empty
-
-
-def _are_ends(data: Array) -> npt.NDArray[np.bool_]:
-    return np.isin(data, (_NEWLINE, _RETURN))
 
 
 def _are_whitespace(data: Array, starts: Offsets) -> npt.NDArray[np.bool_]:

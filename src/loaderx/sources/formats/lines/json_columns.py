@@ -18,7 +18,7 @@ from loaderx.sources.columns.columns import OBJECT
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.formats.lines.copies import TEXT, Kept, kept_lists, kept_numbers
 from loaderx.sources.formats.lines.json_parsing import parse_kept
-from loaderx.sources.formats.lines.numbers import DType, array_of, fitted, shown
+from loaderx.sources.formats.lines.numbers import DType, array_of, shown
 from loaderx.tree import Array, ArraySpec
 
 Values: TypeAlias = "Sequence[object] | Array"
@@ -37,8 +37,6 @@ _KEPT = {
     int: kept_numbers(np.dtype(np.int64), is_python=True),
     bool: kept_numbers(_BOOL, is_python=True),
 }
-_OPEN = ord("[")
-_OF_INTS = b"0123456789-, \t\r\n"  # what lists of integers are written with
 
 
 def _written(value: object) -> bytes:
@@ -50,10 +48,6 @@ class JsonColumn:
 
     spec: ArraySpec | None = None
     """Shape and dtype of the values in a batch; None if they differ, or are not known."""
-
-    parsed_as: type | str | None = None
-    """What a parser that knows types makes of them: a type, "ints" or "floats" for lists of these;
-    None: whatever is there."""
 
     kept: Kept = Kept(ColumnType("bytes"), encode=_written, decode=parse_kept)
     """How a copy keeps the values."""
@@ -88,8 +82,7 @@ class Plain(JsonColumn):
 
     def __init__(self, name: str, kind: type) -> None:
         super().__init__(name)
-        self.parsed_as, self.spec, self.kept = kind, _PLAIN_SPECS[kind], _KEPT[kind]
-        self._kind = kind
+        self._kind, self.spec, self.kept = kind, _PLAIN_SPECS[kind], _KEPT[kind]
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         if kinds != {self._kind}:
@@ -101,7 +94,7 @@ class Plain(JsonColumn):
 class Floats(JsonColumn):
     """Numbers, of which some may be written as integers."""
 
-    parsed_as, spec = float, ArraySpec((), _FLOAT)
+    spec = ArraySpec((), _FLOAT)
     kept = kept_numbers(np.dtype(np.float64), is_python=True)
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
@@ -160,7 +153,6 @@ class Lists(JsonColumn):
     def __init__(self, name: str, dtype: DType) -> None:
         super().__init__(name)
         self._dtype, self.kept = dtype, kept_lists(dtype)
-        self.parsed_as = {"i": "ints", "f": "floats"}.get(dtype.kind)
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
         if kinds != {list}:
@@ -170,37 +162,9 @@ class Lists(JsonColumn):
             numbers = array_of(list(itertools.chain.from_iterable(lists)), self._dtype)
         except ValueError as error:
             raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
-        return _cut(numbers, map(len, lists))
-
-    def of_floats(self, lists: Sequence[list[float]]) -> Values:
-        """The same of lists that hold floats and nothing else."""
-        numbers = np.array(list(itertools.chain.from_iterable(lists)), np.float64)
-        return _cut(fitted(numbers, self._dtype), map(len, lists))
-
-    def of_text(self, texts: list[bytes]) -> Values:
-        """The same of lists as they are written, which are right JSON.
-
-        The numbers are never Python objects, which makes it twice as fast.  A ValueError if there
-        are other things than integers of 64 bits in them.
-        """
-        if {text[0] for text in texts} != {_OPEN}:
-            raise ValueError("there are other things than lists")
-        inner = [text[1:-1] for text in texts]
-        lengths = [one.count(b",") + 1 if one.strip() else 0 for one in inner]
-        joined = b",".join([one for one, length in zip(inner, lengths, strict=True) if length])
-        if joined.translate(None, _OF_INTS):
-            raise ValueError("there are other things than integers")
-        numbers = np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
-        # What does not fit into 64 bits becomes the largest number.
-        if len(numbers) != sum(lengths) or (numbers == np.iinfo(np.int64).max).any():
-            raise ValueError("there are other things than integers of 64 bits")
-        return _cut(fitted(numbers, self._dtype), lengths)
-
-
-def _cut(numbers: Array, lengths: Sequence[int] | map[int]) -> Values:
-    ends = list(itertools.accumulate(lengths))
-    # Copies: a record that is kept must not keep the numbers of all others.
-    return [numbers[start:end].copy() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        ends = list(itertools.accumulate(map(len, lists)))
+        # Copies: a record that is kept must not keep the numbers of all others.
+        return [numbers[start:end].copy() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def leaves_of(value: object) -> tuple[list[float], tuple[int, ...]]:

@@ -72,6 +72,8 @@ def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
             found = fast.decode_lines(part.data.data[part.starts[0] : part.stops[-1]])
             if len(found) == len(part.starts):
                 return found
+        # One load for each line, all under way at once, is faster than one after the other.
+        part.data[part.starts].max()
         return [fast.decode(piece) for piece in part.pieces()]
     except (ValueError, RecursionError):
         return [_parse_either(piece, fast) for piece in part.pieces()]

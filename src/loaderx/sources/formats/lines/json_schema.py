@@ -43,7 +43,6 @@ class JsonSchema:
         self.names = usual if columns is None else list(dict.fromkeys(columns))
         self.is_chosen = columns is not None
         self._known = set(self.names)
-        self.others = [name for name in usual if name not in self._known]
         self.fill = {name: value for name, value in fill.items() if name in self._known}
         self.columns = []
         for name in self.names:
@@ -67,7 +66,7 @@ class JsonSchema:
             [column.name, type(column).__name__, str(column.kept.kind)] for column in self.columns
         ]
         fill: list[Json] = [[name, repr(value)] for name, value in sorted(self.fill.items())]
-        return [columns, list(self.others), self.is_chosen, fill]
+        return [columns, self.is_chosen, fill]
 
     @property
     def can_be_stacked(self) -> bool:

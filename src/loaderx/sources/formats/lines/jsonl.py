@@ -9,21 +9,22 @@ Lines are parsed once, into a copy of their columns in the cache folder (`line_c
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
-from loaderx.sources.base import Indices, PadsLists, Source
+from loaderx.sources.base import BadRecordError, FileSource, Indices, PadsLists, Problem, Source
 from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.copies import LineCopy, open_copy
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
-from loaderx.sources.formats.lines.index import WHITESPACE, Offsets, line_offsets
+from loaderx.sources.formats.lines.index import Offsets, line_offsets
 from loaderx.sources.formats.lines.json_columns import Values
 from loaderx.sources.formats.lines.json_parsing import (
     element_offsets,
@@ -32,9 +33,7 @@ from loaderx.sources.formats.lines.json_parsing import (
     parse_lines,
 )
 from loaderx.sources.formats.lines.json_schema import JsonSchema, Record
-from loaderx.sources.formats.lines.json_typed import typed_parser
 from loaderx.sources.formats.lines.numbers import Types, checked_types, shown
-from loaderx.sources.formats.lines.parsed import ParsedLines
 from loaderx.sources.formats.lines.text import not_utf8
 from loaderx.tree import Array, Tree
 
@@ -44,7 +43,7 @@ SAMPLE = 100
 _ARRAY = "array"  # the note of a file that is one array
 
 
-class Jsonl(PadsLists, ParsedLines[Values]):
+class Jsonl(PadsLists, FileSource):
     """Records of JSON files, objects one a line, or one array of objects.
 
     `Dataset.open` makes it; use it yourself for ``types``.
@@ -80,23 +79,15 @@ class Jsonl(PadsLists, ParsedLines[Values]):
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
-        self._lines = LineFiles(files.files, "json", 1, _find, folder)
+        self._lines = self._reader = LineFiles(files.files, "json", 1, _find, folder)
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
         self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
-        self._typed = typed_parser(self._schema)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
         )
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_typed": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._typed = typed_parser(self._schema)
 
     def _sample(self) -> list[Record]:
         """The first records, without those that cannot be read; an error if none can."""
@@ -129,7 +120,12 @@ class Jsonl(PadsLists, ParsedLines[Values]):
         file, number = self._lines.parts.locate(index)
         if self._lines.notes[file] == _ARRAY:
             return f"{self._lines.files.paths[file]}, element {number}"
-        return super().where(index)
+        return self._lines.where(index)
+
+    def problems(self) -> Iterator[Problem | None]:
+        plain = copy.copy(self)  # the files are to be checked, and not the copy
+        plain._copy = None
+        yield from super(Jsonl, plain).problems()
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         schema = self._schema
@@ -155,10 +151,24 @@ class Jsonl(PadsLists, ParsedLines[Values]):
                 record[name] = value
         return records
 
-    def _join(self, columns: Sequence[Values]) -> Values:
-        return [values[0] for values in columns]
+    def _columns_of(self, indices: Indices) -> Sequence[Values]:
+        """The values of records, column by column."""
+        try:
+            return self._read(indices)
+        except FileError:  # of the whole file
+            raise
+        except ValueError:
+            pass  # one of them is wrong: which?
+        found = []
+        for number, index in enumerate(indices.tolist()):
+            try:
+                found.append(self._read(indices[number : number + 1]))
+            except ValueError as error:
+                raise BadRecordError(f"{self.where(index)}: {self._reason(error)}") from error
+        return [[values[0] for values in column] for column in zip(*found, strict=True)]
 
     def _read(self, indices: Indices) -> Sequence[Values]:
+        """All at once; a ValueError if one of them is wrong."""
         if self._copy is not None:
             return self._copy.read(indices, self._parsed)
         return self._parsed(indices)
@@ -166,7 +176,7 @@ class Jsonl(PadsLists, ParsedLines[Values]):
     def _parsed(self, indices: Indices) -> Sequence[Values]:
         found: list[list[object]] = [[None] * len(indices) for _ in self._schema.names]
         for part in self._lines.split(indices):
-            columns = self._columns_of_part(part)
+            columns = self._schema.values(self._objects(part))
             if isinstance(part.places, slice):
                 return columns
             places = part.places.tolist()
@@ -182,14 +192,6 @@ class Jsonl(PadsLists, ParsedLines[Values]):
             return f"it is no JSON: {error.msg} at character {error.pos}"
         return str(error)
 
-    def _columns_of_part(self, part: LinesOfFile) -> list[Values]:
-        if self._typed is not None and self._lines.notes[part.file] != _ARRAY:
-            try:
-                return self._typed.columns(part)
-            except (ValueError, RecursionError):
-                pass  # an unusual line: the general way
-        return self._schema.values(self._objects(part))
-
     def _objects(self, part: LinesOfFile) -> list[Record]:
         is_element = self._lines.notes[part.file] == _ARRAY
         found = parse_elements(part) if is_element else parse_lines(part)
@@ -202,7 +204,7 @@ class Jsonl(PadsLists, ParsedLines[Values]):
 def _find(data: Array, path: str) -> tuple[Offsets, Json]:
     if is_array(data, path):
         return element_offsets(data, path), _ARRAY
-    return line_offsets(data, path, WHITESPACE), None
+    return line_offsets(data, path, with_blank=False), None
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:

@@ -23,25 +23,14 @@ class TextLines(FileSource):
 
     def __init__(self, lines: LineFiles) -> None:
         lines.check_any()
-        self._lines = lines
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        self._lines = self._reader = lines
 
     @property
     def spec(self) -> Tree:
         return {_COLUMN: OBJECT}
 
-    @property
-    def shard_counts(self) -> list[int]:
-        counts: list[int] = self._lines.parts.counts.tolist()
-        return counts
-
     def label(self) -> str:
         return f"open(text: {len(self)} lines)"
-
-    def where(self, index: int) -> str:
-        return self._lines.where(index)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         column = self.buffers(len(indices), lend)

@@ -15,6 +15,7 @@ from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.format import OpenOptions, check_columns, check_fill
 from loaderx.sources.formats.tar.index import SampleMembers, TarIndex
 from loaderx.sources.formats.tar.values import Decoder, decoder_of, is_pickle, reason
@@ -54,6 +55,7 @@ class WebDataset(FileSource):
             raise ArgumentError(f"{found.folder} is a folder: write {found.folder}/*.tar.")
         self._files = FileSet(found.files, files=folder.files)
         self._index = TarIndex(self._files, folder)
+        self._reader = RecordFiles(self._files, self._index.samples, "sample")
         _check_shards(self._files, self._index)
         have = [KEY, *{ending: 0 for shard in self._index.shards for ending in shard.endings}]
         check_fill(fill or {}, have, found.files[0])
@@ -87,14 +89,6 @@ class WebDataset(FileSource):
                         f"{name!r}. Give a value for them with fill={{{name!r}: ...}}, or leave "
                         "`columns` out, and they have fewer leaves."
                     )
-
-    def __len__(self) -> int:
-        return len(self._index.samples)
-
-    @property
-    def shard_counts(self) -> Sequence[int]:
-        counts: list[int] = self._index.samples.counts.tolist()
-        return counts
 
     def label(self) -> str:
         return f"open(webdataset: {', '.join(self._chosen)})"

@@ -25,8 +25,9 @@ from loaderx.sources.formats.heads import RIEGELI_SIGNATURE, is_array_record
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import fields, read_varint
 from loaderx.sources.formats.tf.example_index import find_positions
+from loaderx.sources.formats.tf.example_source import ExampleReader
 from loaderx.sources.formats.tf.leaves import Leaf, decode_varints, missing_leaf, one_block
-from loaderx.sources.formats.tf.payloads import NAME, PayloadFiles, PayloadSource
+from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSource
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
     OtherChunkError,
@@ -42,7 +43,7 @@ _MOST_RECORDS = 1 << 48
 _Numbers = npt.NDArray[np.int64]
 
 
-class ArrayRecordFiles(PayloadFiles):
+class ArrayRecordFiles(PayloadReader):
     """The records of ArrayRecord files as bytes, by number."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
@@ -127,7 +128,7 @@ class ArrayRecordFiles(PayloadFiles):
         return {**self.__dict__, "_latest": (-1, -1, [])}
 
 
-class ArrayRecordExamples(ArrayRecordFiles):
+class ArrayRecordExamples(ArrayRecordFiles, ExampleReader):
     """The same, of records that are Examples: their features are found anew in each batch."""
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:

@@ -17,9 +17,9 @@ from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import MISSING, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
+from loaderx.sources.formats.tf.example_source import ExampleReader
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
 from loaderx.sources.formats.tf.leaves import Leaf, Sizes, missing_leaf
-from loaderx.sources.formats.tf.payloads import RecordFiles
 from loaderx.tree import Array
 
 _VERSION = 1
@@ -48,7 +48,7 @@ class Feature:
             self.missing = (file, one.missing)
 
 
-class ExampleFiles(RecordFiles):
+class ExampleFiles(ExampleReader):
     """The records of TFRecord files, by number, and their features, by name."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:

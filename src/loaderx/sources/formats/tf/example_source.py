@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists
@@ -11,6 +12,7 @@ from loaderx.sources.columns.columns import records_of
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.columns.table import ColumnarSource
 from loaderx.sources.files.cold import ColdReads, Span
+from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.formats.tf.decoders import Decoder, Leaves
 from loaderx.tree import Tree, flatten
 
@@ -18,29 +20,22 @@ DecoderTree: TypeAlias = "Mapping[str, Decoder | DecoderTree]"
 """Decoders by name; nested as records are."""
 
 
-class ExampleReader(Protocol):
-    """Finds the features of records in files; a `RecordFiles`."""
+class ExampleReader(RecordFiles):
+    """Finds the features of records in files."""
 
-    def __len__(self) -> int: ...
-
-    @property
-    def counts(self) -> Sequence[int]: ...
-
-    def where(self, index: int) -> str: ...
-
-    def check(self, index: int) -> str | None: ...
-
+    @abstractmethod
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         """These features of these records."""
-        ...
 
+    @abstractmethod
     def spans(self, indices: Indices, names: Sequence[str]) -> Iterator[Span]:
         """What is read for them."""
-        ...
 
 
 class ExampleSource(PadsLists, ColumnarSource):
     """Records of Examples: a reader finds their features, decoders make leaves of these."""
+
+    _reader: ExampleReader
 
     def __init__(
         self,
@@ -64,13 +59,6 @@ class ExampleSource(PadsLists, ColumnarSource):
         if self._cold.is_needed:
             self._cold.before(indices)
         return self._reader.leaves(indices, self._names)
-
-    def __len__(self) -> int:
-        return len(self._reader)
-
-    @property
-    def shard_counts(self) -> Sequence[int] | None:
-        return self._reader.counts
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         out = self._lent(len(indices), lend)
@@ -98,9 +86,3 @@ class ExampleSource(PadsLists, ColumnarSource):
         if len(indices) > 1:  # the plan reads them again, one by one
             return error
         return BadRecordError(f"{self.where(int(indices[0]))}: {error}.")
-
-    def where(self, index: int) -> str:
-        return self._reader.where(index)
-
-    def check(self, index: int) -> str | None:
-        return self._reader.check(index)

@@ -43,7 +43,7 @@ from loaderx.sources.formats.tf.frames import (
     is_payload_intact,
     is_zlib_frame,
 )
-from loaderx.sources.formats.tf.payloads import NAME, PayloadFiles, PayloadSource
+from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSource
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
@@ -224,7 +224,7 @@ def _asked_decoder(name: str, kind: int, asked: FeatureType, fill: object) -> De
 # Records as bytes -------------------------------------------------------------------------------
 
 
-class TFRecordPayloads(PayloadFiles):
+class TFRecordPayloads(PayloadReader):
     """The records of TFRecord files as bytes."""
 
     def __init__(self, files: FileSet, cache: CacheFolder) -> None:
@@ -248,9 +248,10 @@ class TFRecordPayloads(PayloadFiles):
         return self._bytes.spans(*self._find(indices))
 
     def check(self, index: int) -> str | None:
-        data = self.files.data(self.parts.locate(index)[0])
+        part, _ = self.parts.locate(index)
         start, stop = int(self._starts[index]), int(self._stops[index])
-        return None if is_payload_intact(data, start, stop) else "its checksum is wrong"
+        is_intact = is_payload_intact(self.files.data(part), start, stop)
+        return None if is_intact else "its checksum is wrong"
 
 
 # Files compressed with zlib ---------------------------------------------------------------------

@@ -1,0 +1,26 @@
+"""Names that are imported when they are first asked for, and those that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+GRAIN_VERSION = "0.2.18"
+"""The version of Grain whose names, streams and states these are."""
+
+LEFT_OUT = ("CacheIterDataset", "RebatchIterDataset", "RngPool")
+"""Names of Grain's that no program read so far uses."""
+
+
+def late_name(module: str, homes: Mapping[str, str], name: str) -> object:
+    """What ``homes`` places in another module of the package; an AttributeError for the rest.
+
+    A home is a module, or ``module:name`` where the name there is another one.
+    """
+    if name not in homes:
+        raise AttributeError(
+            f"module {module!r} has no attribute {name!r}: it has the names of Grain "
+            f"{GRAIN_VERSION}, but for {', '.join(LEFT_OUT)}."
+        )
+    home, _, inner = homes[name].partition(":")
+    return getattr(import_module(f"{__package__}.{home}"), inner or name)

@@ -1,0 +1,230 @@
+"""Columns of CSV files: their types, found from the first rows, and cells as arrays.
+
+Numbers are parsed by pyarrow.  Where it refuses one, the cells are parsed one by one, with the same
+results, which also tells what is wrong with which of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from loaderx.errors import ArgumentError
+from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.formats.arrow.columns import arrow_data
+from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted, shown
+from loaderx.sources.formats.lines.text import not_utf8
+from loaderx.tree import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Cells: TypeAlias = Sequence[str]
+Wrong: TypeAlias = "dict[int, str]"
+"""What is wrong with cells, by their number."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(
+    r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE
+)
+_WORDS_OF_BOOLS = ("true", "false")
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
+_NANS = frozenset(("NaN", "nan"))
+_NULLS = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "None")) | _NANS
+_FOR_ARROW_ALONE = np.frombuffer(b"xX(", np.uint8)  # 0x10 and nan(1)
+FEW = 16  # cells that are parsed as fast one by one
+_WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
+_TEXT = np.dtype(object)
+
+
+class CsvColumn:
+    """One column: cells become an array of its dtype."""
+
+    def __init__(self, name: str, dtype: DType, fill: object = None) -> None:
+        self.name, self.dtype, self.fill = name, dtype, fill
+        self._filled: Number = 0
+        if fill is None:
+            return
+        if dtype == _TEXT:
+            if not isinstance(fill, str):
+                raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
+            return
+        try:
+            self._filled = array_of([_number(fill, dtype)], dtype).tolist()[0]
+        except ValueError as error:
+            raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
+
+    @property
+    def kind(self) -> ColumnType:
+        is_text = self.dtype == _TEXT
+        return ColumnType("text") if is_text else ColumnType("fixed", self.dtype)
+
+    def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
+        """The values of cells, and what is wrong with some of them, which have any value."""
+        texts, wrong = self._decoded(cells, encoding)
+        if self.dtype == _TEXT:
+            return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
+        values = self._parsed(texts)
+        if values is None:
+            values, others = self.parsed_one_by_one(texts.to_pylist())
+            wrong = others | wrong
+        return ColumnData(len(values), values), wrong
+
+    def _decoded(self, cells: pa.BinaryArray, encoding: str) -> tuple[pa.StringArray, Wrong]:
+        import pyarrow as pa
+
+        if encoding == "utf-8":
+            try:
+                return cells.cast(pa.string()), {}
+            except pa.ArrowInvalid:
+                pass  # one of them is no UTF-8
+        texts: list[str] = []
+        wrong: Wrong = {}
+        for number, cell in enumerate(cells.to_pylist()):
+            try:
+                texts.append(cell.decode(encoding))
+            except UnicodeDecodeError as error:
+                texts.append("")
+                wrong[number] = f"column {self.name!r}: {not_decoded(error, encoding)}"
+        return pa.array(texts, pa.string()), wrong
+
+    def _filled_texts(self, texts: pa.StringArray) -> pa.StringArray:
+        import pyarrow.compute as pc
+
+        return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
+
+    def _parsed(self, texts: pa.StringArray) -> Array | None:
+        """All at once; None if one of them is no number for pyarrow, or is one for it alone."""
+        if len(texts) < FEW:
+            return None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = self.dtype.kind
+        raw = arrow_data(texts, ColumnType("text"), self.name, {}).values
+        assert raw is not None
+        if np.isin(raw, _FOR_ARROW_ALONE).any():
+            return None
+        texts = pc.utf8_trim_whitespace(texts)
+        nulls = _NULLS - _NANS if kind == "f" else _NULLS
+        is_null = pc.is_in(texts, value_set=pa.array(sorted(nulls)))
+        if is_null.true_count:
+            if self.fill is None:
+                return None
+            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+        wide = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}[kind]
+        try:
+            numbers = texts.cast(wide)
+            if is_null.true_count:
+                numbers = pc.fill_null(numbers, self._filled)
+            values = arrow_data(numbers, ColumnType("fixed", np.dtype(wide)), self.name, {}).values
+            assert values is not None
+            return fitted(values, self.dtype)
+        except ValueError:  # pyarrow's errors are, too
+            return None
+
+    def parsed_one_by_one(self, cells: Cells) -> tuple[Array, Wrong]:
+        """The numbers of cells, and what is wrong with some of them, which are 0."""
+        try:
+            return array_of(list(map(self._value, cells)), self.dtype), {}
+        except ValueError:
+            pass  # which of them?
+        values = np.zeros(len(cells), self.dtype)
+        wrong: Wrong = {}
+        for number, cell in enumerate(cells):
+            try:
+                values[number : number + 1] = self._fitting(self._value(cell))
+            except ValueError as error:
+                wrong[number] = str(error)
+        return values, wrong
+
+    def _fitting(self, value: Number) -> Array:
+        try:
+            return array_of([value], self.dtype)
+        except ValueError as error:
+            raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
+
+    def first_missing(self, cells: Cells) -> int | None:
+        """The first of these cells that has no value, where none is given for such cells."""
+        if self.dtype == _TEXT or self.fill is not None:
+            return None
+        is_float = self.dtype.kind == "f"
+        for number, cell in enumerate(cells):
+            text = cell.strip()
+            if text in _NULLS and not (is_float and text.lower() == "nan"):
+                return number
+        return None
+
+    def missing(self, cell: str) -> str:
+        """What to say about a cell without a value."""
+        what = "an empty cell" if not cell.strip() else shown(cell)
+        return (
+            f"column {self.name!r}: {what} is a missing value. Give one to put in its place, "
+            f"fill={{{self.name!r}: ...}}"
+        )
+
+    def _value(self, cell: str) -> Number:
+        text, kind = cell.strip(), self.dtype.kind
+        if kind == "f" and _FLOAT.fullmatch(text):
+            return float(text)
+        if kind in "iu" and _INTEGER.fullmatch(text):
+            return int(text)
+        if kind == "b" and text.lower() in _BOOLS:
+            return _BOOLS[text.lower()]
+        if text not in _NULLS:
+            raise ValueError(
+                f"column {self.name!r}: {shown(cell)} is not {_WORDS[kind]}. {self._advice()}"
+            )
+        if self.fill is None:
+            raise ValueError(self.missing(cell))
+        return self._filled
+
+    def _advice(self) -> str:
+        return f"Say what it is with loaderx.sources.Csv(path, types={{{self.name!r}: ...}})"
+
+
+def _number(fill: object, dtype: DType) -> Number:
+    value = fill.item() if isinstance(fill, np.generic) else fill
+    if not isinstance(value, (bool, int, float)):
+        raise ValueError(f"{shown(fill)} is not {_WORDS[dtype.kind]}")
+    return value
+
+
+def not_decoded(error: UnicodeDecodeError, encoding: str) -> str:
+    """What is wrong with text of another encoding."""
+    if encoding != "utf-8":
+        return f"it is not {encoding} ({error.reason})"
+    return (
+        f"{not_utf8(error)}. If the file has another encoding, open it with "
+        'loaderx.sources.Csv(path, encoding="latin-1"), say'
+    )
+
+
+# From the first rows ----------------------------------------------------------------------------
+
+
+_MOST_DIGITS = 1000
+
+
+def dtype_of(cells: Cells) -> DType:
+    """The type of a column that has these cells: int64, float64, bool or text."""
+    present = [
+        text for cell in cells if (text := cell.strip()) not in _NULLS or text.lower() == "nan"
+    ]
+    if not present:
+        return _TEXT
+    if all(map(_INTEGER.fullmatch, present)):
+        # Beyond 64 bits they are no numbers to calculate with, and a float would lose digits.
+        # Python refuses to parse thousands of digits, whatever they are.
+        is_narrow = all(
+            len(text) <= _MOST_DIGITS and -(2**63) <= int(text) < 2**63 for text in present
+        )
+        return np.dtype(np.int64) if is_narrow else _TEXT
+    if all(map(_FLOAT.fullmatch, present)):
+        return np.dtype(np.float64)
+    if all(text.lower() in _WORDS_OF_BOOLS for text in present):
+        return np.dtype(np.bool_)
+    return _TEXT

@@ -1,0 +1,201 @@
+"""The files of a CSV dataset: the types of their columns, and their rows as columns of values."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from loaderx.errors import FileError
+from loaderx.frozen import Frozen
+from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.pick import spread
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.formats.arrow.types import import_pyarrow
+from loaderx.sources.formats.csv.columns import CsvColumn, Wrong, dtype_of
+from loaderx.sources.formats.csv.header import (
+    Header,
+    cells_of_first_row,
+    check_delimiter,
+    layout,
+    names_of_files,
+)
+from loaderx.sources.formats.csv.rows import Dialect, RowReader, Rows, row_lines
+from loaderx.sources.formats.lines.index import text_start
+from loaderx.sources.formats.lines.numbers import DType, check_known
+from loaderx.sources.mapping import reading
+from loaderx.tree import Array
+
+SAMPLE = 1000
+"""Rows at the beginning from which the types of columns are found."""
+
+_BAD_SHARE, _FEW_BAD = (
+    8,
+    1000,
+)  # more bad rows than this number, and than one in so many, are refused
+
+
+class CsvOptions(Frozen):
+    """The arguments of `Csv`, checked as far as they can be without the files."""
+
+    columns: tuple[str, ...] | None
+    dialect: Dialect
+    is_delimiter_given: bool
+    types: Mapping[str, DType]
+    header: Header
+    fill: Mapping[str, object]
+
+
+class BadRow(NamedTuple):
+    """A record that cannot be read."""
+
+    where: str
+    reason: str
+
+
+class _FirstRow(NamedTuple):
+    file: int
+    number: int  # of the record in its file
+    cells: list[str]
+
+
+class CsvFiles:
+    """Files with the same columns.  Rows that are wrong are `bad`, and blanks among the others."""
+
+    def __init__(self, files: FileSet, options: CsvOptions) -> None:
+        import_pyarrow("a CSV file")
+        self._files, self._dialect = files, options.dialect
+        self._has_header = options.header is True
+        names = self._names_of_files(options)
+        chosen = names[0] if options.columns is None else list(dict.fromkeys(options.columns))
+        self._layouts = [
+            layout(one, chosen, path, files.paths[0])
+            for one, path in zip(names, files.paths, strict=True)
+        ]
+        self._columns = self._found_columns(chosen, options)
+        self.kinds = {column.name: column.kind for column in self._columns}
+        self.classes: dict[str, tuple[str, ...]] = {}
+        self.nbytes = sum(files.sizes)
+        self.counts: list[int] = []  # records of each file, and the bad ones among all: these are
+        self.bad: dict[int, BadRow] = {}  # known once all rows were read
+
+    def _names_of_files(self, options: CsvOptions) -> list[list[str]]:
+        paths, dialect = self._files.paths, options.dialect
+        rows = [
+            cells_of_first_row(self._data(number), paths[number], dialect)
+            for number in self._files.fetched()
+        ]
+        found = names_of_files(rows, paths, options.header)
+        if not options.is_delimiter_given:
+            check_delimiter(found[0], paths[0], dialect.delimiter)
+        check_known("columns", options.columns or (), found[0], paths[0])
+        check_known("types", options.types, found[0], paths[0])
+        check_known("fill", options.fill, found[0], paths[0])
+        return found
+
+    def _data(self, file: int) -> Array:
+        data = self._files.data(file)
+        return data[text_start(data, self._files.paths[file]) :]
+
+    def _where(self, file: int, records: Collection[int]) -> Iterator[str]:
+        """The file and the line of records, which are in ascending order."""
+        path, skipped = self._files.paths[file], int(self._has_header)
+        lines = row_lines(self._data(file), self._dialect, {one + skipped for one in records})
+        for record, line in itertools.zip_longest(records, lines):
+            yield f"{path}, record {record}" if line is None else f"{path}, line {line}"
+
+    # The types --------------------------------------------------------------------------------
+
+    def _found_columns(self, chosen: list[str], options: CsvOptions) -> list[CsvColumn]:
+        sample = list(itertools.islice(self._first_rows(), SAMPLE))
+        columns = []
+        for place, name in enumerate(chosen):
+            cells = [row.cells[place] for row in sample]
+            dtype = options.types.get(name) or dtype_of(cells)
+            column = CsvColumn(name, dtype, options.fill.get(name))
+            missing = column.first_missing(cells)
+            if missing is not None:  # said now, rather than at the first batch
+                row = sample[missing]
+                where = next(self._where(row.file, [row.number]))
+                raise FileError(f"{where}: {column.missing(cells[missing])}.")
+            columns.append(column)
+        return columns
+
+    def _first_rows(self) -> Iterator[_FirstRow]:
+        """The rows that can be read, one by one."""
+        for file in range(len(self._files)):
+            first = 0
+            for rows in self._rows(self._reader(file)):
+                numbers = first + np.flatnonzero(rows.came)[:SAMPLE]
+                first += len(rows.came)
+                columns = [column.slice(0, SAMPLE).to_pylist() for column in rows.cells.columns]
+                for number, *cells in zip(numbers.tolist(), *columns, strict=True):
+                    with contextlib.suppress(UnicodeDecodeError):
+                        decoded = [cell.decode(self._dialect.encoding) for cell in cells]
+                        yield _FirstRow(file, number, decoded)
+
+    # The rows ---------------------------------------------------------------------------------
+
+    def _reader(self, file: int) -> RowReader:
+        path, data = self._files.paths[file], self._data(file)
+        return RowReader(data, path, self._dialect, *self._layouts[file])
+
+    def _rows(self, reader: RowReader) -> Iterator[Rows]:
+        """The rows of records."""
+        is_header = self._has_header
+        with reading(reader.path):
+            for rows in reader.rows():
+                if is_header and len(rows.came):
+                    rows, is_header = rows.without_first(), False
+                yield rows
+
+    def steps(self) -> Iterator[Mapping[str, ColumnData]]:
+        """All records in order, some at a time."""
+        self.counts, self.bad = [], {}
+        for file in range(len(self._files)):
+            yield from self._steps_of(file)
+        if not sum(self.counts):
+            more = "" if len(self.counts) == 1 else f" and {len(self.counts) - 1} more files"
+            raise FileError(f"{self._files.paths[0]}{more}: there are no records in it.")
+        if len(self.bad) == sum(self.counts):
+            first = next(iter(self.bad.values()))
+            raise FileError(f"{first.where}: {first.reason}.")
+
+    def _steps_of(self, file: int) -> Iterator[Mapping[str, ColumnData]]:
+        reader, count = self._reader(file), 0
+        wrong: Wrong = {}
+        for rows in self._rows(reader):
+            places = count + np.flatnonzero(rows.came)
+            columns = {}
+            for column, cells in zip(self._columns, rows.cells.columns, strict=True):
+                data, reasons = column.data(cells, self._dialect.encoding)
+                for number, reason in reasons.items():
+                    wrong.setdefault(int(places[number]), reason)
+                is_all = rows.came.all()
+                columns[column.name] = data if is_all else spread(column.kind, data, rows.came)
+            count += len(rows.came)
+            if len(wrong) + len(reader.misfits) > max(_FEW_BAD, count // _BAD_SHARE):
+                break
+            yield columns
+        width, skipped = self._layouts[file].width, int(self._has_header)
+        for row, have in reader.misfits.items():
+            wrong[row - skipped] = f"it has {have} cells, and the header has {width}"
+        self._add(file, count, dict(sorted(wrong.items())))
+
+    def _add(self, file: int, count: int, wrong: Wrong) -> None:
+        if len(wrong) > max(_FEW_BAD, count // _BAD_SHARE):
+            first, *_ = self._bad_rows(file, dict(itertools.islice(wrong.items(), 1)))
+            raise FileError(
+                f"{first.where}: {first.reason}. So are {len(wrong) - 1} others of the first "
+                f"{count} records, which are too many to be read without."
+            )
+        before = sum(self.counts)
+        places = [before + number for number in wrong]
+        self.bad.update(zip(places, self._bad_rows(file, wrong), strict=True))
+        self.counts.append(count)
+
+    def _bad_rows(self, file: int, wrong: Wrong) -> list[BadRow]:
+        return list(map(BadRow, self._where(file, wrong), wrong.values()))
