@@ -9,13 +9,15 @@ import pytest
 
 from loaderx import DataLoader, Dataset
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.columns.columns import ListedArrays, TextColumn
+from loaderx.sources.columns.build import run_column
+from loaderx.sources.columns.columns import TextColumn
+from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.text import (
     ImportLater,
+    breaks_in,
     bulk_values,
     can_be_taken,
     can_be_viewed,
-    follow,
     import_later,
     texts_in_order,
     texts_one_by_one,
@@ -46,7 +48,11 @@ def laid_out(values):
 def column_of(values):
     data, offsets = laid_out(values)
     arrays = ListedArrays([data]), ListedArrays([offsets])
-    return TextColumn(Parts([len(values)]), *arrays)
+    return run_column(TextColumn, Parts([len(values)]), *arrays)
+
+
+def read(column, indices):
+    return column.values(column.parts.at(indices))
 
 
 def order_of(count, seed=1):
@@ -69,14 +75,14 @@ def test_all_lengths_and_orders(shortest, longest, size, has_pyarrow):
     for order in (np.arange(COUNT), order_of(COUNT), np.arange(COUNT)[::-1], np.repeat(5, COUNT)):
         for start in range(0, COUNT, size):
             part = order[start : start + size]
-            assert list(column.values(part)) == [values[n] for n in part.tolist()]
+            assert list(read(column, part)) == [values[n] for n in part.tolist()]
 
 
 @pytest.mark.parametrize("value", ["", "x", "é" * 700])
 def test_equal_texts(value, has_pyarrow):
     column = column_of([value] * COUNT)
-    assert list(column.values(order_of(COUNT))) == [value] * COUNT
-    assert list(column.values(np.empty(0, np.int64))) == []
+    assert list(read(column, order_of(COUNT))) == [value] * COUNT
+    assert list(read(column, np.empty(0, np.int64))) == []
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc3", b"ok\x80"])
@@ -88,7 +94,7 @@ def test_what_is_not_utf8_is_said_as_of_one(bad, pieces, has_pyarrow):
         str(values[7], "utf-8")
     for order in (np.arange(COUNT), order_of(COUNT), np.array([7])):
         with pytest.raises(UnicodeDecodeError) as found:
-            column_of(values).values(order)
+            read(column_of(values), order)
         assert str(found.value) == str(alone.value)
 
 
@@ -97,11 +103,11 @@ def test_damaged_offsets(damaged, has_pyarrow):
     values = texts_of(20)
     data, offsets = laid_out(values)
     offsets[damaged[0]] = damaged[1]
-    column = TextColumn(Parts([COUNT]), ListedArrays([data]), ListedArrays([offsets]))
+    column = run_column(TextColumn, Parts([COUNT]), ListedArrays([data]), ListedArrays([offsets]))
     with pytest.raises(BadRecordError, match="offsets of a column are damaged"):
-        column.values(order_of(COUNT))
+        read(column, order_of(COUNT))
     whole = np.delete(order_of(COUNT), order_of(COUNT).argsort()[[2, 3, COUNT - 1]])
-    assert list(column.values(whole)) == [values[n] for n in whole.tolist()]
+    assert list(read(column, whole)) == [values[n] for n in whole.tolist()]
 
 
 def test_which_way_is_taken():
@@ -137,11 +143,15 @@ def test_all_ways_agree():
     values = texts_of(300, shortest=100)
     data, offsets = laid_out(values)
     starts, stops = offsets[:-1], offsets[1:]
-    assert follow(starts, stops)
-    assert not follow(starts[::-1], stops[::-1])
+    assert breaks_in(starts, stops) == []
+    assert breaks_in(starts[::-1], stops[::-1]) is None
+    turned = np.concatenate([np.arange(100, COUNT), np.arange(100)])
+    assert breaks_in(starts[turned], stops[turned]) == [COUNT - 100]
     assert can_be_viewed(data, stops - starts)
     order = order_of(COUNT)
-    assert texts_in_order(data, starts, stops) == values
+    assert texts_in_order(data, starts, stops, []) == values
+    found = texts_in_order(data, starts[turned], stops[turned], [COUNT - 100])
+    assert found == values[100:] + values[:100]
     assert texts_one_by_one(data, starts, stops) == values
     assert viewed_texts(data, starts, stops - starts) == values
     taken = bulk_values(data, offsets, is_text=True, rows=order)
@@ -187,6 +197,26 @@ def test_pyarrow_is_imported_once_it_pays(monkeypatch):
     assert asked == ["pyarrow"]
 
 
+def test_nothing_behind_a_run_of_foreign_memory_is_touched():
+    """An object of Hugging Face's is read as all memory of the process: a page may be missing."""
+    pa = pytest.importorskip("pyarrow")
+    seen = []
+
+    class Noted(np.ndarray):
+        def take(self, places, mode):
+            seen.append(places)
+
+    memory = np.zeros(5 << 20, np.uint8)
+    data = np.frombuffer(pa.foreign_buffer(memory.ctypes.data, memory.nbytes, memory), np.uint8)
+    starts, lengths = np.arange(100) * 50_000, np.arange(100) * 13 % 900
+    touch(data.view(Noted), starts, lengths)
+    (places,) = seen
+    some = lengths > 0
+    assert not some.all()
+    assert (places >= starts[some, None]).all()
+    assert (places < (starts + lengths)[some, None]).all()
+
+
 def test_pyarrow_that_cannot_be_imported_is_not_missed(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     ImportLater(worth=1).count(1)
@@ -197,6 +227,6 @@ def test_only_batches_count(monkeypatch):
     monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: False)
     monkeypatch.setattr(import_later, "count", counted.append)
     column = column_of(texts_of(20))
-    column.values(order_of(COUNT)[:20])
-    column.values(order_of(COUNT))
+    read(column, order_of(COUNT)[:20])
+    read(column, order_of(COUNT))
     assert counted == [COUNT]

@@ -12,7 +12,7 @@ import pytest
 from file_families import WRITERS
 from inside import lines_of, source_of
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.sources.columns import joined_parts
+from loaderx.sources.columns import elements
 from loaderx.sources.files.parts import lie_outside
 from tf_files import example, write_tfrecord
 
@@ -32,7 +32,7 @@ def _fast_disk(monkeypatch):
 def joins(request, monkeypatch):
     """Whether the system can join maps."""
     if request.param == "not joined":
-        monkeypatch.setattr(joined_parts, "joined_maps", lambda array_of, counts: None)
+        monkeypatch.setattr(elements, "joined_maps", lambda array_of, counts: None)
     return request.param == "joined" and sys.platform == "linux"
 
 
@@ -45,7 +45,7 @@ def saved(folder, columns=LABELS, part_bytes=60_000):
 def is_joined(dataset):
     """Are all columns?"""
     columns, _ = source_of(dataset).columns
-    (found,) = {column.joined.is_joined for column in columns}
+    (found,) = {column.elements.is_joined for column in columns}
     return found
 
 

@@ -11,7 +11,9 @@ from descriptors import few_descriptors, room
 from file_families import WRITERS
 from loaderx import Dataset, LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
-from loaderx.sources.columns.columns import FixedColumn, ListedArrays, TextColumn
+from loaderx.sources.columns.build import fixed_column, run_column
+from loaderx.sources.columns.columns import TextColumn
+from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.npy import NpyWriter
 from loaderx.sources.files.parts import Parts
@@ -208,7 +210,7 @@ class TestTable(SourceContract):
         numbers = [np.arange(8).reshape(4, 2), np.empty((0, 2), int), np.arange(6).reshape(3, 2)]
         texts = ["a", "", "öß", "b" * 30, "c", "d", "e"]
         columns = {
-            "n": FixedColumn(parts, ListedArrays(numbers), ArraySpec((2,), numbers[0].dtype)),
+            "n": fixed_column(parts, ListedArrays(numbers), ArraySpec((2,), numbers[0].dtype)),
             "inner": {"text": text_column([texts[:4], [], texts[4:]])},
         }
         self.records = [
@@ -225,6 +227,9 @@ class TestTable(SourceContract):
 def text_column(parts):
     data = [np.frombuffer("".join(texts).encode(), np.uint8) for texts in parts]
     offsets = [np.cumsum([0, *(len(text.encode()) for text in texts)]) for texts in parts]
-    return TextColumn(
-        Parts([len(texts) for texts in parts]), ListedArrays(data), ListedArrays(offsets)
+    return run_column(
+        TextColumn,
+        Parts([len(texts) for texts in parts]),
+        ListedArrays(data),
+        ListedArrays(offsets),
     )

@@ -7,14 +7,18 @@ import json
 import numpy as np
 import pytest
 
+from inside import source_of
 from loaderx import DataLoader, Dataset
 from loaderx.errors import LoaderxError, StackError
-from loaderx.sources import Jsonl
-from loaderx.sources.columns.columns import FixedColumn, ListColumn, ListedArrays, TextColumn
+from loaderx.sources import HuggingFace, Jsonl, TFRecord
+from loaderx.sources.columns.build import fixed_column, run_column
+from loaderx.sources.columns.columns import ListColumn, TextColumn
+from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.native import copies as native_copies
 from loaderx.tree import ArraySpec
+from tf_files import example, write_tfrecord
 
 
 def lists(counts, lengths, dtype=np.int32, shape=()):
@@ -26,7 +30,7 @@ def lists(counts, lengths, dtype=np.int32, shape=()):
         at += count
         offsets.append(np.concatenate([[0], ends]).astype(np.int64))
         data.append(rng.integers(1, 100, (int(offsets[-1][-1]), *shape)).astype(dtype))
-    return ListColumn(Parts(counts), ListedArrays(data), ListedArrays(offsets))
+    return run_column(ListColumn, Parts(counts), ListedArrays(data), ListedArrays(offsets))
 
 
 def table(columns, count):
@@ -71,11 +75,66 @@ LENGTHS[[5, 59]] = 0, 19
 def test_lists(counts, dtype, shape, pad_to, value):
     parts = Parts(counts)
     numbers = np.split(np.arange(60), np.cumsum(counts)[:-1])
-    label = FixedColumn(parts, ListedArrays(numbers), ArraySpec((), np.dtype(np.int64)))
+    label = fixed_column(parts, ListedArrays(numbers), ArraySpec((), np.dtype(np.int64)))
     source = table({"x": lists(counts, LENGTHS, dtype, shape), "label": label}, 60)
     ours, expected = both(source, 16, pad_to={"x": pad_to}, pad_value=value)
     assert ours == expected
     assert isinstance(ours, list)
+
+
+def arrow_source(folder, of_lists):
+    """Lists of one kind in record batches of two files, some of them at odd addresses."""
+    pa = pytest.importorskip("pyarrow")
+    ends = np.cumsum([0, *LENGTHS])
+    numbers = np.arange(ends[-1])
+    kinds = {
+        "int16": pa.array(numbers, pa.int16()),
+        "bool": pa.array(numbers % 3 > 0),
+        "date": pa.array(numbers.astype(np.int32), pa.date32()),
+        "pairs": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * len(numbers))), 2),
+    }
+    values = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), kinds[of_lists])
+    made = pa.table({"x": values, "label": np.arange(60)})
+    for number, part in enumerate((made.slice(0, 25), made.slice(25))):
+        with pa.ipc.new_stream(folder / f"{number}.arrow", part.schema) as writer:
+            writer.write_table(part, max_chunksize=7)
+    return source_of(Dataset.open(folder))
+
+
+@pytest.mark.parametrize("of_lists", ["int16", "bool", "date", "pairs"])
+@pytest.mark.parametrize("pad_to", [20, 700])
+def test_lists_of_arrow(of_lists, pad_to, tmp_path):
+    source = arrow_source(tmp_path, of_lists)
+    assert source.padded({"x": pad_to}) is not None
+    ours, expected = both(source, 16, pad_to={"x": pad_to})
+    assert ours == expected
+
+
+def test_lists_of_a_dataset_of_hugging_face():
+    """Its lists lie anywhere in memory."""
+    datasets = pytest.importorskip("datasets")
+    values = [list(range(n)) for n in LENGTHS.tolist()]
+    source = HuggingFace(datasets.Dataset.from_dict({"x": values}))
+    assert source.padded({"x": 20}) is not None
+    ours, expected = both(source, 16, pad_to={"x": 20})
+    assert ours == expected
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "of_lists", [None, ArraySpec((None,), np.dtype(np.int32)), ArraySpec((None, 2), np.dtype("i8"))]
+)
+def test_lists_of_examples(packed, of_lists, tmp_path):
+    payloads = [
+        example({"x": list(range(2 * n)), "label": [n]} if n else {"label": [0]}, packed)
+        for n in LENGTHS.tolist()
+    ]
+    write_tfrecord(tmp_path / "x.tfrecord", payloads)
+    features = {} if of_lists is None else {"x": of_lists}
+    source = TFRecord(tmp_path / "x.tfrecord", features=features)
+    assert source.padded({"x": 40}) is not None
+    ours, expected = both(source, 16, pad_to={"x": 40})
+    assert ours == expected
 
 
 def test_all_lists_are_empty():
@@ -87,7 +146,7 @@ def test_all_lists_are_empty():
 def test_fields_text_and_masks():
     text = np.frombuffer("".join(f"é{n}" for n in range(60)).encode(), np.uint8)
     ends = np.cumsum([0, *(len(f"é{n}".encode()) for n in range(60))])
-    column = TextColumn(Parts([60]), ListedArrays([text]), ListedArrays([ends]))
+    column = run_column(TextColumn, Parts([60]), ListedArrays([text]), ListedArrays([ends]))
     source = table({"a": {"x": lists([60], LENGTHS), "t": column}, "y": lists([60], LENGTHS)}, 60)
     for options in ({}, {"pad_remainder": True}, {"drop_remainder": True}):
         ours, expected = both(source, 16, pad_to={"a.x": 20, "y": 30}, **options)
@@ -105,7 +164,7 @@ def test_fields_text_and_masks():
     ],
 )
 def test_errors_are_those_of_records(options, message):
-    label = FixedColumn(
+    label = fixed_column(
         Parts([60]), ListedArrays([np.arange(60)]), ArraySpec((), np.dtype(np.int64))
     )
     source = table({"x": lists([60], LENGTHS), "label": label}, 60)
@@ -123,7 +182,7 @@ def test_lists_that_are_not_padded():
 
 
 def test_a_leaf_that_is_there_already():
-    length = FixedColumn(
+    length = fixed_column(
         Parts([60]), ListedArrays([np.arange(60)]), ArraySpec((), np.dtype(np.int64))
     )
     source = table({"x": lists([60], LENGTHS), "x_length": length}, 60)

@@ -64,6 +64,17 @@ def test_shards_splits_and_columns(tmp_path):
         Dataset.open(tmp_path, split="test", columns=["y"])
 
 
+def test_strided_rows_of_several_files_in_any_order(tmp_path):
+    for number in range(3):
+        write(tmp_path / f"{number}.rows", range(number * 10, number * 10 + 10))
+    dataset = Dataset.open(tmp_path)
+    expected = [record["n"] for record in dataset.shuffle(seed=0)]
+    assert sorted(expected) == [*range(30)]
+    (batch,) = dataset.shuffle(seed=0).batch(30)
+    assert batch["n"].tolist() == expected
+    assert batch["x"].tolist() == [[number] * 3 for number in expected]
+
+
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_workers(tmp_path, engine):
     for number in range(3):

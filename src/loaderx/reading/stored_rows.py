@@ -8,10 +8,10 @@ from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Rows
 from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.columns import records_of
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.record_columns import CannotStoreError, Encoded, encode, encode_columns
-from loaderx.sources.columns.table import records_of
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.tree import Tree, flatten
 
 
@@ -38,8 +38,8 @@ def decoded_rows(found: Encoded, lend: Lend) -> Rows:
         return Rows.of_columns(structure.build(out), data.length)
     made = build_column(kind, Parts([data.length]), DataArrays(lambda _: data), optional=True)
     columns, structure = flatten(made)
-    indices = np.arange(data.length)
-    return Rows.of_records(records_of(structure, [column.values(indices) for column in columns]))
+    at = Located(None, np.arange(data.length))
+    return Rows.of_records(records_of(structure, [column.values(at) for column in columns]))
 
 
 def is_plain(kind: ColumnType) -> bool:

@@ -185,7 +185,7 @@ def test_a_value_that_cannot_be_decoded_names_the_shard(tmp_path):
     assert "ö".encode() in data
     shard.write_bytes(data.replace("ö".encode(), b"\xff\xff"))
     with pytest.raises(
-        RecordError, match=r"shard.00000.mds is damaged or cut off: 'utf-8'"
+        RecordError, match=r"shard.00000.mds, sample \d+: UnicodeDecodeError: 'utf-8'"
     ) as caught:
         list(Dataset.open(place, columns=["text"]))
     assert isinstance(caught.value.__cause__, FileError)

@@ -11,9 +11,11 @@ import pytest
 from descriptors import few_descriptors, room
 from inside import maps_of
 from loaderx.errors import FileError
+from loaderx.sources.columns.elements import file_bytes
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import LocalFileSystem
+from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.mapping import living_maps, map_array
 
 
@@ -120,6 +122,26 @@ def test_pickles_hold_paths_and_sizes(paths):
         file.write(b"more")
     with pytest.raises(FileError, match=r"5.bin has 9 bytes, and had 5"):
         pickle.loads(pickle.dumps(files))
+
+
+def test_runs_of_the_bytes_of_files(paths):
+    found = file_bytes(FileSet(paths[4:7]))
+    parts, starts, stops = np.array([0, 0, 2, 2]), np.array([0, 1, 2, 5]), np.array([1, 4, 5, 6])
+    expected = [b"\0", b"\1\2\3", b"\2\3\4", b"\5"]
+    for order in ([0, 1, 2, 3], [3, 0, 3, 1, 2], [2], []):
+        these = np.array(order, np.int64)
+        at = Located(parts[these], starts[these])
+        runs = [(one.places, one.contents()) for one in found.runs(at, stops[these])]
+        assert list(in_places(len(order), runs)) == [expected[i] for i in order]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 5)])
+@pytest.mark.parametrize("others", [0, 2])
+def test_runs_outside_of_their_file(paths, start, stop, others):
+    found = file_bytes(FileSet(paths[4:7]), lambda part: FileError(f"of {part}"))
+    at = Located(np.array([*[2] * others, 0]), np.array([*[0] * others, start]))
+    with pytest.raises(FileError, match="of 0"):
+        list(found.runs(at, np.array([*[1] * others, stop])))
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (), (0,), (9000,)])

@@ -144,7 +144,7 @@ class ChunkSource(Source):
         with self.kept_chunks.together(_counts(parts)) as chunks:
             for number, places, inside in parts:
                 chunk = chunks[number]
-                rows = range(len(indices))[places] if isinstance(places, slice) else places.tolist()
+                rows = np.arange(len(indices))[places].tolist()
                 for place, row in zip(rows, inside.tolist(), strict=True):
                     found[place] = chunk.record(row)
         return found

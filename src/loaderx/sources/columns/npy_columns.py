@@ -10,7 +10,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
-from loaderx.sources.columns.columns import Needs
+from loaderx.sources.columns.elements import Needs
 from loaderx.sources.files.file_set import FileRanges, FileSet
 from loaderx.sources.files.npy import has_header, read_header
 from loaderx.tree import Array

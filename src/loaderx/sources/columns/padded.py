@@ -6,17 +6,36 @@ copies for all rows, and no Python for each.  Long rows are copied one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices, PaddedBatch
-from loaderx.sources.columns.columns import Column, ListColumn
+from loaderx.sources.columns.elements import Runs
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.tree import Array, ArraySpec, DType, Structure
 
 _SHORT = 2048  # bytes of a row, up to which it is copied with what lies behind it
+
+
+class PaddedLeaf(Protocol):
+    """A leaf of all records, which may be lists: a column, or a decoder of Examples."""
+
+    @property
+    def items(self) -> ArraySpec | None:
+        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        ...
+
+    def take(self, found: Any, out: Array, /) -> None:
+        """Writes values that are no lists."""
+        ...
+
+    def runs(self, found: Any, /) -> Iterator[Runs]:
+        """The elements of lists; these may be flat, with several numbers for an element."""
+        ...
 
 
 class PaddedColumns:
@@ -24,20 +43,22 @@ class PaddedColumns:
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        leaves: Sequence[PaddedLeaf],
         structure: Structure,
         specs: Sequence[ArraySpec],
-        is_odd: Callable[[Indices], bool] | None = None,
+        find: Callable[[Indices], Any],
+        reads_behind: bool,
     ) -> None:
         """
         Args:
-            columns: the leaves of records.
+            leaves: of records.
             structure: of a record.
             specs: shape and dtype of each leaf in a row of a batch.
-            is_odd: are there records that are not in the columns?
+            find: what leaves are asked for, to read these records; None: they are not in them.
+            reads_behind: can what lies behind a list be read, up to the end of its array?
         """
-        self._columns, self._structure, self._specs = columns, structure, specs
-        self._is_odd = is_odd
+        self._leaves, self._structure, self._specs = leaves, structure, specs
+        self._find, self._reads_behind = find, reads_behind
 
     def dtypes(self) -> dict[str, DType]:
         """Of the leaves, by their paths."""
@@ -48,40 +69,43 @@ class PaddedColumns:
         self, indices: Indices, values: Mapping[str, Array], lend: Lend
     ) -> PaddedBatch | None:
         """The records at ``indices``, with ``values`` behind lists; None if that cannot be."""
-        if self._is_odd is not None and self._is_odd(indices):
+        found = self._find(indices)
+        if found is None:
             return None
-        rows, lengths = len(indices), {}
-        shapes = [((rows, *_axes(one)), np.dtype(one.dtype)) for one in self._specs]
-        leaves = lend(Layout.of(*shapes))
-        paths = self._structure.paths()
-        for path, column, leaf in zip(paths, self._columns, leaves, strict=True):
-            if not isinstance(column, ListColumn):
-                column.take(indices, leaf)
+        lengths: dict[str, Array] = {}
+        shapes = [((len(indices), *_axes(one)), np.dtype(one.dtype)) for one in self._specs]
+        out = lend(Layout.of(*shapes))
+        for path, leaf, target in zip(self._structure.paths(), self._leaves, out, strict=True):
+            if leaf.items is None:
+                leaf.take(found, target)
                 continue
-            found = _take_padded(column, indices, leaf, values[path])
-            if found is None:
+            is_short = self._reads_behind and target[:1].nbytes <= _SHORT
+            told = _take_padded(leaf.runs(found), target, values[path], is_short)
+            if told is None:
                 return None
-            lengths[path] = found
-        return PaddedBatch(self._structure.build(leaves), lengths)
+            lengths[path] = told
+        return PaddedBatch(self._structure.build(out), lengths)
 
 
 def padded_columns(
-    columns: Sequence[Column],
+    leaves: Sequence[PaddedLeaf],
     structure: Structure,
     specs: Sequence[ArraySpec | None],
     lengths: Mapping[str, int],
-    is_odd: Callable[[Indices], bool] | None = None,
+    find: Callable[[Indices], Any],
+    reads_behind: bool = True,
 ) -> PaddedColumns | None:
     """Columns with these lists padded; None if there are others that cannot be stacked."""
     found: list[ArraySpec] = []
-    for path, column, spec in zip(structure.paths(), columns, specs, strict=True):
-        if isinstance(column, ListColumn) and path in lengths:
-            found.append(ArraySpec((lengths[path], *column.items.shape), column.items.dtype))
+    for path, leaf, spec in zip(structure.paths(), leaves, specs, strict=True):
+        items = leaf.items
+        if items is not None and path in lengths:
+            found.append(ArraySpec((lengths[path], *items.shape), items.dtype))
         elif spec is not None and path not in lengths:
             found.append(spec)
-    if len(found) < len(columns) or not set(lengths) <= set(structure.paths()):
+    if len(found) < len(leaves) or not set(lengths) <= set(structure.paths()):
         return None
-    return PaddedColumns(columns, structure, found, is_odd)
+    return PaddedColumns(leaves, structure, found, find, reads_behind)
 
 
 def _axes(spec: ArraySpec) -> tuple[int, ...]:
@@ -91,15 +115,17 @@ def _axes(spec: ArraySpec) -> tuple[int, ...]:
 # Rows -------------------------------------------------------------------------------------------
 
 
-def _take_padded(column: ListColumn, indices: Indices, out: Array, value: Array) -> Array | None:
+def _take_padded(found: Iterator[Runs], out: Array, value: Array, is_short: bool) -> Array | None:
     """Writes lists into rows, and gives their lengths; None if one is longer than a row."""
-    lengths = np.empty(len(indices), np.int32)
-    is_short = out[:1].nbytes <= _SHORT
-    for places, data, starts, stops, _, _ in column.runs(indices):
+    lengths, whole = np.empty(len(out), np.int32), out
+    for places, data, starts, stops in found:
+        is_flat = data.ndim < whole.ndim - 1  # several numbers for each element of a list
+        each = math.prod(whole.shape[2:]) if is_flat else 1
+        out = whole.reshape(len(whole), -1) if is_flat else whole
         counts = stops - starts
-        if len(counts) and counts.max() > out.shape[1]:
+        if len(counts) and (counts.max() > out.shape[1] or (counts % each).any()):
             return None
-        lengths[places] = counts
+        lengths[places] = counts // each
         is_all = isinstance(places, slice)
         target = out if is_all else np.empty((len(starts), *out.shape[1:]), out.dtype)
         if is_short and data.flags.c_contiguous:

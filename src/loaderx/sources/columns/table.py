@@ -12,12 +12,19 @@ from loaderx.errors import ArgumentError, LoaderxError, one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.adapt.arrays import describe_spec, gatherer_of
 from loaderx.sources.base import BadRecordError, FileSource, Gather, Indices, PadsLists
-from loaderx.sources.columns.columns import Column, ColumnSpans, FixedColumn, together
+from loaderx.sources.columns.columns import (
+    Column,
+    ColumnSpans,
+    FixedColumn,
+    records_of,
+    together,
+)
+from loaderx.sources.columns.elements import Needs, PartElements
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.cold import ColdReads
-from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
-from loaderx.tree import LEAF, Array, ArraySpec, Structure, Tree, flatten
+from loaderx.sources.files.file_set import FileRanges, FileSet
+from loaderx.sources.files.parts import Located, Parts
+from loaderx.tree import Array, ArraySpec, Structure, Tree, flatten
 
 
 class HasSpec(Protocol):
@@ -80,6 +87,8 @@ class TableSource(PadsLists, ColumnarSource):
 
     is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
 
+    reads_behind = True  # can what lies behind a value be read, up to the end of its array?
+
     def __init__(
         self,
         columns: Column | ColumnTree,
@@ -93,12 +102,13 @@ class TableSource(PadsLists, ColumnarSource):
         leaves, structure = flatten(columns)
         super().__init__(leaves, structure, label, classes)
         self._columns: list[Column] = leaves
+        self._locate = self._columns[0].parts.at
         self._length, self._shard_counts = length, shard_counts
         self._shard_names = shard_names
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
         self._is_fetched = any(column.is_fetched for column in leaves)
-        self._sets: list[FileSet] = []  # what was fetched from
+        self._sets: dict[int, FileSet] = {}  # what was fetched from
         self._has_all = False  # is there nothing that `fetch` could fetch any more?
 
     def __len__(self) -> int:
@@ -131,22 +141,26 @@ class TableSource(PadsLists, ColumnarSource):
         if self._has_all:
             return 0
         found = 0
-        for needs in together([column.needs(indices) for column in self._columns]):
-            sets = {id(files): files for files, _ in needs}
-            for files in sets.values():
-                found += files.fetch_ranges([one for owner, one in needs if owner is files])
-            self._sets = list(sets.values()) or self._sets
-        self._has_all = bool(self._sets) and all(files.is_whole for files in self._sets)
+        at = self._locate(indices)
+        for needs in together([column.needs(at) for column in self._columns]):
+            for files, ranges in joined_needs(needs):
+                found += files.fetch_ranges(ranges)
+                self._sets[id(files)] = files
+        self._has_all = bool(self._sets) and all(one.is_whole for one in self._sets.values())
         return found
 
-    def gather(self, indices: Indices, lend: Lend) -> Tree:
+    def _find(self, indices: Indices) -> Located:
+        """Where records lie, of which all that is needed is here, or asked for."""
         if self._is_fetched:
             self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
             self._cold.before(indices)
-        out = self._lent(len(indices), lend)
+        return self._locate(indices)
+
+    def gather(self, indices: Indices, lend: Lend) -> Tree:
+        out, at = self._lent(len(indices), lend), self._find(indices)
         for column, target in zip(self._columns, out, strict=True):
-            column.take(indices, target)
+            column.take(at, target)
         return self._structure.build(out)
 
     def gatherer(self, rows: int) -> Gather:
@@ -169,12 +183,12 @@ class TableSource(PadsLists, ColumnarSource):
 
     def _columns_gatherer(self, rows: int) -> Gather:
         names, layout = self._structure.keys, self._layout(rows)
-        takes = [column.take for column in self._columns]
+        takes, locate = [column.take for column in self._columns], self._locate
 
         def gather(indices: Indices, lend: Lend) -> Tree:
-            out = lend(layout)
+            out, at = lend(layout), locate(indices)
             for take, target in zip(takes, out):  # noqa: B905 (a hot loop)
-                take(indices, target)
+                take(at, target)
             return dict(zip(names, out))  # noqa: B905 (a hot loop)
 
         return gather
@@ -183,25 +197,27 @@ class TableSource(PadsLists, ColumnarSource):
         """The columns, if each is one array that stays mapped."""
         found = []
         for column in self._columns if self.is_mapped and not self._is_fetched else ():
-            if type(column) is not FixedColumn or len(column.parts.counts) != 1:
+            if type(column) is not FixedColumn or not isinstance(column.elements, PartElements):
+                return None
+            array_of, parts = column.elements.array_of, column.parts
+            if not isinstance(parts, Parts) or len(parts.counts) != 1:
                 return None
             with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
-                array = column.part(0)
-                if array is column.part(0) and array.dtype == column.spec.dtype:
+                array = array_of(0)
+                if array is array_of(0) and array.dtype == column.spec.dtype:
                     found.append(array)
         return found if len(found) == len(self._columns) else None
 
     def padded(self, lengths: Mapping[str, int]) -> PaddedColumns | None:
         specs = [column.spec for column in self._columns]
-        return padded_columns(self._columns, self._structure, specs, lengths)
+        return padded_columns(
+            self._columns, self._structure, specs, lengths, self._find, self.reads_behind
+        )
 
     def records(self, indices: Indices) -> list[Tree]:
         try:
-            if self._is_fetched:
-                self.fetch(indices)
-            if self._cold.is_needed:
-                self._cold.before(indices)
-            columns = [column.values(indices) for column in self._columns]
+            at = self._find(indices)
+            columns = [column.values(at) for column in self._columns]
         except (BadRecordError, UnicodeDecodeError) as error:
             if len(indices) == 1:  # many are read again one by one
                 where = self.where(int(indices[0]))
@@ -210,30 +226,20 @@ class TableSource(PadsLists, ColumnarSource):
         return records_of(self._structure, columns)
 
 
+def joined_needs(needs: Needs) -> Iterator[tuple[FileSet, list[FileRanges]]]:
+    """What must be here of each set of files; several columns may need the same."""
+    found: dict[int, tuple[FileSet, dict[int, list[FileRanges]]]] = {}
+    for files, one in needs:
+        _, of_files = found.setdefault(id(files), (files, {}))
+        of_files.setdefault(one.number, []).append(one)
+    for files, of_files in found.values():
+        yield files, [_joined(number, each) for number, each in of_files.items()]
+
+
+def _joined(number: int, each: Sequence[FileRanges]) -> FileRanges:
+    starts, stops = [one.starts for one in each], [one.stops for one in each]
+    return FileRanges(number, np.concatenate(starts), np.concatenate(stops))
+
+
 def _told(error: Exception) -> str:
     return str(error) if isinstance(error, BadRecordError) else one_line(error)
-
-
-def records_of(structure: Structure, columns: Sequence[Sequence[object]]) -> list[Tree]:
-    """The records whose leaves are the values of these columns."""
-    if _is_of_dicts(structure):
-        return list(_dicts(structure, iter(columns)))
-    return [structure.build(row) for row in zip(*columns, strict=True)]
-
-
-def _is_of_dicts(structure: Structure) -> bool:
-    is_dict = structure.kind == "dict" and bool(structure.children)
-    return is_dict and all(one is LEAF or _is_of_dicts(one) for one in structure.children)
-
-
-def _dicts(structure: Structure, columns: Iterator[Sequence[object]]) -> Sequence[Tree]:
-    """Dicts, or the values of a leaf."""
-    if structure is LEAF:
-        return next(columns)
-    # Leaf by leaf: five times as fast as a dict(zip(...)) for each record.
-    first, *others = zip(structure.keys, structure.children, strict=True)
-    records: list[Tree] = [{first[0]: value} for value in _dicts(first[1], columns)]
-    for key, child in others:
-        for record, value in zip(records, _dicts(child, columns), strict=True):
-            record[key] = value
-    return records

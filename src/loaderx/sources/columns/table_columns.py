@@ -18,12 +18,11 @@ from loaderx.sources.columns.columns import (
     ListColumn,
     RunColumn,
     TextColumn,
-    rows_of,
 )
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.record_columns import Encoded, branch
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.files.parts import Run, is_run
+from loaderx.sources.files.parts import Located, Run
 from loaderx.tree import LEAF, Structure
 
 
@@ -33,20 +32,24 @@ def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None
     None if they do not follow each other, or must be looked at one by one.
     """
     columns, structure = source.columns
-    if not is_run(indices) or not _is_tree(structure):
-        return None
     plain = [column for column in columns if isinstance(column, (FixedColumn, RunColumn))]
-    if len(plain) < len(columns) or not all(map(_is_plain, columns)):
+    if len(plain) < len(columns) or not all(map(_is_plain, columns)) or not _is_tree(structure):
         return None
-    return [
-        _tree(structure, iter([_encoded(column, run) for column in plain]), run.stop - run.start)
-        for run in plain[0].parts.runs(int(indices[0]), len(indices))
-    ]
+    found = []
+    for run in plain[0].parts.at(indices).runs or ():
+        encoded = [_encoded(column, run) for column in plain]
+        whole = [one for one in encoded if one is not None]
+        if len(whole) < len(encoded):
+            return None
+        found.append(_tree(structure, iter(whole), run.stop - run.start))
+    return found or None
 
 
 def _is_plain(column: Column) -> bool:
     # Kinds of text differ in how they are read, not in what they are.
     is_text = isinstance(column, TextColumn)
+    if isinstance(column, ListColumn) and column.items != column.elements.spec:
+        return False  # several numbers for an element of a list
     return is_text or type(column) in (FixedColumn, ListColumn, BytesColumn)
 
 
@@ -66,15 +69,19 @@ def _tree(structure: Structure, columns: Iterator[Encoded], count: int) -> Encod
     return branch("struct" if structure.kind == "dict" else "tuple", fields, count)
 
 
-def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded:
+def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded | None:
+    """None if values do not lie one after the other."""
     if isinstance(column, FixedColumn):
-        array = rows_of(column.part, run.part, np.array([run.start]), run.stop - run.start)
-        rows = array[run.start : run.stop]
+        rows = column.elements.part(run.part, run.start, run.stop)
+        if rows is None:
+            return None
         return Encoded(ColumnType("fixed", rows.dtype, rows.shape[1:]), ColumnData(len(rows), rows))
-    numbers = np.arange(run.start, run.stop) + int(column.parts.starts[run.part])
-    ((_, data, starts, stops, _, _),) = column.runs(numbers)
+    numbers = np.arange(run.start, run.stop)
+    ((_, data, starts, stops),) = column.runs(Located(np.full(len(numbers), run.part), numbers))
+    if (starts[1:] != stops[:-1]).any():
+        return None
     if isinstance(column, BytesColumn):
-        kind = ColumnType("text" if isinstance(column, TextColumn) else "bytes")
+        kind = ColumnType("text" if column.is_text else "bytes")
     else:
         kind = ColumnType("ragged", data.dtype, data.shape[1:])
     first, last = int(starts[0]), int(stops[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import sys
 from functools import cache
 
@@ -75,17 +76,23 @@ def bulk_values(
     return found
 
 
-def follow(starts: Indices, stops: Indices) -> bool:
-    """Does each run begin where the one before it ends?"""
-    return len(starts) > 1 and starts[1] == stops[0] and bool((starts[1:] == stops[:-1]).all())
+def breaks_in(starts: Indices, stops: Indices) -> list[int] | None:
+    """Where runs do not begin at the end of the one before; None if that is so of too many."""
+    if len(starts) < 3 or not (starts[1] == stops[0] or starts[2] == stops[1]):
+        return None
+    breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
+    return None if len(breaks) * FEW > len(starts) else breaks.tolist()
 
 
-def texts_in_order(data: Array, starts: Indices, stops: Indices) -> list[object]:
-    """Texts that follow each other, in one call of pyarrow."""
-    first, last = int(starts[0]), int(stops[-1])
-    offsets = np.empty(len(starts) + 1, np.int64)
-    offsets[0], offsets[1:] = 0, stops - first
-    return bulk_values(data[first:last], offsets, is_text=True)
+def texts_in_order(data: Array, starts: Indices, stops: Indices, breaks: list[int]) -> list[object]:
+    """Texts that follow each other but for a few breaks: one call of pyarrow for each stretch."""
+    found: list[object] = []
+    for begin, end in itertools.pairwise([0, *breaks, len(starts)]):
+        first, last = int(starts[begin]), int(stops[end - 1])
+        offsets = np.empty(end - begin + 1, np.int64)
+        offsets[0], offsets[1:] = 0, stops[begin:end] - first
+        found += bulk_values(data[first:last], offsets, is_text=True)
+    return found
 
 
 def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
@@ -154,4 +161,15 @@ def touch(data: Array, starts: Indices, lengths: Indices) -> None:
     mean = int(lengths.sum()) // len(starts)
     lines = np.arange(0, min(mean // _LINE + 1, _MOST_LINES) * _LINE, _LINE)
     # Run by run, line by line: the CPU then begins to fetch what follows by itself.
-    data.take(starts[:, None] + lines, mode="clip")
+    places = starts[:, None] + lines
+    if _is_foreign(data):
+        places = np.minimum(places, np.maximum(starts + lengths - 1, starts)[:, None])[lengths > 0]
+    data.take(places, mode="clip")
+
+
+def _is_foreign(data: Array) -> bool:
+    """Is it memory of Arrow's, in which what lies behind a run may not be readable?"""
+    base: object = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return type(base).__module__.startswith("pyarrow")

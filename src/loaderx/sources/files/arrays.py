@@ -6,6 +6,7 @@ mapped.  A compressed member cannot; it is unpacked once, when it is first neede
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import threading
@@ -19,7 +20,7 @@ import numpy as np
 from loaderx.errors import FileError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.sources.base import ForWorkers, Indices
-from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.file_set import FileRanges, FileSet
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.npy import MAGIC, Header, read_header
 from loaderx.sources.files.paths import missing, unpacked_name
@@ -46,13 +47,21 @@ class PlacedArray(Frozen):
     shape: tuple[int, ...]
     fortran: bool = False
     strides: tuple[int, ...] | None = None
+    in_pieces: bool = False  # behind a URL: are rows fetched as they are read?  In C order.
+
+    @property
+    def is_fetched(self) -> bool:
+        return self.in_pieces and self.files.files.is_remote(self.files.paths[self.number])
 
     def array(self) -> Array:
         """The array, read-only."""
         if 0 in self.shape:  # its file may have no bytes to map
             return np.empty(self.shape, self.dtype)
+        return self.on(self.files.data(self.number))
+
+    def on(self, data: Array) -> Array:
+        """The array on the bytes of its file."""
         order: Literal["F", "C"] = "F" if self.fortran else "C"
-        data = self.files.data(self.number)
         return np.ndarray(self.shape, self.dtype, data, self.offset, self.strides, order)
 
     def __getitem__(self, index: slice | Indices) -> Leaf:
@@ -77,6 +86,42 @@ class PlacedArrays:
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": {}}
+
+
+class FetchedPlacedArrays(PlacedArrays):
+    """Those behind URLs, in C order: rows are fetched as they are needed; a `FetchedArrays`."""
+
+    def rows(self, part: int, starts: Indices, lengths: Indices | int) -> Array:
+        ranges, one = self._ranges(part, starts, lengths), self._arrays[part]
+        if ranges is None:
+            return self(part)
+        whole = one.files.whole(one.number)
+        return one.on(one.files.data_with(ranges) if whole is None else whole)
+
+    def needs(
+        self, part: int, starts: Indices, lengths: Indices | int
+    ) -> list[tuple[FileSet, FileRanges]]:
+        ranges, files = self._ranges(part, starts, lengths), self._arrays[part].files
+        if ranges is None or not len(ranges.starts) or files.whole(ranges.number) is not None:
+            return []
+        return [(files, ranges)]
+
+    def _ranges(self, part: int, starts: Indices, lengths: Indices | int) -> FileRanges | None:
+        """The bytes of rows, as far as there are such; None if the whole file is here anyway."""
+        one = self._arrays[part]
+        if 0 in one.shape or not one.is_fetched:
+            return None
+        width = one.dtype.itemsize * math.prod(one.shape[1:])
+        rows = np.clip([starts, starts + lengths], 0, one.shape[0])
+        first, stops = rows * width + one.offset
+        is_some = stops > first
+        return FileRanges(one.number, first[is_some], stops[is_some])
+
+
+def placed_arrays(arrays: Sequence[PlacedArray]) -> PlacedArrays:
+    """Arrays in files, one in each part; those behind URLs are fetched in pieces."""
+    is_fetched = any(one.is_fetched for one in arrays)
+    return (FetchedPlacedArrays if is_fetched else PlacedArrays)(arrays)
 
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name and extra field

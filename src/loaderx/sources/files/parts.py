@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,6 +13,8 @@ from loaderx.sources.base import Indices
 
 Places: TypeAlias = slice | npt.NDArray[np.intp]
 """Which of the records that were asked for lie in a part."""
+
+ALL = slice(None)
 
 
 class Run(NamedTuple):
@@ -32,13 +34,86 @@ def is_run(indices: Indices) -> bool:
     return bool((indices[1:] - indices[:-1] == 1).all())
 
 
-def lie_outside(starts: Indices, stops: Indices, size: Indices | int) -> bool:
+def lie_outside(starts: Indices, stops: Indices, size: Indices | np.int64 | int) -> bool:
     """Does a run begin or end outside of ``size`` elements, or end before it begins?
 
     One look at the signs of all: a comparison of each would take three times as long.  Where no
     start and no stop is negative, no difference overflows.
     """
     return bool(((starts | stops | (stops - starts) | (size - stops)) < 0).any())
+
+
+class Located:
+    """Records, or items of lists: by the number of their part, and by their row in it.
+
+    All columns of a batch share it, and so what it finds out about the parts.
+    """
+
+    __slots__ = ("_groups", "parts", "rows", "runs")
+
+    def __init__(
+        self,
+        parts: Indices | None,
+        rows: Indices,
+        runs: list[Run] | None = None,
+        groups: list[tuple[int, Places]] | None = None,
+    ) -> None:
+        """
+        Args:
+            parts: None if all lie in part 0.
+            rows: the number of each in its part.
+            runs: records that follow each other, part by part; None for others.
+            groups: those of other rows in the same parts.
+        """
+        self.parts, self.rows, self.runs = parts, rows, runs
+        self._groups = [] if groups is None else groups
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def moved(self, rows: Indices) -> Located:
+        """Other rows of the same parts."""
+        return Located(self.parts, rows, None, self._groups)
+
+    def pick(self, places: Places) -> Located:
+        """Some of them."""
+        return Located(None if self.parts is None else self.parts[places], self.rows[places])
+
+    def each(self, of_parts: npt.NDArray[np.int64]) -> Indices | np.int64:
+        """What an array has for the part of each of them; one number if all lie in part 0."""
+        return of_parts[0] if self.parts is None else of_parts[self.parts]
+
+    def groups(self, group_of: Indices | None = None) -> list[tuple[int, Places]]:
+        """Each part that has some of them, and their places; or each group of parts."""
+        if not self._groups and len(self.rows):
+            parts = self.parts
+            if parts is None:
+                self._groups.append((0 if group_of is None else int(group_of[0]), ALL))
+            else:
+                self._groups += grouped(parts if group_of is None else group_of[parts])
+        return self._groups
+
+
+def grouped(numbers: Indices) -> list[tuple[int, Places]]:
+    """Each number that is there, and the places where it is."""
+    first = int(numbers[0])
+    if (numbers == first).all():  # neighbours mostly lie together
+        return [(first, ALL)]
+    order = np.argsort(numbers, kind="stable")
+    found = numbers[order]
+    borders = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(found)]
+    return [(int(found[start]), order[start:stop]) for start, stop in itertools.pairwise(borders)]
+
+
+def in_places(count: int, found: Iterable[tuple[Places, Sequence[object]]]) -> Sequence[object]:
+    """Values that were found group by group, in the order in which they were asked for."""
+    values: list[object] = [None] * count
+    for places, some in found:
+        if isinstance(places, slice):
+            return some
+        for place, value in zip(places.tolist(), some, strict=True):
+            values[place] = value
+    return values
 
 
 class Parts:
@@ -53,23 +128,19 @@ class Parts:
         """The number of records."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
+    def at(self, indices: Indices) -> Located:
+        """Where records lie."""
+        runs = self.runs(int(indices[0]), len(indices)) if is_run(indices) else None
+        if len(self.counts) == 1:
+            return Located(None, indices, runs)
+        numbers = self.ends.searchsorted(indices, "right")
+        return Located(numbers, indices - self.starts[numbers], runs)
+
     def split(self, indices: Indices) -> Iterator[tuple[int, Places, Indices]]:
         """Each part that has some of the records: its number, their places, their numbers in it."""
-        if len(self.counts) == 1:
-            yield 0, slice(None), indices
-            return
-        numbers = np.searchsorted(self.ends, indices, side="right")
-        first = int(numbers[0]) if len(numbers) else 0
-        if (numbers == first).all():  # neighbours mostly lie together
-            if len(numbers):
-                yield first, slice(None), indices - self.starts[first]
-            return
-        order = np.argsort(numbers, kind="stable")
-        found = numbers[order]
-        borders = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(found)]
-        for start, stop in itertools.pairwise(borders):
-            part, places = int(found[start]), order[start:stop]
-            yield part, places, indices[places] - self.starts[part]
+        at = self.at(indices)
+        for part, places in at.groups():
+            yield part, places, at.rows[places]
 
     def runs(self, first: int, count: int) -> list[Run]:
         """Consecutive records, part by part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loaderx.errors import FileError
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
 
@@ -30,3 +31,10 @@ class RecordFiles:
     def check(self, index: int) -> str | None:
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
         return None
+
+    def outside(self, part: int) -> FileError:
+        """The error for an index that is damaged: it must not make up records."""
+        return FileError(
+            f"{self.files.paths[part]}: the index has records outside the file. Remove the cache "
+            "folder, so that it is made again."
+        )

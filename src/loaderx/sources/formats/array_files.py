@@ -13,12 +13,14 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.adapt.arrays import ArraySource, LazyArray, read_lazy
-from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import Column, FixedColumn, ListedArrays
+from loaderx.sources.base import Source
+from loaderx.sources.columns.build import fixed_column
+from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
-from loaderx.sources.files.arrays import PlacedArray, PlacedArrays
+from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.files.paths import unpacked_name
 from loaderx.sources.format import OpenFiles, OpenOptions
 from loaderx.sources.mapping import reading
@@ -31,20 +33,20 @@ class LazyColumn(Column):
     def __init__(
         self, parts: Parts, arrays: Sequence[Array | LazyArray], spec: ArraySpec | None
     ) -> None:
-        self._parts, self._arrays, self._spec = parts, list(arrays), spec
+        self.parts, self._arrays, self._spec = parts, list(arrays), spec
 
     @property
     def spec(self) -> ArraySpec | None:
         return self._spec
 
-    def take(self, indices: Indices, out: Array) -> None:
-        for part, places, local in self._parts.split(indices):
-            out[places] = read_lazy(self._arrays[part], local)
+    def take(self, at: Located, out: Array) -> None:
+        for part, places in at.groups():
+            out[places] = read_lazy(self._arrays[part], at.rows[places])
 
-    def values(self, indices: Indices) -> Sequence[object]:
+    def values(self, at: Located) -> Sequence[object]:
         first = self._arrays[0]
-        out = np.empty((len(indices), *first.shape[1:]), first.dtype.newbyteorder("="))
-        self.take(indices, out)
+        out = np.empty((len(at), *first.shape[1:]), first.dtype.newbyteorder("="))
+        self.take(at, out)
         return list(out)
 
 
@@ -126,7 +128,9 @@ def _mapped(array: Array | LazyArray) -> Array | LazyArray:
 
 
 def _is_special(array: object) -> bool:
-    """Must it be read by a column: ragged, or with the bytes of its numbers turned round?"""
+    """Must it be read by a column: ragged, in pieces, or with the bytes of numbers turned round?"""
+    if isinstance(array, PlacedArray) and array.is_fetched:
+        return True
     return _is_ragged(array) or not getattr(array, "dtype", np.dtype(object)).isnative
 
 
@@ -175,8 +179,8 @@ def _column(
     spec = ArraySpec(tuple(first.shape[1:]), np.dtype(first.dtype).newbyteorder("="))
     placed = [array for array in arrays if isinstance(array, PlacedArray)]
     if len(placed) == len(arrays):
-        return FixedColumn(Parts(counts), PlacedArrays(placed), spec)
+        return fixed_column(Parts(counts), placed_arrays(placed), spec)
     plain = [array for array in arrays if isinstance(array, np.ndarray)]
     if len(plain) == len(arrays):
-        return FixedColumn(Parts(counts), ListedArrays(plain), spec)
+        return fixed_column(Parts(counts), ListedArrays(plain), spec)
     return LazyColumn(Parts(counts), arrays, None if _is_ragged(first) else spec)

@@ -20,11 +20,12 @@ from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf, Json
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import Column, TextColumn
+from loaderx.sources.columns.columns import Column, Offsets, TextColumn
 from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.elements import PartElements
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
-from loaderx.sources.files.parts import Parts, is_run
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.native.copies import CopiedFiles, opened_copy, write_copy
 from loaderx.sources.native.reader import open_native
@@ -176,18 +177,19 @@ class BlockTexts(TextColumn):
     def __init__(
         self, parts: Parts, arrays: DataArrays, blocks: KeptChunks[Block], name: str
     ) -> None:
-        super().__init__(parts, arrays((), "values"), arrays((), "offsets"))
+        offsets = Offsets(PartElements(parts, arrays((), "offsets"), parts.counts + 1))
+        super().__init__(parts, offsets, PartElements(parts, arrays((), "values")))
         self._blocks, self._name = blocks, name
 
-    def values(self, indices: Indices) -> Sequence[object]:
-        if len(indices) < FEW or is_run(indices):
-            return super().values(indices)
-        found = np.empty(len(indices), object)
-        for part, places, local in self.parts.split(indices):
+    def values(self, at: Located) -> Sequence[object]:
+        if len(at) < FEW or at.runs is not None:
+            return super().values(at)
+        found = np.empty(len(at), object)
+        for part, places in at.groups():
             texts = self._blocks.get(part).texts(self._name)
             if texts is None:
-                return super().values(indices)
-            found[places] = texts[local]
+                return super().values(at)
+            found[places] = texts[at.rows[places]]
         values: list[object] = found.tolist()
         return values
 

@@ -13,6 +13,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bo
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns.columns import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.parts import Located
 from loaderx.sources.format import (
     Folder,
     OpenOptions,
@@ -170,11 +171,11 @@ class _ImageColumn(Column):
     def spec(self) -> ArraySpec | None:
         return None if self._decode else OBJECT
 
-    def take(self, indices: Indices, out: Array) -> None:
-        out[:] = self.values(indices)
+    def take(self, at: Located, out: Array) -> None:
+        out[:] = self.values(at)
 
-    def values(self, indices: Indices) -> Sequence[object]:
-        contents = self._files.read(indices)
+    def values(self, at: Located) -> Sequence[object]:
+        contents = self._files.read(at.rows)
         if not self._decode:
             return list(contents)
         return [decode_image(data, channels=self._channels) for data in contents]
@@ -190,11 +191,11 @@ class _LabelColumn(Column):
     def spec(self) -> ArraySpec:
         return _LABEL
 
-    def take(self, indices: Indices, out: Array) -> None:
-        out[:] = self._labels[self._files.folder_numbers(indices)]
+    def take(self, at: Located, out: Array) -> None:
+        out[:] = self._labels[self._files.folder_numbers(at.rows)]
 
-    def values(self, indices: Indices) -> Sequence[object]:
-        return list(self._labels[self._files.folder_numbers(indices)])
+    def values(self, at: Located) -> Sequence[object]:
+        return list(self._labels[self._files.folder_numbers(at.rows)])
 
 
 class _UrlFolder(_ImageTable):

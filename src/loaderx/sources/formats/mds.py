@@ -6,151 +6,140 @@ values lie is computed for all records of a batch at once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import FileError
-from loaderx.memory import Layout, Lend
-from loaderx.sources.adapt.arrays import describe_spec
-from loaderx.sources.base import BadRecordError, FileSource, Indices
+from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
-from loaderx.sources.files.byte_ranges import gather_rows
+from loaderx.sources.columns.columns import (
+    BytesColumn,
+    Column,
+    DecodedColumn,
+    FixedRunColumn,
+    Lists,
+    TextColumn,
+)
+from loaderx.sources.columns.elements import Needs, PartElements, fetched_bytes
+from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.arrays import PlacedArray, placed_arrays
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
 from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
-from loaderx.tree import Array, Tree
-
-Numbers = npt.NDArray[np.int64]
 
 _INDEX = "index.json"
 _HEAD_BYTES, _WORDS = 1 << 16, (b'"shards"', b'"column_encodings"')  # that tell it from others
 _PACKED = {"zstd": ZSTD, "gz": GZIP}
 
 
-class Mds(FileSource):
+class Mds(TableSource):
     """The samples of the shards that one ``index.json`` lists."""
 
     def __init__(
         self, files: FileSet, counts: Sequence[int], columns: Sequence[MdsColumn], chosen: list[str]
     ) -> None:
-        self._files, self._parts = files, Parts(counts)
-        self._reader = RecordFiles(files, self._parts, "sample")
-        self._columns = list(columns)
+        samples = _Samples(files, counts, columns)
         numbers = {one.name: number for number, one in enumerate(columns)}
-        self._chosen = [numbers[name] for name in chosen]
-        self._specs = {columns[n].name: columns[n].spec for n in self._chosen}
-        self._gathers = all(spec is not None for spec in self._specs.values())
-        self._variable = [n for n, one in enumerate(columns) if one.size is None]
+        made = {name: samples.column(numbers[name]) for name in chosen}
+        super().__init__(made, sum(counts), label="mds", shard_counts=counts)
+        self._reader = RecordFiles(files, Parts(counts), "sample")
 
-    @property
-    def spec(self) -> Tree | None:
-        return dict(self._specs) if self._gathers else None
 
-    @property
-    def gathers(self) -> bool:
-        return self._gathers
+class _Samples:
+    """Where the columns of samples lie in their shards."""
 
-    def label(self) -> str:
-        if self._gathers:
-            return f"open(mds: {describe_spec(self.spec)})"
-        return f"open(mds: {', '.join(self._specs)})"
+    def __init__(self, files: FileSet, counts: Sequence[int], columns: Sequence[MdsColumn]) -> None:
+        self._files, self._columns, self._parts = files, columns, Parts(counts)
+        self._bytes = fetched_bytes(files)
+        self._sizes = np.array(files.sizes)
+        heads = [
+            PlacedArray(files, number, 4, np.dtype("<u4"), (count + 1,), in_pieces=True)
+            for number, count in enumerate(counts)
+        ]
+        self._offsets = PartElements(self._parts, placed_arrays(heads), self._parts.counts + 1)
+        self._variable = [number for number, one in enumerate(columns) if one.size is None]
+        self._latest: tuple[Located, tuple[Indices, Indices]] | None = None
 
-    def _locate(self, part: int, local: Indices) -> tuple[Array, Numbers, Numbers]:
-        """The bytes of a shard, and where each column of each sample begins and ends in them."""
-        data = self._files.data(part)
-        offsets = np.ndarray((int(self._parts.counts[part]) + 1,), "<u4", data, 4)
-        starts, ends = offsets[local].astype(np.int64), offsets[local + 1].astype(np.int64)
-        heads = np.zeros((len(local), len(self._variable)), "<u4")
-        inside = (starts >= 0) & (starts + heads[:1].nbytes <= ends) & (ends <= len(data))
+    def column(self, number: int) -> Column:
+        """A column, by its number."""
+        told, parts, lists = self._columns[number], self._parts, _Values(self, number)
+        if told.size is not None:
+            assert told.spec is not None
+            return FixedRunColumn(parts, lists, self._bytes, told.spec)
+        if told.is_text:
+            return TextColumn(parts, lists, self._bytes)
+        column = BytesColumn(parts, lists, self._bytes)
+        return column if told.decode is None else DecodedColumn(column, told.decode)
+
+    def find(self, at: Located) -> tuple[Indices, Indices]:
+        """Where each column of each sample begins and ends; all columns of a batch ask for it."""
+        latest = self._latest
+        if latest is None or latest[0] is not at:
+            self._latest = latest = at, self._find(at)
+        return latest[1]
+
+    def _find(self, at: Located) -> tuple[Indices, Indices]:
+        starts, ends = self._offsets.pairs(at)
+        heads = np.zeros((len(at), len(self._variable)), "<u4")
+        begins = starts + 4 * len(self._variable)
+        inside = (begins <= ends) & (ends <= at.each(self._sizes))
         if inside.all() and heads.size:
-            gather_rows(data, starts, heads)
-        sizes = np.empty((len(local), len(self._columns)), np.int64)
+            for runs in self._bytes.runs(at.moved(starts), begins):
+                runs.take_rows(heads)
+        sizes = np.empty((len(at), len(self._columns)), np.int64)
         sizes[:, self._variable] = heads
         for number, column in enumerate(self._columns):
             if column.size is not None:
                 sizes[:, number] = column.size
-        stops = starts[:, None] + 4 * len(self._variable) + np.cumsum(sizes, 1)
+        stops = begins[:, None] + np.cumsum(sizes, 1)
         inside &= stops[:, -1] == ends
         if not inside.all():
-            number = int(local[np.flatnonzero(~inside)[0]])
+            place = int(np.flatnonzero(~inside)[0])
+            part = 0 if at.parts is None else int(at.parts[place])
             raise FileError(
-                f"{self._files.paths[part]} is damaged or cut off: sample {number} does not lie "
-                "where its shard says."
+                f"{self._files.paths[part]} is damaged or cut off: sample {int(at.rows[place])} "
+                "does not lie where its shard says."
             )
-        return data, stops - sizes, stops
+        return stops - sizes, stops
 
-    def gather(self, indices: Indices, lend: Lend) -> Tree:
-        shapes = [
-            ((len(indices), *(axis for axis in spec.shape if axis is not None)), spec.dtype)
-            for spec in self._specs.values()
-            if spec is not None
-        ]
-        out = lend(Layout.of(*shapes))
-        for part, places, local in self._parts.split(indices):
-            data, starts, stops = self._locate(part, local)
-            with _decoding(self._files.paths[part]):
-                for target, number in zip(out, self._chosen, strict=True):
-                    self._fill(target, places, number, data, starts[:, number], stops[:, number])
-        return dict(zip(self._specs, out, strict=True))
+    def spans(self, at: Located) -> Iterator[Span]:
+        """What is read to find them."""
+        yield from self._offsets.spans(at, at.rows + 2)
+        starts, _ = self._offsets.pairs(at)
+        yield from self._bytes.spans(at.moved(starts), starts + 4 * len(self._variable))
 
-    def _fill(
-        self,
-        target: Array,
-        places: slice | npt.NDArray[np.intp],
-        number: int,
-        data: Array,
-        starts: Numbers,
-        stops: Numbers,
-    ) -> None:
-        column = self._columns[number]
-        if column.size is None:
-            view = data.data
-            values = np.empty(len(starts), object)
-            values[:] = [
-                column.decode(bytes(view[start:stop]))
-                for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
-            ]
-            target[places] = values
-        elif isinstance(places, slice):
-            gather_rows(data, starts, target)
-        else:
-            rows = np.empty((len(starts), *target.shape[1:]), target.dtype)
-            gather_rows(data, starts, rows)
-            target[places] = rows
+    def needs(self, at: Located) -> Iterator[Needs]:
+        """What must be fetched to find them."""
+        yield self._offsets.needs(at, at.rows + 2)
+        starts, _ = self._offsets.pairs(at)
+        yield self._bytes.needs(at.moved(starts), starts + 4 * len(self._variable))
 
-    def records(self, indices: Indices) -> list[Tree]:
-        found: list[Tree] = [None] * len(indices)
-        chosen = [(self._columns[n].name, self._columns[n].decode, n) for n in self._chosen]
-        for part, places, local in self._parts.split(indices):
-            data, starts, stops = self._locate(part, local)
-            view = data.data
-            first, last = starts.tolist(), stops.tolist()
-            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            with _decoding(self._files.paths[part]):
-                for row, place in enumerate(each):
-                    begin, end = first[row], last[row]
-                    found[place] = {
-                        name: decode(bytes(view[begin[n] : end[n]])) for name, decode, n in chosen
-                    }
-        return found
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_latest": None}
 
 
-@contextlib.contextmanager
-def _decoding(path: str) -> Iterator[None]:
-    """Has what decoders raise, which is almost anything, name the shard."""
-    try:
-        with reading(path):
-            yield
-    except BadRecordError as error:
-        raise BadRecordError(f"{path}: {error}") from error
+class _Values(Lists):
+    """Where one column of samples lies."""
+
+    def __init__(self, samples: _Samples, number: int) -> None:
+        self._samples, self._number = samples, number
+
+    def find(self, at: Located) -> tuple[Indices, Indices]:
+        starts, stops = self._samples.find(at)
+        return starts[:, self._number], stops[:, self._number]
+
+    def spans(self, at: Located) -> Iterator[Span]:
+        return self._samples.spans(at)
+
+    def needs(self, at: Located) -> Iterator[Needs]:
+        return self._samples.needs(at)
 
 
 # Opening ----------------------------------------------------------------------------------------
@@ -174,8 +163,8 @@ def _open(folder: Folder, options: OpenOptions) -> Mds:
         paths = [_file(folder, shard, options) for shard in shards]
         files = FileSet(paths, files=options.cache.files)
         counts = [int(shard["samples"]) for shard in shards]
-    for number in files.fetched():
-        _check_file(files, number, counts[number])
+    for number, count in enumerate(counts):
+        _check_file(files, number, count)
     return Mds(files, counts, columns, chosen)
 
 
@@ -184,7 +173,7 @@ def _column(
 ) -> MdsColumn:
     if is_chosen:
         return column_of(name, encoding, size, decode=options.decode, where=path)
-    return MdsColumn(name, size, None, bytes)  # only its place is needed
+    return MdsColumn(name, size)  # only its place is needed
 
 
 def _check_shard(shard: Mapping[str, Json], first: Mapping[str, Json], where: str) -> None:
@@ -220,9 +209,12 @@ def _missing(folder: Folder, path: str) -> FileError:
 
 
 def _check_file(files: FileSet, number: int, count: int) -> None:
-    path, data = files.paths[number], files.data(number)
-    head = 4 * (count + 2)
-    if len(data) < head or int.from_bytes(data[:4].tobytes(), "little") != count:
+    path, size = files.paths[number], files.sizes[number]
+    # Of a file behind a URL not even its first bytes may be here: samples that do not lie where it
+    # says are noticed where they are read.
+    is_remote = files.files.is_remote(path)
+    head = files.known_head(number)[:4] if is_remote else files.data(number)[:4].tobytes()
+    if size < 4 * (count + 2) or (len(head) == 4 and int.from_bytes(head, "little") != count):
         raise FileError(f"{path} is damaged or cut off: it does not hold the {count} samples.")
 
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import FileError
+from loaderx.errors import FileError, MissingPackageError, one_line
 from loaderx.frozen import Frozen
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.base import BadRecordError
 from loaderx.sources.images import check_decoder, decode_image
 from loaderx.tree import Array, ArraySpec
 
@@ -26,6 +26,7 @@ _CODES = {  # of the dtype of an array that is not in the header
     8: "u1", 9: "i1", 16: "<u2", 17: "<i2", 18: "<f2", 32: "<u4", 33: "<i4", 34: "<f4", 64: "<u8",
     65: "<i8", 66: "<f8",
 }  # fmt: skip
+_PARSED: dict[str, Decode] = {"str_int": int, "str_float": float, "json": json.loads}
 _IMAGES = ("jpeg", "png")
 _IMAGE_LISTS = ("list[jpeg]", "list[png]")
 
@@ -35,8 +36,9 @@ class MdsColumn(Frozen):
 
     name: str
     size: int | None
-    spec: ArraySpec | None  # None: values differ in shape
-    decode: Decode
+    spec: ArraySpec | None = None  # of values that have a size
+    is_text: bool = False
+    decode: Callable[[object], object] | None = None  # of bytes that are not the value itself
 
 
 def column_of(name: str, encoding: str, size: int | None, *, decode: bool, where: str) -> MdsColumn:
@@ -46,20 +48,12 @@ def column_of(name: str, encoding: str, size: int | None, *, decode: bool, where
         return _fixed(name, np.dtype(_SCALARS[kind]), (), size, where)
     if kind == "ndarray":
         return _array_column(name, options, size, where)
-    simple: dict[str, Decode] = {
-        "bytes": bytes,
-        "str": _text,
-        "str_int": int,
-        "str_float": float,
-        "json": json.loads,
-    }
-    if kind in simple:
-        spec = OBJECT if kind in ("bytes", "str") else None
-        return MdsColumn(name, None, spec, simple[kind])
+    if kind in ("bytes", "str"):
+        return MdsColumn(name, None, is_text=kind == "str")
+    if kind in _PARSED:
+        return MdsColumn(name, None, decode=_Decoder(_PARSED[kind]))
     if kind in (*_IMAGES, "pil", *_IMAGE_LISTS, "jpeg_array", "jpegarray"):
-        if not decode:
-            return MdsColumn(name, None, OBJECT, bytes)
-        return MdsColumn(name, None, None, _image_decoder(kind))
+        return MdsColumn(name, None, decode=_Decoder(_image_decoder(kind)) if decode else None)
     what = "pickles, which could run any code" if kind == "pkl" else f"the encoding {encoding!r}"
     raise FileError(
         f"{where}: column {name!r} has {what}: loaderx does not read it. Choose others with "
@@ -75,15 +69,23 @@ def _fixed(
         raise FileError(
             f"{where} is damaged: column {name!r} has {size} bytes, and its values {needed}."
         )
-    return MdsColumn(name, needed, ArraySpec(shape, dtype), partial(_number, dtype, shape))
+    return MdsColumn(name, needed, ArraySpec(shape, dtype))
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
+class _Decoder:
+    """Makes a value of its bytes; whatever is wrong with these, it is a bad record."""
 
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
 
-def _number(dtype: np.dtype[np.generic], shape: tuple[int, ...], data: bytes) -> object:
-    return np.frombuffer(data, dtype).reshape(shape)[()]
+    def __call__(self, data: object) -> object:
+        assert isinstance(data, bytes)
+        try:
+            return self._decode(data)
+        except (MissingPackageError, Warning):
+            raise
+        except Exception as error:  # of damaged values decoders raise almost anything
+            raise BadRecordError(f"a value is damaged: {one_line(error)}") from error
 
 
 def _array_column(name: str, options: str, size: int | None, where: str) -> MdsColumn:
@@ -94,7 +96,7 @@ def _array_column(name: str, options: str, size: int | None, where: str) -> MdsC
     shape = tuple(map(int, axes.split(","))) if axes else None
     if dtype is not None and shape is not None:
         return _fixed(name, dtype, shape, size, where)
-    return MdsColumn(name, None, None, partial(_array, dtype, shape))
+    return MdsColumn(name, None, decode=_Decoder(partial(_array, dtype, shape)))
 
 
 def _array(dtype: np.dtype[np.generic] | None, shape: tuple[int, ...] | None, data: bytes) -> Array:

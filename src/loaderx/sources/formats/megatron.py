@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.columns import ListColumn, Lists
+from loaderx.sources.columns.elements import PartElements
 from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.arrays import PlacedArray, PlacedArrays, placed_arrays
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts, lie_outside
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.heads import MEGATRON_MAGIC
 from loaderx.sources.mapping import reading
-from loaderx.tree import Array
 
 _HEADER = struct.Struct("<9sQBQQ")  # magic, version, type, sequences, documents
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
@@ -31,45 +33,47 @@ class _Shard(NamedTuple):
     dtype: np.dtype[np.generic]
 
 
-class _Sequences(Column):
-    """Sequences of tokens: read-only views of the mapped files."""
+class _Sequences(Lists):
+    """Where sequences lie: the first byte of each, and how many tokens it has."""
 
     def __init__(self, indexes: FileSet, data: FileSet, shards: Sequence[_Shard]) -> None:
-        self._indexes, self._data, self._shards = indexes, data, list(shards)
-        self._parts = Parts([shard.sequences for shard in shards])
+        self._indexes, self._data = indexes, data
+        counts = [shard.sequences for shard in shards]
+        self.parts = Parts(counts)
+        width = shards[0].dtype.itemsize
+        self._width, self._tokens = width, np.array(data.sizes) // width
+        self._lengths = self._numbers("<i4", [_HEADER.size] * len(counts))
+        self._starts = self._numbers("<i8", [_HEADER.size + 4 * count for count in counts])
 
-    @property
-    def spec(self) -> None:
-        return None
+    def _numbers(self, dtype: str, offsets: list[int]) -> PartElements:
+        """A number for each sequence."""
+        counts = self.parts.counts
+        arrays = [
+            PlacedArray(self._indexes, number, offset, np.dtype(dtype), (count,))
+            for number, (offset, count) in enumerate(zip(offsets, counts.tolist(), strict=True))
+        ]
+        return PartElements(self.parts, PlacedArrays(arrays), counts)
 
-    def values(self, indices: Indices) -> Sequence[object]:
-        found: list[object] = [None] * len(indices)
-        for part, places, local in self._parts.split(indices):
-            tokens, starts, lengths = self._arrays(part)
-            size = tokens.itemsize
-            first, count = starts[local], lengths[local]
-            is_wrong = (first < 0) | (count < 0) | (first % size != 0)
-            is_wrong |= first // size + count > len(tokens)
-            if is_wrong.any():
-                number = int(local[np.flatnonzero(is_wrong)[0]])
-                raise FileError(
-                    f"{self._indexes.paths[part]} is damaged: sequence {number} lies outside "
-                    f"{os.path.basename(self._data.paths[part])}."
-                )
-            begins = (first // size).tolist()
-            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            for place, begin, length in zip(each, begins, count.tolist(), strict=True):
-                found[place] = tokens[begin : begin + length]
-        return found
+    def find(self, at: Located) -> tuple[Indices, Indices]:
+        first, lengths = np.empty(len(at), "<i8"), np.empty(len(at), "<i4")
+        self._starts.take(at, first)
+        self._lengths.take(at, lengths)
+        starts = first // self._width
+        stops = starts + lengths
+        beside = first % self._width != 0
+        if lie_outside(starts, stops, at.each(self._tokens)) or beside.any():
+            outside = (first < 0) | (lengths < 0) | (stops > at.each(self._tokens)) | beside
+            place = int(np.flatnonzero(outside)[0])
+            part = 0 if at.parts is None else int(at.parts[place])
+            raise FileError(
+                f"{self._indexes.paths[part]} is damaged: sequence {int(at.rows[place])} lies "
+                f"outside {os.path.basename(self._data.paths[part])}."
+            )
+        return starts, stops
 
-    def _arrays(self, part: int) -> tuple[Array, Array, Array]:
-        """The tokens, where each sequence begins (in bytes), and how long it is (in tokens)."""
-        index, (sequences, dtype) = self._indexes.data(part), self._shards[part]
-        data = self._data.data(part)
-        tokens = np.ndarray((len(data) // dtype.itemsize,), dtype, data)
-        lengths = np.ndarray((sequences,), "<i4", index, _HEADER.size)
-        starts = np.ndarray((sequences,), "<i8", index, _HEADER.size + 4 * sequences)
-        return tokens, starts, lengths
+    def spans(self, at: Located) -> Iterator[Span]:
+        yield from self._starts.spans(at, at.rows + 1)
+        yield from self._lengths.spans(at, at.rows + 1)
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
@@ -90,8 +94,13 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
         raise FileError(f"the files hold tokens of different types: {', '.join(map(str, kinds))}.")
     (name,) = options.chosen(["tokens"], indexes.paths[0])
     counts = [shard.sequences for shard in shards]
-    columns = {name: _Sequences(indexes, data, shards)}
-    return TableSource(columns, sum(counts), label="megatron", shard_counts=counts)
+    lists, dtype = _Sequences(indexes, data, shards), shards[0].dtype
+    tokens = [
+        PlacedArray(data, number, 0, dtype, (size // dtype.itemsize,), in_pieces=True)
+        for number, size in enumerate(data.sizes)
+    ]
+    column = ListColumn(lists.parts, lists, PartElements(lists.parts, placed_arrays(tokens)))
+    return TableSource({name: column}, sum(counts), label="megatron", shard_counts=counts)
 
 
 def _shard(indexes: FileSet, number: int) -> _Shard:

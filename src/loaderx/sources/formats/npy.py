@@ -7,7 +7,7 @@ import os
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
-from loaderx.sources.columns.columns import FixedColumn
+from loaderx.sources.columns.build import fixed_column
 from loaderx.sources.columns.npy_columns import FetchedNpyArrays
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import open_arrays, open_shard
@@ -65,7 +65,7 @@ def _fetched(path: str, options: OpenOptions) -> Source | None:
     name = os.path.splitext(file_name(path))[0]
     (chosen,) = options.chosen([name], path)
     arrays = FetchedNpyArrays(files, [0], dtype, header.shape[1:], rows)
-    column = FixedColumn(Parts(rows), arrays, ArraySpec(header.shape[1:], dtype))
+    column = fixed_column(Parts(rows), arrays, ArraySpec(header.shape[1:], dtype))
     return TableSource({chosen: column}, rows[0], label="npy")
 
 

@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
-from loaderx.sources.columns.build import build_column
-from loaderx.sources.columns.columns import ArrayOf, Column, FilledColumn, OptionalColumn
+from loaderx.sources.columns.build import build_column, valid_of
+from loaderx.sources.columns.columns import Column, FilledColumn, OptionalColumn
 from loaderx.sources.columns.data import ColumnType, Which, nulls_found
+from loaderx.sources.columns.elements import ArrayOf
 from loaderx.sources.columns.npy_columns import FetchedNpyArrays, NpyArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.file_set import FileSet
@@ -27,6 +28,7 @@ from loaderx.sources.native.layout import (
     file_name,
     read_description,
 )
+from loaderx.tree import ArraySpec
 
 Columns: TypeAlias = "dict[str, Column | ColumnTree]"
 
@@ -94,12 +96,27 @@ def _without_nulls(
     name = ".".join(path)
     if not kind.nulls:
         return made
-    valid = arrays(path[1:], "valid")
+    valid = valid_of(parts, arrays, path[1:])
     if name in fill:
-        return FilledColumn(made, parts, valid, fill[name], name)
+        _check_filler(made.spec, fill[name], name)
+        return FilledColumn(made, valid, fill[name])
     if not arrays.is_saved:
         raise nulls_found(f"{arrays.folder}: column {name!r}", name, kind.nulls)
-    return made if isinstance(made, OptionalColumn) else OptionalColumn(made, parts, valid)
+    return made if isinstance(made, OptionalColumn) else OptionalColumn(made, valid)
+
+
+def _check_filler(spec: ArraySpec | None, value: object, name: str) -> None:
+    """Refuses a value that the column cannot hold."""
+    if spec is None or spec.dtype == object:
+        return
+    try:
+        cast = np.asarray(value).astype(spec.dtype)
+        is_same = bool((cast == value).all()) or spec.dtype.kind in "fcmM"
+        np.broadcast_to(cast, [axis or 0 for axis in spec.shape])
+    except (TypeError, ValueError, OverflowError):
+        is_same = False
+    if not is_same:
+        raise ArgumentError(f"`fill` has {value!r} for the column {name!r} of {spec!r}.")
 
 
 class _Files:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder
+from loaderx.sources.columns.columns import Column
 from loaderx.sources.columns.data import nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
@@ -22,17 +23,16 @@ from loaderx.sources.format import OpenOptions, check_fill
 from loaderx.sources.formats.arrow.addresses import Node, node_of
 from loaderx.sources.formats.arrow.blocks import ArrowBlocks
 from loaderx.sources.formats.arrow.columns import arrow_data, filler
+from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
 from loaderx.sources.formats.arrow.files import (
     ArrowFile,
     ArrowIndex,
     ArrowReader,
 )
-from loaderx.sources.formats.arrow.readers import Slots, Style
+from loaderx.sources.formats.arrow.readers import Style
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
-    ArrowColumn,
     Leaf,
-    RecordBatches,
     build_columns,
     index_column,
     leaves_of,
@@ -83,7 +83,7 @@ def open_arrow(
     return mapped.source(chosen, label)
 
 
-def open_indices(files: list[str], cache: CacheFolder) -> tuple[ArrowColumn, int]:
+def open_indices(files: list[str], cache: CacheFolder) -> tuple[Column, int]:
     """The column of row numbers in files, and its length."""
     file_set = FileSet(files, files=cache.files)
     index = ArrowIndex(file_set, cache)
@@ -165,7 +165,7 @@ class _Mapped:
             batches = RecordBatches(self._files, self._index.batches, self._index.rows)
             example = "[]" if leaf.kind.kind in ("ragged", "list") else "..."
             at = f"{path}: column {name!r}"
-            raise nulls_found(at, name, batches.count_nulls(leaf), example)
+            raise nulls_found(at, name, batches.count_nulls(leaf.valid), example)
         with reading(path):
             for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
                 if place == number:  # the conversion says what is wrong with it
@@ -184,7 +184,7 @@ class _Mapped:
 
     # The source -------------------------------------------------------------------------------
 
-    def source(self, chosen: tuple[ArrowColumn, int] | None, label: str) -> Source:
+    def source(self, chosen: tuple[Column, int] | None, label: str) -> Source:
         index, types = self._index, self._known
         column, length = (None, int(index.rows.sum())) if chosen is None else chosen
         batches = RecordBatches(self._files, index.batches, index.rows, column)

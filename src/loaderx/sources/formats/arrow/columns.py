@@ -22,7 +22,7 @@ from loaderx.sources.columns.data import (
     ColumnType,
     nulls_found,
 )
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.formats.arrow.types import is_list, number_type
 from loaderx.tree import Array
 
@@ -187,7 +187,7 @@ def filler(kind: ColumnType, arrow: pa.DataType, value: object, name: str) -> ob
     data = arrow_data(filled(pa.nulls(1, arrow), value, name), kind, name, {})
     column = build_column(kind, Parts([1]), DataArrays(lambda _: data))
     assert isinstance(column, Column)
-    return column.values(np.zeros(1, np.int64))[0]
+    return column.values(Located(None, np.zeros(1, np.int64)))[0]
 
 
 # Buffers ----------------------------------------------------------------------------------------

@@ -18,17 +18,16 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.columns import OBJECT, Column, records_of
 from loaderx.sources.columns.data import ColumnType, nulls_found
-from loaderx.sources.columns.table import TableSource, records_of
+from loaderx.sources.columns.table import TableSource
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of
 from loaderx.sources.formats.arrow.columns import filler
-from loaderx.sources.formats.arrow.readers import ArrayReader, Slots
+from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
+from loaderx.sources.formats.arrow.readers import ColumnBuilder
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
-    ArrowColumn,
     Leaf,
-    RecordBatches,
     build_columns,
     index_column,
     leaves_of,
@@ -98,7 +97,7 @@ class TableInMemory:
 
         return np.frombuffer(pa.foreign_buffer(_PAGE, self._size, self._table), np.uint8)
 
-    def batches(self, chosen: ArrowColumn | None = None) -> RecordBatches:
+    def batches(self, chosen: Column | None = None) -> RecordBatches:
         return RecordBatches(self, [len(self.rows)], self.rows, chosen)
 
 
@@ -147,7 +146,7 @@ class PlainTable(Source):
         # A null is None; but where a whole dict is null, records have various structures.
         if any(leaf.has_inner_nulls or leaf.has_nulls_above for leaf in leaves):
             raise NotReadableError
-        batches = _batches_of(dataset, table)
+        self._batches = batches = _batches_of(dataset, table)
         missing = {leaf.name: None for leaf in leaves if leaf.has_nulls}
         self._columns, self._structure = flatten(build_columns(batches, leaves, missing, "plain"))
         self._arrays = [_array_column(batches, leaf) for leaf in leaves]
@@ -182,19 +181,21 @@ class PlainTable(Source):
         count = len(indices)
         shapes = [((count, *_axes(spec)), np.dtype(spec.dtype)) for spec in self._specs]
         out = lend(Layout.of(*shapes))
+        at = self._batches.at(indices)
         for column, target in zip(self._arrays, out, strict=True):
             assert column is not None
             assert column.spec is not None
             if column.spec.dtype == target.dtype:
-                column.take(indices, target)
+                column.take(at, target)
                 continue
             wide = np.empty(target.shape, column.spec.dtype)
-            column.take(indices, wide)
+            column.take(at, wide)
             _narrow(wide, target)
         return self._structure.build(out)
 
     def records(self, indices: Indices) -> list[Tree]:
-        return records_of(self._structure, [column.values(indices) for column in self._columns])
+        at = self._batches.at(indices)
+        return records_of(self._structure, [column.values(at) for column in self._columns])
 
     def __reduce__(self) -> tuple[object, ...]:
         return PlainTable, (self._dataset,)
@@ -236,20 +237,20 @@ def _is_plain(feature: object) -> bool:
     return kind in _PLAIN_FEATURES and (inner is None or _is_plain(inner))
 
 
-def _array_column(batches: RecordBatches, leaf: Leaf) -> ArrowColumn | None:
+def _array_column(batches: RecordBatches, leaf: Leaf) -> Column | None:
     """The column for stacked batches; None where records are lists in lists, or have nulls."""
     if leaf.has_nulls:
         return None
     if leaf.kind.kind == "fixed" and len(leaf.kind.shape) < 2 and 0 not in leaf.kind.shape:
-        return ArrowColumn(batches, ArrayReader(leaf.kind, leaf.node, leaf.slots))
+        return ColumnBuilder(batches, "encoded").numbers(leaf.kind, leaf.node, leaf.slots)
     if leaf.kind.kind in ("text", "bytes"):
         (column,), _ = flatten(build_columns(batches, [leaf], {}, "plain")[leaf.path[0]])
-        assert isinstance(column, ArrowColumn)
+        assert isinstance(column, Column)
         return column
     return None
 
 
-def _spec(column: ArrowColumn) -> ArraySpec:
+def _spec(column: Column) -> ArraySpec:
     """Python numbers become what JAX makes of them."""
     assert column.spec is not None
     if column.spec is OBJECT:
@@ -283,6 +284,7 @@ class HuggingFace(TableSource):
     """
 
     is_mapped = False  # not by us
+    reads_behind = False  # the array is all of this process's memory
 
     def __init__(
         self,
@@ -316,7 +318,7 @@ class HuggingFace(TableSource):
         for leaf in leaves:
             if leaf.has_inner_nulls or (leaf.has_nulls and leaf.name not in (fill or {})):
                 at, example = f"column {leaf.name!r}", "[]" if leaf.kind.kind == "ragged" else "..."
-                count = max(1, table.batches().count_nulls(leaf))
+                count = max(1, table.batches().count_nulls(leaf.valid))
                 raise nulls_found(at, leaf.name, count, example)
             if leaf.has_nulls and fill:
                 kind = type_at(arrow.schema, leaf.path)

@@ -21,12 +21,13 @@ from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CacheFolder, CopyOf, Json
-from loaderx.sources.columns.columns import Column, ColumnSpans, DecodedColumn
+from loaderx.sources.columns.columns import Column, ColumnOver, ColumnSpans, DecodedColumn
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.arrays import open_npy
-from loaderx.sources.files.cold import ColdReads, Span
+from loaderx.sources.files.cold import ColdReads
 from loaderx.sources.files.npy import NpyWriter
+from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.files import LineFiles
 from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted
@@ -76,14 +77,21 @@ class LineCopy:
 
     def gather(self, indices: Indices, dtypes: Sequence[DType], lend: Lend) -> list[Array] | None:
         """The columns of records as arrays of these dtypes; None if one of them is odd."""
+        at = self._find(indices)
+        if at is None:
+            return None
+        found = lend(Layout.of(*[((len(indices),), dtype) for dtype in dtypes]))
+        for column, target in zip(self._columns, found, strict=True):
+            column.take(at, target)
+        return found
+
+    def _find(self, indices: Indices) -> Located | None:
+        """Where records lie; None if one of them is odd."""
         if self.has_odd(indices):
             return None
         if self._cold.is_needed:
             self._cold.before(indices)
-        found = lend(Layout.of(*[((len(indices),), dtype) for dtype in dtypes]))
-        for column, target in zip(self._columns, found, strict=True):
-            column.take(indices, target)
-        return found
+        return self._columns[0].parts.at(indices)
 
     def padded(
         self,
@@ -93,7 +101,7 @@ class LineCopy:
     ) -> PaddedColumns | None:
         """The columns with lists padded; ``specs`` are those of the others in a batch."""
         _, structure = flatten(dict.fromkeys(names, 0))
-        return padded_columns(self._columns, structure, specs, lengths, self.has_odd)
+        return padded_columns(self._columns, structure, specs, lengths, self._find)
 
     def has_odd(self, indices: Indices) -> bool:
         return self._odd_places(indices) is not None
@@ -104,15 +112,19 @@ class LineCopy:
             self._cold.before(indices)
         odd = self._odd_places(indices)
         if odd is None:
-            return [column.values(indices) for column in self._columns]
+            return self._values(indices)
         if len(odd) == len(indices):
             return parse(indices)
         rest = np.delete(np.arange(len(indices)), odd)
-        kept = [column.values(indices[rest]) for column in self._columns]
+        kept = self._values(indices[rest])
         return [
-            _merged([(rest, one), (odd, other)], len(indices))
+            in_places(len(indices), [(rest, list(one)), (odd, list(other))])
             for one, other in zip(kept, parse(indices[odd]), strict=True)
         ]
+
+    def _values(self, indices: Indices) -> list[Values]:
+        at = self._columns[0].parts.at(indices)
+        return [column.values(at) for column in self._columns]
 
     def _odd_places(self, indices: Indices) -> Indices | None:
         """Which of these records are odd; None if none is."""
@@ -123,37 +135,27 @@ class LineCopy:
         return found if len(found) else None
 
 
-def _merged(pieces: Sequence[tuple[Indices, Values]], count: int) -> Values:
-    found: list[object] = [None] * count
-    for places, values in pieces:
-        for place, value in zip(places.tolist(), values, strict=True):
-            found[place] = value
-    return found
-
-
-class PythonNumbers(Column):
+class PythonNumbers(ColumnOver):
     """Numbers that are Python's in records, and of a narrow dtype in batches."""
 
     def __init__(self, column: Column, dtype: DType) -> None:
-        self._column, self._dtype = column, dtype
+        super().__init__(column)
+        self._dtype = dtype
 
     @property
     def spec(self) -> ArraySpec | None:
         return self._column.spec
 
-    def take(self, indices: Indices, out: Array) -> None:
-        out[:] = fitted(self._wide(indices), out.dtype)
+    def take(self, at: Located, out: Array) -> None:
+        out[:] = fitted(self._wide(at), out.dtype)
 
-    def values(self, indices: Indices) -> list[object]:
-        found: list[object] = self._wide(indices).tolist()
+    def values(self, at: Located) -> list[object]:
+        found: list[object] = self._wide(at).tolist()
         return found
 
-    def spans(self, indices: Indices) -> Iterator[Span]:
-        return self._column.spans(indices)
-
-    def _wide(self, indices: Indices) -> Array:
-        found = np.empty(len(indices), self._dtype)
-        self._column.take(indices, found)
+    def _wide(self, at: Located) -> Array:
+        found = np.empty(len(at), self._dtype)
+        self._column.take(at, found)
         return found
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CacheFolder, FileIndex, IndexedFile, Json
-from loaderx.sources.columns.joined_parts import JoinedBytes
+from loaderx.sources.columns.elements import PartElements, file_bytes
 from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts, Places, lie_outside
+from loaderx.sources.files.parts import Located, Parts, Places
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.formats.lines.index import Offsets, line_number
 from loaderx.tree import Array
@@ -69,48 +69,37 @@ class LineFiles(RecordFiles):
         self._offsets, self._stored = found.arrays[_OFFSETS], found.parts[_OFFSETS]
         super().__init__(files, Parts(np.maximum(self._stored.counts - 1, 0)))
         self.notes = found.notes
-        self._sizes = np.array(self.files.sizes)
+        self._bytes = file_bytes(files, self._damaged)
+        self._apart = PartElements(self._stored, files.data, None, self._damaged)
         self.are_alike = True
         """Can lines of several files be parsed together?"""
         self._cold = ColdReads(find=self._spans)
-        self._shifts = self._stored.starts - self.parts.starts  # from records to offsets
-        self._joined = JoinedBytes(self.parts, self.files)
 
     def split(self, indices: Indices) -> Iterator[LinesOfFile]:
         """The records, file by file."""
         if self._cold.is_needed:
             self._cold.before(indices)
-        joined = self._in_joined(indices) if self.are_alike else None
-        if joined is not None:
-            yield joined
-            return
-        for file, places, local in self.parts.split(indices):
-            at = local + self._stored.starts[file]
-            starts, stops = self._offsets[at], self._offsets[at + 1]
-            data = self.files.data(file)
-            if _are_damaged(starts, stops, len(data)):
-                raise FileError(
-                    f"{self.files.paths[file]}: its index is damaged. Remove the cache folder, so "
-                    "that it is made again."
-                )
-            yield LinesOfFile(file, places, data, starts, stops)
+        at, stops = self._find(self.parts.at(indices))
+        source = self._bytes if self.are_alike else self._apart
+        for runs in source.runs(at, stops):
+            file = 0 if at.parts is None else int(at.parts[runs.places][0])
+            if (runs.starts == runs.stops).any():
+                raise self._damaged(file)
+            yield LinesOfFile(file, *runs)
 
-    def _in_joined(self, indices: Indices) -> LinesOfFile | None:
-        """All of the records; None if they must be read file by file."""
-        found = self._joined.find(indices)
-        if found is None:
-            return None
-        data, numbers, begins = found
-        at = indices + self._shifts[numbers]
-        starts, stops = self._offsets[at], self._offsets[at + 1]
-        if _are_damaged(starts, stops, self._sizes[numbers]):  # that of one file: which?
-            return None
-        return LinesOfFile(int(numbers[0]), slice(None), data, starts + begins, stops + begins)
+    def _find(self, at: Located) -> tuple[Located, Indices]:
+        """Where records begin and end in their files."""
+        numbers = at.rows + at.each(self._stored.starts)
+        return at.moved(self._offsets[numbers]), self._offsets[numbers + 1]
+
+    def _damaged(self, file: int) -> FileError:
+        return FileError(
+            f"{self.files.paths[file]}: its index is damaged. Remove the cache folder, so that it "
+            "is made again."
+        )
 
     def _spans(self, indices: Indices) -> Iterator[Span]:
-        for file, _, local in self.parts.split(indices):
-            at = local + self._stored.starts[file]
-            yield Span(self.files.data(file), self._offsets[at], self._offsets[at + 1])
+        return self._bytes.spans(*self._find(self.parts.at(indices)))
 
     def where(self, index: int) -> str:
         """The file and the line of a record, for messages."""
@@ -124,8 +113,3 @@ class LineFiles(RecordFiles):
         if not len(self):
             more = "" if len(self.files) == 1 else f" and {len(self.files) - 1} more files"
             raise FileError(f"{self.files.paths[0]}{more}: there are no records in it.")
-
-
-def _are_damaged(starts: Indices, stops: Indices, sizes: Indices | int) -> bool:
-    """An index that is damaged must not make up records."""
-    return lie_outside(starts, stops, sizes) or bool((starts == stops).any())

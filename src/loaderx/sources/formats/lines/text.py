@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.files.parts import in_places
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
 from loaderx.sources.formats.lines.index import Offsets, line_offsets
@@ -37,19 +40,13 @@ class TextLines(FileSource):
     def records(self, indices: Indices) -> list[Tree]:
         return [{_COLUMN: text} for text in self._texts(indices)]
 
-    def _texts(self, indices: Indices) -> list[str]:
-        found = [""] * len(indices)
-        for part in self._lines.split(indices):
-            try:
-                texts = _decoded(part)
-            except UnicodeDecodeError:
-                self._explain(indices)
-                raise
-            if isinstance(part.places, slice):
-                return texts
-            for place, text in zip(part.places.tolist(), texts, strict=True):
-                found[place] = text
-        return found
+    def _texts(self, indices: Indices) -> Sequence[object]:
+        try:
+            parts = self._lines.split(indices)
+            return in_places(len(indices), ((part.places, _decoded(part)) for part in parts))
+        except UnicodeDecodeError:
+            self._explain(indices)
+            raise
 
     def _explain(self, indices: Indices) -> None:
         """Raises an error that names the line which is not UTF-8."""

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.cache.folder import CacheFolder, FileIndex, IndexedFile, Json
+from loaderx.sources.columns.elements import items_at
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts, lie_outside
+from loaderx.sources.files.parts import Located, Parts, lie_outside
 from loaderx.sources.formats.tar.members import TarWalk
 from loaderx.tree import Array
 
@@ -53,9 +54,7 @@ class TarIndex:
         """The members of samples, by their numbers; ``shards`` are those that have them."""
         starts, stops = self._ranges("member_end", samples, shards, self.members)
         counts = stops - starts
-        # All numbers from start to stop of each sample, in one array.
-        skipped = np.cumsum(counts) - counts
-        which = np.arange(int(counts.sum())) - np.repeat(skipped - starts, counts)
+        which = items_at(Located(None, starts), counts).rows
         arrays = self._arrays
         return SampleMembers(
             counts, arrays["ending"][which], arrays["start"][which], arrays["size"][which]

@@ -10,8 +10,10 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError, MissingPackageError, check_bool, warn_user
 from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folder
+from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import lie_outside
+from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.format import OpenOptions, check_columns, check_fill
@@ -66,7 +68,8 @@ class WebDataset(FileSource):
         if check_bool("decode", decode):
             _refuse_pickles(self._chosen, found.files[0])
             self._decoders = {name: decoder_of(name, channels) for name in self._chosen}
-        self._sizes = np.array(self._files.sizes)
+        self._bytes = file_bytes(self._files, self._damaged)
+        self._cold = ColdReads(find=self._spans)
         self._endings = [  # of each shard, by number; None: it is not read
             [name if name in self._decoders else None for name in shard.endings]
             for shard in self._index.shards
@@ -96,39 +99,48 @@ class WebDataset(FileSource):
         return f"{self._files.paths[shard]}, sample {key!r}"
 
     def records(self, indices: Indices) -> list[dict[str, object]]:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         shards = self._index.samples.ends.searchsorted(indices, "right")
         keys = self._index.keys_of(indices, shards)
         members = self._index.of_samples(indices, shards)
-        stops = members.starts + members.sizes
-        self._check_within(members, stops, shards)
-        each = zip(members.endings.tolist(), members.starts.tolist(), stops.tolist(), strict=True)
-        numbers = shards.tolist()
-        maps = {shard: self._files.data(shard).data for shard in set(numbers)}
+        at, stops = _located(members, shards)
+        runs = self._bytes.runs(at, stops)
+        contents = in_places(len(at), ((one.places, one.pieces()) for one in runs))
+        each = zip(members.endings.tolist(), contents, strict=True)
         return [
-            self._record(shard, key, maps[shard], islice(each, count))
-            for shard, key, count in zip(numbers, keys, members.counts.tolist(), strict=True)
+            self._record(shard, key, islice(each, count))
+            for shard, key, count in zip(
+                shards.tolist(), keys, members.counts.tolist(), strict=True
+            )
         ]
 
-    def _check_within(self, members: SampleMembers, stops: Indices, shards: Indices) -> None:
+    def _spans(self, indices: Indices) -> Iterator[Span]:
+        shards = self._index.samples.ends.searchsorted(indices, "right")
+        members = self._index.of_samples(indices, shards)
+        at, stops = _located(members, shards)
+        assert at.parts is not None
+        pairs = zip(at.parts.tolist(), members.endings.tolist(), strict=True)
+        is_read = np.array([self._endings[shard][one] is not None for shard, one in pairs], bool)
+        return self._bytes.spans(at.pick(np.flatnonzero(is_read)), stops[is_read])
+
+    def _damaged(self, shard: int) -> FileError:
         """An index that is damaged must not make up samples."""
-        sizes = self._sizes[np.repeat(shards, members.counts)]
-        if lie_outside(members.starts, stops, sizes):
-            wrong = (members.starts < 0) | (members.sizes < 0) | (stops > sizes)
-            shard = np.repeat(shards, members.counts)[np.flatnonzero(wrong)[0]]
-            raise FileError(
-                f"{self._files.paths[shard]}: the index has samples outside the file. Remove the "
-                "cache folder, so that it is made again."
-            )
+        return FileError(
+            f"{self._files.paths[shard]}: the index has samples outside the file. Remove the cache "
+            "folder, so that it is made again."
+        )
 
     def _record(
-        self, shard: int, key: str, data: memoryview, members: Iterator[tuple[int, int, int]]
+        self, shard: int, key: str, members: Iterator[tuple[int, object]]
     ) -> dict[str, object]:
         record: dict[str, object] = {KEY: key} if KEY in self._decoders else {}
         endings = self._endings[shard]
-        for number, start, stop in members:
+        for number, data in members:
             ending = endings[number]
             if ending is not None:
-                record[ending] = self._value(ending, bytes(data[start:stop]), shard, key)
+                assert isinstance(data, memoryview)
+                record[ending] = self._value(ending, data.tobytes(), shard, key)
         for name, value in self._fill.items():
             record.setdefault(name, value)
         return {name: record[name] for name in self._chosen} if self._is_chosen else record
@@ -145,6 +157,12 @@ class WebDataset(FileSource):
             raise BadRecordError(
                 f"{self._files.paths[shard]}: {key}.{ending} cannot be decoded: {reason(error)}"
             ) from error
+
+
+def _located(members: SampleMembers, shards: Indices) -> tuple[Located, Indices]:
+    """Where members begin and end."""
+    at = Located(np.repeat(shards, members.counts), members.starts)
+    return at, members.starts + members.sizes
 
 
 def _check_shards(files: FileSet, index: TarIndex) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 import numpy as np
@@ -17,15 +17,16 @@ import numpy.typing as npt
 from loaderx.errors import FileError, LoaderxError, MissingPackageError
 from loaderx.sources.base import BadRecordError, Indices, Source
 from loaderx.sources.cache.folder import CacheFolder, IndexedFile
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.heads import RIEGELI_SIGNATURE, is_array_record
 from loaderx.sources.formats.tf.decoders import Leaves
 from loaderx.sources.formats.tf.example import fields, read_varint
 from loaderx.sources.formats.tf.example_index import find_positions
 from loaderx.sources.formats.tf.example_source import ExampleReader
-from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, decode_varints, missing_leaf
+from loaderx.sources.formats.tf.leaves import Leaf, decode_varints, missing_leaf, one_block
 from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSource
 from loaderx.sources.formats.tf.riegeli import (
     BLOCK_BYTES,
@@ -59,6 +60,17 @@ class ArrayRecordFiles(PayloadReader):
         self._has_single = bool((self.parts.counts == self._chunks.counts).all())
         self._latest: tuple[int, int, list[bytes]] = (-1, -1, [])
 
+    def spans(self, indices: Indices, names: Sequence[str] = ()) -> Iterator[Span]:
+        """The chunks of records, whatever is read of them."""
+        for part, _, local in self.parts.split(indices):
+            first, count = int(self._chunks.starts[part]), int(self._chunks.counts[part])
+            if self._library.is_needed(part):
+                continue
+            data = self.files.data(part)
+            offsets, ends = self._offsets[first : first + count], self._ends[first : first + count]
+            chunks = np.searchsorted(ends, local, side="right")
+            yield Span(data, offsets[chunks], np.append(offsets[1:], len(data))[chunks])
+
     def payloads(self, indices: Indices) -> list[bytes]:
         try:
             if self._has_single:
@@ -88,7 +100,7 @@ class ArrayRecordFiles(PayloadReader):
     def _records_of_chunks(self, indices: Indices) -> list[bytes]:
         found: list[bytes] = [b""] * len(indices)
         for part, places, local in self.parts.split(indices):
-            each = np.arange(len(indices)) if isinstance(places, slice) else places
+            each = np.arange(len(indices))[places]
             if self._library.is_needed(part):
                 for place, data in zip(each, self._library.read(part, local), strict=True):
                     found[int(place)] = data
@@ -127,14 +139,14 @@ class ArrayRecordExamples(ArrayRecordFiles, ExampleReader):
         found = find_positions(data, starts, stops, counted=False)
         if found.damaged:
             raise BadRecordError(f"it is no tf.Example ({next(iter(found.damaged.values()))})")
-        blocks = OneBlock(data)
+        block = one_block(data)
         leaves = {}
         for name in names:
             feature = found.features.get(name.encode())
             leaves[name] = (
                 missing_leaf(len(indices))
                 if feature is None
-                else Leaf(blocks, None, feature.at, feature.sizes)
+                else Leaf(block, Located(None, feature.at), feature.sizes)
             )
         return leaves
 

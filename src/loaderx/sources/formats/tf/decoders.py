@@ -7,19 +7,27 @@ once: into an array where they have one shape (`spec`), or as a list.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from loaderx.sources.base import BadRecordError
 from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.elements import Runs
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,
     FLOAT,
 )
-from loaderx.sources.formats.tf.leaves import Leaf, integers, lists, rows, texts
+from loaderx.sources.formats.tf.leaves import (
+    Leaf,
+    integers,
+    lists,
+    numbers_of,
+    rows,
+    texts,
+)
 from loaderx.tree import Array, ArraySpec
 
 Leaves: TypeAlias = Mapping[str, Leaf]
@@ -40,7 +48,16 @@ class Decoder:
         """Shape and dtype of a value; None if they differ between records."""
         return None
 
-    def fill(self, leaves: Leaves, out: Array) -> None:
+    @property
+    def items(self) -> ArraySpec | None:
+        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        return None
+
+    def runs(self, leaves: Leaves) -> Iterator[Runs]:
+        """The numbers of lists; only where there are `items`."""
+        raise NotImplementedError
+
+    def take(self, leaves: Leaves, out: Array) -> None:
         """Writes the values into the rows of ``out``; only where there is a spec."""
         for number, value in enumerate(self.values(leaves)):
             out[number] = value
@@ -66,7 +83,7 @@ class Bytes(Decoder):
     def spec(self) -> ArraySpec | None:
         return OBJECT
 
-    def fill(self, leaves: Leaves, out: Array) -> None:
+    def take(self, leaves: Leaves, out: Array) -> None:
         out[:] = self.values(leaves)
 
     def values(self, leaves: Leaves) -> Sequence[object]:
@@ -116,7 +133,7 @@ class Fixed(Decoder):
     def spec(self) -> ArraySpec:
         return self._spec
 
-    def fill(self, leaves: Leaves, out: Array) -> None:
+    def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
         if not leaf.is_plain:
             check_not_damaged(leaf)
@@ -131,7 +148,7 @@ class Fixed(Decoder):
     def values(self, leaves: Leaves) -> Sequence[object]:
         leaf = leaves[self.name]
         found = np.empty((len(leaf), *self._shape), self._spec.dtype)
-        self.fill(leaves, found)
+        self.take(leaves, found)
         return list(found)
 
     def _fill_floats(self, leaf: Leaf, out: Array) -> None:
@@ -171,12 +188,26 @@ class Ragged(Decoder):
         self.name, self.features, self._kind = name, (name,), kind
         self._dtype, self._shape = dtype, shape
 
-    def values(self, leaves: Leaves) -> Sequence[object]:
+    @property
+    def items(self) -> ArraySpec | None:
+        rest = tuple(axis for axis in self._shape[1:] if axis is not None)
+        if self._kind == BYTES or self._shape[0] is not None or 0 in rest:
+            return None
+        dtype = self._dtype or np.dtype(np.float32 if self._kind == FLOAT else np.int64)
+        return ArraySpec(rest, dtype)
+
+    def runs(self, leaves: Leaves) -> Iterator[Runs]:
         leaf = leaves[self.name]
         check_not_damaged(leaf)
-        found: list[Array] = lists(leaf, self._kind)
-        if self._dtype is not None:
-            found = [one.astype(self._dtype, copy=False) for one in found]
+        yield numbers_of(leaf, self._kind, self._dtype)
+
+    def values(self, leaves: Leaves) -> Sequence[object]:
+        if self._kind == BYTES:
+            check_not_damaged(leaves[self.name])
+            found = lists(leaves[self.name], BYTES)
+        else:
+            (runs,) = self.runs(leaves)
+            found = runs.views()
         if len(self._shape) != 1:
             found = [shaped(self.name, one, self._shape) for one in found]
         return found
@@ -230,7 +261,7 @@ class Raw(Decoder):
     def spec(self) -> ArraySpec:
         return self._spec
 
-    def fill(self, leaves: Leaves, out: Array) -> None:
+    def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
         check_not_damaged(leaf)
         is_wrong = leaf.sizes != self._nbytes
@@ -245,5 +276,5 @@ class Raw(Decoder):
 
     def values(self, leaves: Leaves) -> Sequence[object]:
         found = np.empty((len(leaves[self.name]), *self._shape), self._spec.dtype)
-        self.fill(leaves, found)
+        self.take(leaves, found)
         return list(found)

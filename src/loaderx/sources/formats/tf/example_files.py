@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -10,15 +10,16 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CacheFolder, FileIndex, IndexedFile, Json
-from loaderx.sources.columns.joined_parts import JoinedBytes
+from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.formats.tf.decoders import Leaves
-from loaderx.sources.formats.tf.example import MISSING, PARSED_LATE, find_leaves
+from loaderx.sources.formats.tf.example import MISSING, find_leaves
 from loaderx.sources.formats.tf.example_index import FeatureSummary, Numbers, find_positions
 from loaderx.sources.formats.tf.example_source import ExampleReader
 from loaderx.sources.formats.tf.frames import find_frames, is_payload_intact
-from loaderx.sources.formats.tf.leaves import Leaf, OneBlock, Sizes, missing_leaf
+from loaderx.sources.formats.tf.leaves import Leaf, Sizes, missing_leaf
 from loaderx.tree import Array
 
 _VERSION = 1
@@ -54,8 +55,7 @@ class ExampleFiles(ExampleReader):
         index = cache.index("tfrecord-examples", _VERSION, files, _Indexer(files))
         self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
         super().__init__(files, index.parts["starts"])
-        self._sizes = np.array(files.sizes)
-        self._joined = JoinedBytes(self.parts, files)
+        self._bytes = file_bytes(files, self.outside)
         self._numbers: dict[str, int] = {}
         self._positions: dict[str, _StoredPositions] = {}
         self.features = self._read_features(index)
@@ -79,31 +79,18 @@ class ExampleFiles(ExampleReader):
         return found
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
-        numbers = None
-        sizes = self._sizes
-        joined = self._joined.find(indices)
-        if len(sizes) > 1:
-            numbers = np.searchsorted(self.parts.ends, indices, side="right")
-            sizes = sizes[numbers]
-        listed = None if numbers is None or joined is not None else numbers.tolist()
-        found = {}
+        at, found = self.parts.at(indices), {}
         for name in names:
             if name not in self._positions:
                 found[name] = missing_leaf(len(indices))
                 continue
-            at, nbytes = self._positions[name].take(indices, numbers)
-            if ((at < 0) | (at + nbytes > sizes)).any():
-                raise FileError(
-                    f"{self.files.paths[0]}: the index has records outside the file. Remove the "
-                    "cache folder, so that it is made again."
-                )
-            if joined is None:
-                found[name] = Leaf(self.files.data, listed, at, nbytes)
-            elif (nbytes == PARSED_LATE).any():  # which ends at the end of its file, at the latest
-                found[name] = Leaf(self.files.data, joined[1].tolist(), at, nbytes)
-            else:
-                found[name] = Leaf(OneBlock(joined[0]), None, at + joined[2], nbytes)
+            starts, sizes = self._positions[name].take(indices, at.parts)
+            found[name] = Leaf(self._bytes, at.moved(starts), sizes)
         return found
+
+    def spans(self, indices: Indices, names: Sequence[str]) -> Iterator[Span]:
+        for leaf in self.leaves(indices, names).values():
+            yield from leaf.spans()
 
     def check(self, index: int) -> str | None:
         part, _ = self.parts.locate(index)

@@ -1,19 +1,20 @@
-"""Leaves of records that are runs of bytes in several blocks of memory, and how they are read.
+"""Leaves of records that are runs of bytes, of mapped files or of the unpacked records of a batch.
 
-A block is a mapped file, or the unpacked records of a batch.  `Leaf` says where one feature of some
-records lies; the rest of its values are read here, of all records at once.
+`Leaf` says where one feature of some records lies; its values are read here, of all at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.files.byte_ranges import gather_rows
+from loaderx.sources.columns.elements import ListedArrays, PartElements, Runs
+from loaderx.sources.files.cold import Span
+from loaderx.sources.files.parts import ALL, Located, Parts, in_places
 from loaderx.sources.formats.tf.example import (
     BYTES,
     DAMAGED,
@@ -27,17 +28,13 @@ from loaderx.tree import Array
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Sizes: TypeAlias = npt.NDArray[np.int32]
-Blocks: TypeAlias = Callable[[int], Array]
-
-_FEW = 16  # records in a block: for fewer, one indexed copy for each block does not pay
 
 
 class Leaf(NamedTuple):
     """One feature of some records."""
 
-    blocks: Blocks
-    numbers: list[int] | None  # the block of each record; None: all lie in block 0
-    at: Numbers
+    data: PartElements  # the bytes of files, or of the records of a batch
+    at: Located  # where it begins in them
     sizes: Sizes  # in bytes; negative ones are those of `example`
 
     def __len__(self) -> int:
@@ -45,75 +42,52 @@ class Leaf(NamedTuple):
 
     def pick(self, places: npt.NDArray[np.intp]) -> Leaf:
         """The leaf of some of the records."""
-        numbers = self.numbers and [self.numbers[place] for place in places.tolist()]
-        return Leaf(self.blocks, numbers, self.at[places], self.sizes[places])
+        return Leaf(self.data, self.at.pick(places), self.sizes[places])
 
     def block_of(self, place: int) -> Array:
-        return self.blocks(0 if self.numbers is None else self.numbers[place])
+        return self.data.array_of(0 if self.at.parts is None else int(self.at.parts[place]))
 
     @property
     def is_plain(self) -> bool:
         """Is every value one run of bytes?"""
         return bool((self.sizes >= 0).all())
 
+    def runs(self) -> Iterator[Runs]:
+        return self.data.runs(self.at, self.at.rows + self.sizes)
 
-class OneBlock:
-    """The `Blocks` of leaves that all lie in one."""
+    def spans(self) -> Iterator[Span]:
+        """What is read for it."""
+        return self.data.spans(self.at, self.at.rows + np.maximum(self.sizes, 1))
 
-    def __init__(self, data: Array) -> None:
-        self._data = data
 
-    def __call__(self, number: int) -> Array:
-        return self._data
+def one_block(data: Array) -> PartElements:
+    """The bytes of leaves that all lie in one array."""
+    return PartElements(Parts([len(data)]), ListedArrays([data]))
 
 
 def missing_leaf(count: int) -> Leaf:
     """A feature that none of the records has."""
-    return Leaf(_no_block, None, np.zeros(count, np.int64), np.full(count, MISSING, np.int32))
+    nothing = np.zeros(count, np.int64)
+    sizes = np.full(count, MISSING, np.int32)
+    return Leaf(one_block(np.empty(0, np.uint8)), Located(None, nothing), sizes)
 
 
-def _no_block(number: int) -> Array:
-    raise AssertionError("a missing feature has no bytes")
-
-
-def runs(leaf: Leaf) -> list[memoryview]:
+def runs(leaf: Leaf) -> Sequence[memoryview]:
     """The bytes of each record, as views."""
-    starts, stops = leaf.at.tolist(), (leaf.at + leaf.sizes).tolist()
-    if leaf.numbers is None:
-        data = leaf.blocks(0).data
-        return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
-    maps = {number: leaf.blocks(number).data for number in set(leaf.numbers)}
-    return [
-        maps[number][start:stop]
-        for number, start, stop in zip(leaf.numbers, starts, stops, strict=True)
-    ]
+    found = ((one.places, one.pieces()) for one in leaf.runs())
+    return cast("Sequence[memoryview]", in_places(len(leaf), found))
 
 
 def texts(leaf: Leaf) -> list[bytes]:
     """The bytes of each record."""
-    starts, stops = leaf.at.tolist(), (leaf.at + leaf.sizes).tolist()
-    if leaf.numbers is None:
-        data = leaf.blocks(0).data
-        return [bytes(data[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-    return list(map(bytes, runs(leaf)))
+    found = ((one.places, one.contents()) for one in leaf.runs())
+    return cast("list[bytes]", in_places(len(leaf), found))
 
 
 def rows(leaf: Leaf, out: Array) -> None:
     """Copies the bytes of each record into a row of ``out``; each has as many as a row."""
-    if leaf.numbers is None:
-        gather_rows(leaf.blocks(0), leaf.at, out)
-        return
-    several = set(leaf.numbers)
-    if len(several) * _FEW <= len(leaf):
-        numbers = np.array(leaf.numbers)
-        for number in several:
-            places = np.flatnonzero(numbers == number)
-            some = np.empty((len(places), *out.shape[1:]), out.dtype)
-            gather_rows(leaf.blocks(number), leaf.at[places], some)
-            out[places] = some
-        return
-    flat = out.reshape(len(out), -1).view(np.uint8).reshape(-1)
-    np.concatenate([np.frombuffer(run, np.uint8) for run in runs(leaf)], out=flat)
+    for one in leaf.runs():
+        one.take_rows(out)
 
 
 def joined(leaf: Leaf) -> Array:
@@ -168,15 +142,22 @@ def floats(leaf: Leaf) -> tuple[Array, Numbers]:
     return joined(leaf).view("<f4").astype(np.float32, copy=False), leaf.sizes.astype(np.int64) // 4
 
 
-def lists(leaf: Leaf, kind: int) -> list[Array]:
-    """The values of each record as an array of one axis, however they are stored.
-
-    Missing ones are empty.
-    """
-    if leaf.is_plain and kind != BYTES:
+def numbers_of(leaf: Leaf, kind: int, dtype: np.dtype[np.generic] | None = None) -> Runs:
+    """The numbers of all records, however they are stored; missing ones are empty lists."""
+    if leaf.is_plain:
         numbers, counts = integers(leaf) if kind == INT64 else floats(leaf)
-        stops = np.cumsum(counts).tolist()
-        return [numbers[stop - count : stop] for stop, count in zip(stops, counts.tolist())]  # noqa: B905 (a hot path)
+    else:
+        each = [_list_at(leaf, place, kind) for place in range(len(leaf))]
+        numbers, counts = np.concatenate(each), np.array([len(one) for one in each])
+    stops = np.cumsum(counts)
+    data = numbers if dtype is None else numbers.astype(dtype, copy=False)
+    return Runs(ALL, data, stops - counts, stops)
+
+
+def lists(leaf: Leaf, kind: int) -> list[Array]:
+    """The values of each record as an array of one axis; missing ones are empty."""
+    if kind != BYTES:
+        return numbers_of(leaf, kind).views()
     return [_list_at(leaf, place, kind) for place in range(len(leaf))]
 
 
@@ -186,7 +167,7 @@ def _list_at(leaf: Leaf, place: int, kind: int) -> Array:
         raise BadRecordError("it is no tf.Example")
     if size == PARSED_LATE:
         data = leaf.block_of(place).data
-        return as_array(values_at(data, int(leaf.at[place]), kind, len(data)), kind)
+        return as_array(values_at(data, int(leaf.at.rows[place]), kind, len(data)), kind)
     if size == MISSING:
         return as_array([], kind)
     one = leaf.pick(np.array([place]))

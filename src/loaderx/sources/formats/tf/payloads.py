@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices
 from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.tree import Tree
 
@@ -17,8 +19,12 @@ class PayloadReader(RecordFiles):
     """Finds the bytes of records in files."""
 
     @abstractmethod
-    def payloads(self, indices: Indices) -> list[bytes]:
+    def payloads(self, indices: Indices) -> Sequence[bytes]:
         """The bytes of these records."""
+
+    @abstractmethod
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        """What is read for them."""
 
 
 class PayloadSource(FileSource):
@@ -28,6 +34,7 @@ class PayloadSource(FileSource):
 
     def __init__(self, reader: PayloadReader, label: str) -> None:
         self._reader, self._label = reader, label
+        self._cold = ColdReads(find=reader.spans)
 
     @property
     def spec(self) -> Tree:
@@ -44,7 +51,9 @@ class PayloadSource(FileSource):
     def records(self, indices: Indices) -> list[Tree]:
         return [{NAME: data} for data in self._payloads(indices)]
 
-    def _payloads(self, indices: Indices) -> list[bytes]:
+    def _payloads(self, indices: Indices) -> Sequence[bytes]:
+        if self._cold.is_needed:
+            self._cold.before(indices)
         try:
             return self._reader.payloads(indices)
         except BadRecordError as error:

@@ -135,7 +135,7 @@ class Decoded(Bytes):
         shape = self._decode.shape
         return None if None in shape else ArraySpec(shape, self._decode.dtype)
 
-    def fill(self, leaves: Leaves, out: Array) -> None:
+    def take(self, leaves: Leaves, out: Array) -> None:
         for number, value in enumerate(self.values(leaves)):
             out[number] = value
 

@@ -11,7 +11,7 @@ exactly one, an array if all have as many, and a list otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.cache.unpack import ZLIB, packing_of, unpack
-from loaderx.sources.files.cold import ColdReads, Span
+from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import lie_outside
+from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import HEAD_BYTES, OpenOptions
 from loaderx.sources.formats.tf.decoders import (
@@ -234,31 +235,17 @@ class TFRecordPayloads(PayloadReader):
         index = cache.index("tfrecord-frames", _FRAMES_VERSION, files, indexer)
         super().__init__(files, index.parts["starts"])
         self._starts, self._stops = index.arrays["starts"], index.arrays["stops"]
-        self._cold = ColdReads(find=self._spans)
+        self._bytes = file_bytes(files, self.outside)
 
-    def payloads(self, indices: Indices) -> list[bytes]:
-        if self._cold.is_needed:
-            self._cold.before(indices)
-        found = [b""] * len(indices)
-        for part, places, local in self.parts.split(indices):
-            data = self.files.data(part)
-            first = self.parts.starts[part]
-            starts, stops = self._starts[first + local], self._stops[first + local]
-            if lie_outside(starts, stops, len(data)):
-                raise FileError(
-                    f"{self.files.paths[part]}: the index has records outside the file. Remove the "
-                    "cache folder, so that it is made again."
-                )
-            view = data.data
-            each = range(len(indices)) if isinstance(places, slice) else places.tolist()
-            for place, start, stop in zip(each, starts.tolist(), stops.tolist(), strict=True):
-                found[place] = bytes(view[start:stop])
-        return found
+    def _find(self, indices: Indices) -> tuple[Located, Indices]:
+        return self.parts.at(indices).moved(self._starts[indices]), self._stops[indices]
 
-    def _spans(self, indices: Indices) -> Iterator[Span]:
-        for part, places, _ in self.parts.split(indices):
-            where = indices[places]
-            yield Span(self.files.data(part), self._starts[where], self._stops[where])
+    def payloads(self, indices: Indices) -> Sequence[bytes]:
+        found = ((one.places, one.contents()) for one in self._bytes.runs(*self._find(indices)))
+        return cast("Sequence[bytes]", in_places(len(indices), found))
+
+    def spans(self, indices: Indices) -> Iterator[Span]:
+        return self._bytes.spans(*self._find(indices))
 
     def check(self, index: int) -> str | None:
         part, _ = self.parts.locate(index)
