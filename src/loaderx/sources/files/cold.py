@@ -41,19 +41,23 @@ CAN_ADVISE = _usage is not None and -1 not in (_RANDOM, _NORMAL) and CAN_REQUEST
 class MappedRows:
     """Where the rows of an array lie in a mapped file."""
 
-    def __init__(self, mapped: mmap.mmap, offset: int, width: int) -> None:
-        self.mapped, self._offset, self._width = mapped, offset, width
+    def __init__(self, mapped: mmap.mmap, offset: int, stride: int, nbytes: int) -> None:
+        """Row n has ``nbytes`` bytes, from ``offset + n * stride`` on."""
+        self.mapped, self._offset, self._stride, self._nbytes = mapped, offset, stride, nbytes
 
     @staticmethod
     def of(array: Array) -> MappedRows | None:
-        """None if the array is in memory, or its rows do not follow each other."""
+        """None if the array is in memory, or a row of it does not lie in one piece."""
         base = mapped_base(array)
-        if base is None or not array.flags.c_contiguous or not array.nbytes or not array.ndim:
+        if base is None or not array.nbytes or not array.ndim or array.strides[0] < 0:
+            return None
+        if not array[:1].flags.c_contiguous:
             return None
         start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         inside = base.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a whole page
         mapped = cast("mmap.mmap", base.base)  # NumPy says that it is an array
-        return MappedRows(mapped, int(start) + inside, array.nbytes // len(array))
+        stride, nbytes = array.strides[0], array.nbytes // len(array)
+        return MappedRows(mapped, int(start) + inside, stride, nbytes)
 
     def read_ahead(self, is_on: bool) -> None:
         """Tells the kernel whether to read more than it is asked for."""
@@ -65,8 +69,9 @@ class MappedRows:
 
     def will_need_runs(self, starts: Indices, stops: Indices) -> None:
         """The same for runs of rows."""
-        first = (starts * self._width + self._offset) // mmap.PAGESIZE
-        last = (stops * self._width + self._offset - 1) // mmap.PAGESIZE
+        first = (starts * self._stride + self._offset) // mmap.PAGESIZE
+        ends = (stops - 1) * self._stride + self._offset + self._nbytes
+        last = (ends - 1) // mmap.PAGESIZE
         for begin, end in _runs(first, last):
             length = (end - begin + 1) * mmap.PAGESIZE
             request_pages(self.mapped, begin * mmap.PAGESIZE, length)
