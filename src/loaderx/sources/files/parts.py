@@ -12,20 +12,20 @@ import numpy.typing as npt
 from loaderx.sources.base import Indices
 
 Places: TypeAlias = slice | npt.NDArray[np.intp]
-"""Which of the records that were asked for lie in a part."""
+"""Which of the requested records lie in a part."""
 
 
 class Run(NamedTuple):
-    """Records that follow each other in one part."""
+    """Consecutive records in one part."""
 
     part: int
-    places: slice  # among the records that were asked for
+    places: slice  # among the requested records
     start: int  # the number of the first in the part ...
-    stop: int  # ... and of the one behind the last
+    stop: int  # ... and of the one after the last
 
 
 def is_run(indices: Indices) -> bool:
-    """Does each of these records follow the one before it?"""
+    """True if these records are consecutive."""
     count = len(indices)
     if count < 2 or indices[-1] - indices[0] != count - 1:
         return False
@@ -33,16 +33,16 @@ def is_run(indices: Indices) -> bool:
 
 
 def lie_outside(starts: Indices, stops: Indices, size: Indices | int) -> bool:
-    """Does a run begin or end outside of ``size`` elements, or end before it begins?
+    """True if a run begins or ends outside ``size`` elements, or ends before it begins.
 
-    One look at the signs of all: a comparison of each would take three times as long.  Where no
+    It tests the signs of all at once: separate comparisons would take three times as long.  If no
     start and no stop is negative, no difference overflows.
     """
     return bool(((starts | stops | (stops - starts) | (size - stops)) < 0).any())
 
 
 class Parts:
-    """How many records each part has, and so where each record lies."""
+    """How many records each part has, and so which part each record lies in."""
 
     def __init__(self, counts: Sequence[int] | npt.NDArray[np.int64]) -> None:
         self.counts = np.asarray(counts, np.int64)
@@ -54,13 +54,13 @@ class Parts:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def split(self, indices: Indices) -> Iterator[tuple[int, Places, Indices]]:
-        """Each part that has some of the records: its number, their places, their numbers in it."""
+        """Each part with some of the records: its number, their places, their numbers in it."""
         if len(self.counts) == 1:
             yield 0, slice(None), indices
             return
         numbers = np.searchsorted(self.ends, indices, side="right")
         first = int(numbers[0]) if len(numbers) else 0
-        if (numbers == first).all():  # neighbours mostly lie together
+        if (numbers == first).all():  # neighbours are mostly in one part
             if len(numbers):
                 yield first, slice(None), indices - self.starts[first]
             return
@@ -91,7 +91,7 @@ class Parts:
 
 
 def numbers_from(starts: Indices, lengths: Indices) -> Indices:
-    """The numbers from each start on, as many as its length says, one run after the other."""
+    """For each start, as many consecutive numbers as its length says, in one array."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     found: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)
