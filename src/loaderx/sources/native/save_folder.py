@@ -244,7 +244,7 @@ def check_begun(folder: str, made_by: Json) -> None:
 
 @contextlib.contextmanager
 def open_journal(folder: str) -> Iterator[BinaryIO]:
-    """The journal of a folder, which is made if need be; no other process can have it."""
+    """The journal of a folder, created if needed and locked against other processes."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, JOURNAL), "a+b") as journal, _locked(journal, folder):
         journal.seek(0)
@@ -253,7 +253,7 @@ def open_journal(folder: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _locked(journal: BinaryIO, folder: str) -> Iterator[None]:
-    """The lock of a folder; a file stands for it where the file system has no locks."""
+    """The lock of a folder; a lock file if the file system has no locks."""
     try:
         has_lock: bool | None = try_lock(journal.fileno())
     except OSError:  # Lustre without flock, some NFS
@@ -287,7 +287,7 @@ def _lock_file(folder: str) -> Iterator[None]:
 
 
 def _remove_left(path: str) -> bool:
-    """Removes a lock file of a process that has died."""
+    """Removes the lock file of a process that has died."""
     with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
         if not is_dead(file.read()):
             return False
@@ -296,7 +296,7 @@ def _remove_left(path: str) -> bool:
 
 
 def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:
-    """The error for a folder that belongs to another description."""
+    """The error for a folder that belongs to another dataset."""
     old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
     differ = [name for name in new if old.get(name) != new[name]]
     return FileError(
