@@ -269,7 +269,7 @@ class TryAgainError(LoaderxError):
 def closed_error() -> TryAgainError:
     """For a ``next`` that gave up because its loader was closed."""
     return TryAgainError(
-        "the loader was closed while this batch was waited for. The next `next` goes on with it."
+        "the loader was closed while this batch was waited for. The next `next` continues with it."
     )
 
 

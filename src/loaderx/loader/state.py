@@ -359,7 +359,7 @@ def read_stream_state(
         if strict:
             raise StateError(
                 f"the state belongs to another chain: {problem} Pass strict=False to continue "
-                "anyway, as near to the same rows as can be."
+                "anyway, as close to the same rows as possible."
             )
         changed = _changed(saved, here)
         warn_user(

@@ -344,7 +344,7 @@ def _window_by_simplejpeg(decoder: ModuleType, data: bytes, space: str, window: 
 def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
     """Calls ``work`` with the opened image."""
     if data.startswith(_POSTSCRIPT):
-        raise BadRecordError("it is PostScript, a program, and no image.")
+        raise BadRecordError("it is PostScript, which is a program, not an image.")
     pillow = pillow_module()
     try:
         with pillow.open(io.BytesIO(data)) as image:

@@ -82,7 +82,7 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
         kind(dataset, place, options).save()
     except OSError as error:  # a full or read-only disk; errors of functions are RecordErrors
         raise FileError(
-            f"cannot save into {place}: {error}. What is complete is kept: save again to go on."
+            f"cannot save into {place}: {error}. Finished parts are kept: save again to resume."
         ) from error
 
 
@@ -93,7 +93,7 @@ def _check_chain(node: Node) -> None:
             "or .unbatch() before it."
         )
     if not node.ends:
-        raise ChainError("save of an endless dataset: .take(n) gives it an end.")
+        raise ChainError("an endless dataset cannot be saved: limit it with .take(n).")
 
 
 class _Saving:

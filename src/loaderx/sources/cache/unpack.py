@@ -68,7 +68,7 @@ def _check_disk(path: str, folder: str, coming: int) -> None:
     if disk.free - coming < kept:
         raise FileError(
             f"{path}, unpacked, does not fit into the cache folder: its disk has "
-            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to others. "
+            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are kept free. "
             "Give another folder with `cache=` or LOADERX_CACHE; `loaderx cache` shows what this "
             "one holds."
         )

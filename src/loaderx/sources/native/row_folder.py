@@ -171,7 +171,7 @@ class RowFolder(ForWorkers):
                     return  # another process completed it meanwhile
                 raise FileError(
                     f"cannot keep records in {self.folder}: {error}. What is there is whole, and a "
-                    "later run goes on with it."
+                    "later run continues with it."
                 ) from error
             # If several processes write the last rows, the last one must see the rows of all.
             left = self.begun.records - self.present

@@ -188,8 +188,8 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
     others = [name for name in names if not _OWN.fullmatch(name)]
     if FILLING in names and MARK not in names and not fills:
         raise FileError(
-            f"cannot save into {folder}: .cache(path) has begun to fill it. Go on with that, or "
-            "remove it."
+            f"cannot save into {folder}: .cache(path) has begun to fill it. Continue with that, "
+            "or remove it."
         )
     if others or (names and not {MARK, JOURNAL, FILLING} & set(names)):
         raise FileError(
@@ -228,7 +228,7 @@ def check_complete(folder: str, names: Sequence[str]) -> None:
             "records yet."
         )
     if JOURNAL in names and has_parts:
-        raise FileError(f"{folder} is not complete: save it again, which goes on with it.")
+        raise FileError(f"{folder} is not complete: save again to resume.")
 
 
 def check_begun(folder: str, made_by: Json) -> None:

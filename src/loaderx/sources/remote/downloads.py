@@ -103,7 +103,8 @@ class Downloads:
             if os.fstat(opened).st_size != file.size:
                 path = os.path.join(self.folder, key_of(file), name)
                 raise FileError(
-                    f"{path} is damaged: it has not the {file.size} bytes of {file.url}. Remove it."
+                    f"{path} is damaged: it does not have the {file.size} bytes "
+                    f"of {file.url}. Remove it."
                 )
             with contextlib.suppress(OSError):
                 os.utime(NOTE, dir_fd=at)  # the time of the last use

@@ -105,7 +105,7 @@ class FsspecStore:
         self._files.invalidate_cache()
         told = self._info(file.url)
         if told is None or _size(told, file.url) != file.size or _version(told) != file.version:
-            raise file_changed(file.url, "its size or time of the last write is another one")
+            raise file_changed(file.url, "its size or time of the last write differs")
         path = self._files._strip_protocol(file.address)
         for at in range(start, stop, READ_BYTES):
             end = min(stop, at + READ_BYTES)

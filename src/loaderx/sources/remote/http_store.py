@@ -111,7 +111,7 @@ class HttpStore:
                 raise file_changed(file.url, f"it has {size} bytes, and had {file.size}")
             tells = self._tells_version and not file.version.startswith(_BY_HEAD)
             if tells and _version(answer) != file.version:
-                raise file_changed(file.url, "its ETag or time of the last write is another one")
+                raise file_changed(file.url, "its ETag or time of the last write differs")
             if not is_whole and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
                 raise NoRangesError
             if _start(answer) != start:
@@ -235,7 +235,7 @@ def _failure(address: str, error: Exception) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return FileError(f"{public_url(address)}: its certificate is not valid: {reason}.")
     if isinstance(reason, (http.client.InvalidURL, UnicodeError)):
-        return FileError(f"{public_url(address)} is no valid URL.")
+        return FileError(f"{public_url(address)} is not a valid URL.")
     host = urlsplit(public_url(address)).netloc
     return TransientError(f"{host} cannot be reached: {_reason(reason)}", is_reached=False)
 

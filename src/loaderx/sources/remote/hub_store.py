@@ -171,7 +171,7 @@ def _json(answer: Answer) -> object:
     try:
         return json.loads(b"".join(pieces))
     except (ValueError, RecursionError):
-        raise TransientError("an answer of the hub is no JSON") from None
+        raise TransientError("an answer of the hub is not JSON") from None
 
 
 def _entries(told: object, url: str) -> dict[str, Entry]:

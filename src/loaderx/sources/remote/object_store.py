@@ -121,7 +121,7 @@ class ObjectStore:
         if told["size"] != file.size:
             raise file_changed(file.url, f"it has {told['size']} bytes, and had {file.size}")
         if _version(told) != file.version:
-            raise file_changed(file.url, "its ETag is another one")
+            raise file_changed(file.url, "its ETag differs")
         if tuple(answer.range) != (start, stop):
             raise TransientError(f"the store sent other bytes than {start} to {stop - 1}")
         left, pieces = stop - start, iter(answer.stream(min_chunk_size=READ_BYTES))

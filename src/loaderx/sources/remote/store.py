@@ -150,7 +150,7 @@ def retrying(
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
                     f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. Downloads go on where they have stopped."
+                    "network and the server. Downloads resume where they stopped."
                 ) from None
             # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
